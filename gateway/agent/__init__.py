@@ -1,0 +1,1 @@
+"""The agent: one loop for all channels, its prompt, its tools, its models."""

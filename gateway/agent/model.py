@@ -1,0 +1,104 @@
+"""What the loop asks of a model, in words of our own, so that no model library is loaded unless one is configured."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as the model sees it; `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call that the model makes.
+
+    Attributes:
+        id: the model's; unique within a turn.
+        arguments: JSON text as the model wrote it, which may be malformed.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMessage:
+    """One message in front of the model.
+
+    Attributes:
+        role: `assistant` may carry tool calls; `tool` answers one, named by `tool_call_id`.
+    """
+
+    role: Literal["user", "assistant", "tool"]
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One call of a model."""
+
+    system: str
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUsage:
+    """What one call cost; `cost_usd` is None where no price is known."""
+
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    """A piece of the answer, to be appended."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRestarted:
+    """The text so far is void: the call failed midway and is being made again, perhaps by another model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReply:
+    """The whole answer; the last event of every stream that did not raise."""
+
+    message: ChatMessage
+    usage: ModelUsage
+
+
+ModelEvent = TextDelta | StreamRestarted | ModelReply
+
+
+class Model(Protocol):
+    """Something that answers."""
+
+    @property
+    def name(self) -> str:
+        """As in the configuration."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Answer, piece by piece. Cancelling the consumer cancels the call.
+
+        Raises:
+            ModelUnavailable: no answer now.
+            ModelRefused: never an answer to this request.
+        """
+        ...

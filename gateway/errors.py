@@ -1,0 +1,205 @@
+"""Every error that crosses a seam of the gateway.
+
+::
+
+    EthosError
+    ├── ConfigError               the configuration cannot be used; says where and what was expected
+    ├── DataDirectoryLocked       another process holds the data directory
+    ├── AdapterError
+    │   ├── AdapterNotReady       the platform cannot be reached now; try again
+    │   └── AdapterAuthFailed     the platform refused our credentials; an operator must act
+    ├── SendError                 how certain it is that nothing was delivered:
+    │   ├── TransientSendError    not delivered; try again, after `retry_after_s` where given
+    │   ├── UncertainSendError    perhaps delivered
+    │   └── PermanentSendError    not delivered and never will be
+    ├── ModelError
+    │   ├── ModelUnavailable      no answer now (down, overloaded, over quota, key refused); park the message
+    │   └── ModelRefused          this request will never be answered (too long, blocked, malformed)
+    ├── StoreError
+    │   ├── StoreUnavailable      disk full, I/O error: nothing was committed; try again when it is mended
+    │   ├── SchemaTooNew          the database was written by a newer program
+    │   └── ClaimLost             somebody else holds, or has finished, the row
+    ├── FileError                 a file that people edit, or its place, cannot be used
+    │   ├── LockTimeout           the lock's holder did not let go in time
+    │   └── UnsafePath            a link leads out of the data directory, or the file system cannot lock
+    ├── IdentityMapBroken         identity-map.json cannot be read and there is no good copy of it
+    ├── PersonalityError          no such personality, or its files are not valid
+    └── MemoryError_
+        ├── InvalidId             a personality or user id is not `[A-Za-z0-9_-]{1,64}`
+        └── MemoryConflict        the document changed since it was read; carries both texts
+
+A message of ours names what to do next. No message holds a secret.
+"""
+
+from __future__ import annotations
+
+
+class EthosError(Exception):
+    """Anything that the gateway raises on purpose."""
+
+
+class ConfigError(EthosError):
+    """The configuration cannot be used.
+
+    Attributes:
+        problems: one line for people each, `file:line:column: key: what is wrong, what was expected`.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class DataDirectoryLocked(EthosError):
+    """Another process runs on this data directory.
+
+    Attributes:
+        pid: the holder's process id, None where it could not be read.
+    """
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        holder = f"process {pid}" if pid else "another process"
+        super().__init__(
+            f"{holder} is running on {path}. Stop it first, or choose another data directory with ETHOS_HOME."
+        )
+        self.pid = pid
+
+
+class AdapterError(EthosError):
+    """A channel could not be connected."""
+
+
+class AdapterNotReady(AdapterError):
+    """The platform cannot be reached now.
+
+    Attributes:
+        retry_after_s: when the platform asks us to come back, None where it did not say.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class AdapterAuthFailed(AdapterError):
+    """The platform refused our credentials. Trying again is of no use until an operator changes them."""
+
+
+class SendError(EthosError):
+    """A message could not be sent, or we do not know whether it was."""
+
+
+class TransientSendError(SendError):
+    """Certainly not delivered; the same message may be sent again.
+
+    Attributes:
+        retry_after_s: the platform's own word on when, None where it gave none.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class UncertainSendError(SendError):
+    """The line broke, or time ran out, after the platform may have taken the message."""
+
+
+class PermanentSendError(SendError):
+    """Certainly not delivered, and the same message never will be."""
+
+
+class ModelError(EthosError):
+    """The model gave no usable answer."""
+
+
+class ModelUnavailable(ModelError):
+    """No answer now; the same request may succeed later.
+
+    Attributes:
+        retry_after_s: the provider's own word on when, None where it gave none.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ModelRefused(ModelError):
+    """The provider understood the request and will never answer it."""
+
+
+class StoreError(EthosError):
+    """The store did not do what was asked; nothing of it was committed."""
+
+
+class StoreUnavailable(StoreError):
+    """The disk is full or broken. Nothing was committed; the same call may succeed once it is mended."""
+
+
+class SchemaTooNew(StoreError):
+    """The database was written by a newer program than this one."""
+
+
+class ClaimLost(StoreError):
+    """The row is no longer claimed by the caller."""
+
+
+class FileError(EthosError):
+    """A file that people edit, or the place it lies in, cannot be used."""
+
+
+class LockTimeout(FileError):
+    """A file's lock was not free in time.
+
+    Attributes:
+        holder: what is known of the process that holds it, for people.
+    """
+
+    def __init__(self, path: str, waited_s: float, holder: str | None) -> None:
+        super().__init__(f"{path} is locked by {holder or 'an unknown process'}; gave up after {waited_s:g} s")
+        self.holder = holder
+
+
+class UnsafePath(FileError):
+    """A symbolic link leads out of the data directory, or the file system cannot hold locks."""
+
+
+class IdentityMapBroken(EthosError):
+    """identity-map.json cannot be read, and no good copy of it is left to serve instead."""
+
+
+class PersonalityError(EthosError):
+    """There is no such personality, or its files are not valid."""
+
+
+class MemoryError_(EthosError):  # noqa: N801 (the plain name is Python's own)
+    """A memory could not be read or written."""
+
+
+class InvalidId(MemoryError_):
+    """An id that may not become part of a path.
+
+    Attributes:
+        value: the id as it was given.
+    """
+
+    def __init__(self, kind: str, value: str) -> None:
+        super().__init__(f"{kind} id {value!r} is not valid: use 1 to 64 of the characters A-Z a-z 0-9 _ -")
+        self.value = value
+
+
+class MemoryConflict(MemoryError_):
+    """The document changed since it was read.
+
+    Attributes:
+        proposed: the text that the caller wanted to write.
+        current: the text that is there now.
+        current_version: SHA-256 of the bytes that are there now, in hex.
+    """
+
+    def __init__(self, *, proposed: str, current: str, current_version: str) -> None:
+        super().__init__("the document changed since it was read; compare both texts and write again")
+        self.proposed = proposed
+        self.current = current
+        self.current_version = current_version

@@ -1,0 +1,145 @@
+"""What passes between an adapter and the gateway. Values only: frozen, keyword-only, standard library.
+
+Ids are opaque outside the adapter that made them: the gateway compares and stores them, and never takes them apart.
+All times are aware UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+Markup = Literal["markdown", "plain"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationRef:
+    """Where people talk: enough to answer after a restart.
+
+    Attributes:
+        channel: the configured channel's name.
+        conversation: the adapter's id of a direct chat, a group or a mail thread.
+        thread: the adapter's id of a thread inside it.
+    """
+
+    channel: str
+    conversation: str
+    thread: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """The platform's account that wrote a message.
+
+    Attributes:
+        channel: the configured channel's name.
+        user: the platform's stable id, one that never changes hands; never a name or a handle.
+        display_name: for people to read; proves nothing.
+        is_verified: the adapter has proof that the account really wrote the message.
+    """
+
+    channel: str
+    user: str
+    display_name: str
+    is_verified: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A file that came with a message, or goes with a reply.
+
+    Attributes:
+        ref: inbound, the adapter's handle to fetch it; outbound, a path in the data directory.
+    """
+
+    media_type: str
+    filename: str
+    size_bytes: int
+    ref: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """A choice that a reply offers, a button where the platform has them; `id` comes back as a command."""
+
+    id: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboundMessage:
+    """One message of a person.
+
+    Attributes:
+        id: the platform's id of the message, unique in its conversation.
+        event_id: the platform's id of the delivery, unique in its channel for ever; the same on a redelivery.
+        text: what was written, without the mention of the bot.
+        is_direct: nobody but the sender reads the answer.
+        mentions_bot: the message speaks to the bot, in a group.
+        reply_to: the platform's id of the message that this one answers.
+        command: `name arguments`, where the platform itself delivered a command; None for plain text,
+            in which the gateway finds a leading `/name` by itself.
+        is_trusted_text: `text` is the sender's own voice, not a quotation or a forwarded message.
+    """
+
+    id: str
+    event_id: str
+    conversation: ConversationRef
+    sender: Sender
+    text: str
+    sent_at: datetime
+    is_direct: bool = True
+    mentions_bot: bool = False
+    reply_to: str | None = None
+    attachments: tuple[Attachment, ...] = ()
+    command: str | None = None
+    is_trusted_text: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboundMessage:
+    """One message of the agent.
+
+    Attributes:
+        id: constant across retries, and the same for a preview and the message that replaces it.
+        text: Markdown (CommonMark); the adapter turns it into what its platform shows, and splits it.
+        reply_to: the platform's id of the message that this one answers.
+    """
+
+    id: str
+    conversation: ConversationRef
+    text: str
+    reply_to: str | None = None
+    attachments: tuple[Attachment, ...] = ()
+    actions: tuple[Action, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """The platform has the message.
+
+    Attributes:
+        message_ids: the platform's ids, one for each piece that the text was split into.
+    """
+
+    message_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What the core must know of a channel so that it need never ask which platform it is.
+
+    Attributes:
+        max_text_chars: a length that the platform shows well; the model is told to stay below it.
+        markup: what the platform renders; the model is told.
+        is_idempotent_send: sending one id twice shows one message, so an uncertain send is simply repeated.
+        max_attachment_bytes: 0 where the channel takes no files.
+        preview_interval_s: the shortest time between two previews of one message; None where there are none.
+    """
+
+    max_text_chars: int
+    markup: Markup = "markdown"
+    is_idempotent_send: bool = False
+    max_attachment_bytes: int = 0
+    preview_interval_s: float | None = None

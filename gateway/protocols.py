@@ -1,0 +1,340 @@
+"""What the gateway asks of an adapter and of a memory, and what it lends them. Standard library only.
+
+An adapter has four methods (`connect`, `run`, `send`, `close`); whatever more it can do is one more small protocol
+here, found with `isinstance`, never a method that does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from gateway.messages import Capabilities, ConversationRef, InboundMessage, OutboundMessage, Receipt
+
+Accept = Callable[[InboundMessage], Awaitable[None]]
+"""Returns after the message is committed. If it raises, nothing was kept: do not acknowledge."""
+
+
+# ---- adapters -------------------------------------------------------------------------------------------------------
+
+
+class ChannelAdapter(Protocol):
+    """One configured connection to a platform."""
+
+    @property
+    def name(self) -> str:
+        """The channel's name in the configuration."""
+
+    @property
+    def kind(self) -> str:
+        """The platform; two channels of one kind know one person by one id."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Constant while the gateway runs."""
+
+    async def connect(self) -> None:
+        """Prove that the platform can be reached and knows us.
+
+        Called again after every failure of `run`; must clean up after itself.
+
+        Raises:
+            AdapterNotReady: try again.
+            AdapterAuthFailed: an operator must act.
+        """
+
+    async def run(self, accept: Accept) -> None:
+        """Hand over every message, in the order of its conversation, until cancelled.
+
+        A message is acknowledged to the platform only after `accept` has returned. Raising means that the connection
+        is lost; the gateway connects anew.
+        """
+
+    async def send(self, message: OutboundMessage) -> Receipt:
+        """Deliver one message; called for one message at a time per conversation.
+
+        Raises:
+            TransientSendError: certainly not delivered.
+            UncertainSendError: perhaps delivered.
+            PermanentSendError: never to be delivered.
+        """
+
+    async def close(self) -> None:
+        """Let go of everything. May be called at any time, and twice."""
+
+
+@runtime_checkable
+class SupportsPreview(Protocol):
+    """Shows the answer while it is being written."""
+
+    async def preview(self, message: OutboundMessage) -> None:
+        """Show `message.text` so far; `send` with the same id replaces it in place, an empty text withdraws it.
+
+        Previews are not durable: one that fails is dropped, and never raises a `SendError` that would be retried.
+        """
+
+
+@runtime_checkable
+class SupportsEdit(Protocol):
+    """Can change a message that was sent."""
+
+    async def edit(self, receipt: Receipt, message: OutboundMessage) -> Receipt:
+        """Replace the text; raises as `send` does."""
+
+
+@runtime_checkable
+class SupportsTyping(Protocol):
+    """Can show that an answer is on its way."""
+
+    async def show_typing(self, conversation: ConversationRef) -> None:
+        """Show it once, for some seconds; a failure is dropped."""
+
+
+@runtime_checkable
+class SupportsReactions(Protocol):
+    """Can put a small sign on a person's message."""
+
+    async def react(self, conversation: ConversationRef, message_id: str, sign: str) -> None:
+        """Put `sign` (one emoji) on the message, an empty one takes it away; a failure is dropped."""
+
+
+@runtime_checkable
+class SupportsHttp(Protocol):
+    """Is reached, wholly or in part, through the gateway's own web server."""
+
+    @property
+    def http_path(self) -> str:
+        """Where the application is mounted, `/` or `/name`."""
+
+    @property
+    def http_access(self) -> Literal["operator", "public"]:
+        """`operator`: behind the gateway's login; `public`: the application checks who calls by itself."""
+
+    @property
+    def http_app(self) -> Any:
+        """An ASGI 3 application. It may be called before `connect` and must answer 503 until `run`."""
+
+
+@runtime_checkable
+class SupportsBackfill(Protocol):
+    """Can fetch what was written while we were away."""
+
+    async def backfill(self, accept: Accept, since: datetime) -> int:
+        """Accept everything from `since` on that the platform still has (doubles are harmless); return how many."""
+
+
+@runtime_checkable
+class SupportsSendLookup(Protocol):
+    """Can tell whether an uncertain send arrived."""
+
+    async def find_sent(self, message: OutboundMessage) -> Receipt | None:
+        """Ask the platform; None: it is certainly not there. Raises as `send` does when it cannot be told now."""
+
+
+@runtime_checkable
+class AuthenticatesOperator(Protocol):
+    """Knows one account that is the operator by construction: it proved to hold the data directory."""
+
+    @property
+    def operator_account(self) -> str:
+        """The `Sender.user` of that account."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandInfo:
+    """A command of the gateway, for a platform's own menu: `name` without slash."""
+
+    name: str
+    usage: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """One message of a conversation, as it was accepted or is to be delivered.
+
+    Attributes:
+        cursor: grows with time over both directions; opaque but ordered.
+        direction: `in` was written by a person, `out` by the agent.
+        id: of the `InboundMessage` or the `OutboundMessage`.
+        state: of its delivery: inbound `ready`, `running`, `parked`, `done`, `dead`;
+            outbound `ready`, `sending`, `sent`, `dead`, `dropped`.
+    """
+
+    cursor: int
+    direction: Literal["in", "out"]
+    id: str
+    text: str
+    display_name: str
+    at: datetime
+    state: str
+
+
+class ConversationLog(Protocol):
+    """What was said in a conversation, in order; the durable queues themselves, so nothing can be missing."""
+
+    async def read(
+        self, conversation: ConversationRef, *, after: int = 0, limit: int = 200, newest: bool = False
+    ) -> Sequence[LogEntry]:
+        """Entries with a cursor above `after`, oldest first; with `newest` the last `limit` of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterServices:
+    """What the gateway lends to an adapter when it is built: `build(config, services)`.
+
+    Attributes:
+        name: of the channel.
+        state_dir: a directory of its own (0700) for what must survive a restart; made on first use by the adapter.
+        log: what was said in its conversations.
+        commands: for the platform's own menu and completion.
+    """
+
+    name: str
+    state_dir: Path
+    log: ConversationLog
+    commands: Sequence[CommandInfo]
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+MemoryStoreName = Literal["memory", "user"]
+MemoryPlace = Literal["per-personality", "global", "per-user"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryScope:
+    """Whose memory is meant, and on whose behalf.
+
+    Attributes:
+        user_id: None where nobody is known; then there is no `USER.md`.
+        turn_id: makes a repeated `sync` harmless; unique to a turn, or to an edit made outside of one.
+        place: where `MEMORY.md` lives.
+        channel: where the turn came from, for the history.
+    """
+
+    personality_id: str
+    user_id: str | None
+    session_id: str | None
+    turn_id: str
+    place: MemoryPlace = "per-personality"
+    channel: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryContext:
+    """What goes into the system prompt; None for a store without text."""
+
+    user_memory: str | None
+    project_memory: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUpdate:
+    """One change, made with `add`, `replace` or `remove`.
+
+    Attributes:
+        content: the text to add or to put in place; for `remove`, the substring whose lines go.
+    """
+
+    action: Literal["add", "replace", "remove"]
+    store: MemoryStoreName
+    content: str
+
+    @classmethod
+    def add(cls, store: MemoryStoreName, content: str) -> MemoryUpdate:
+        """Append a paragraph."""
+        return cls(action="add", store=store, content=content)
+
+    @classmethod
+    def replace(cls, store: MemoryStoreName, content: str) -> MemoryUpdate:
+        """Put `content` in place of the whole text."""
+        return cls(action="replace", store=store, content=content)
+
+    @classmethod
+    def remove(cls, store: MemoryStoreName, substring_match: str) -> MemoryUpdate:
+        """Drop every line that contains the match, case-sensitive."""
+        return cls(action="remove", store=store, content=substring_match)
+
+
+UpdateOutcome = Literal["applied", "no_match", "replayed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReport:
+    """What became of each update, in the order given."""
+
+    outcomes: tuple[UpdateOutcome, ...]
+
+
+class MemoryProvider(Protocol):
+    """A memory that the agent reads before a turn and writes after it."""
+
+    async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
+        """Read both stores; None when both are blank or absent.
+
+        Raises:
+            InvalidId: an id is malformed; nothing was read.
+            FileError: the file cannot be read now.
+        """
+
+    async def sync(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> SyncReport:
+        """Apply the updates durably, in order; the same turn id and index is applied once, however often it is called.
+
+        Raises:
+            InvalidId: an id is malformed; nothing was written.
+            FileError: not written now (the lock's holder did not let go, the disk is full); call again later.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryDocument:
+    """One store's text as it is.
+
+    Attributes:
+        version: SHA-256 of the bytes, in hex; of nothing where there is no file.
+        modified_at: None where there is no file.
+    """
+
+    content: str
+    path: Path
+    modified_at: datetime | None
+    version: str
+
+
+@runtime_checkable
+class EditableMemory(Protocol):
+    """A memory whose text people edit: what the dashboard, the API and the command line use."""
+
+    async def read(self, scope: MemoryScope, store: MemoryStoreName) -> MemoryDocument:
+        """The text of one store, empty where there is none yet."""
+
+    async def write(
+        self, scope: MemoryScope, store: MemoryStoreName, content: str, expected_version: str
+    ) -> MemoryDocument:
+        """Replace the text as given, if it is still the version that was read.
+
+        Raises:
+            MemoryConflict: it is not; carries both texts.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryHit:
+    """A passage that a search found; a higher `score` is a better match, comparable within one answer."""
+
+    text: str
+    score: float
+    store: str
+    source: str
+
+
+@runtime_checkable
+class SearchableMemory(Protocol):
+    """A memory that can be asked."""
+
+    async def search(self, scope: MemoryScope, query: str, limit: int = 10) -> Sequence[MemoryHit]:
+        """Passages that the scope may see, best first."""
