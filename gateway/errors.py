@@ -23,6 +23,7 @@
     │   ├── LockTimeout           the lock's holder did not let go in time
     │   └── UnsafePath            a link leads out of the data directory, or the file system cannot lock
     ├── IdentityMapBroken         identity-map.json cannot be read and there is no good copy of it
+    ├── InvalidAccount            an account is not `kind:id`; nobody can be known by it
     ├── PersonalityError          no such personality, or its files are not valid
     └── MemoryError_
         ├── InvalidId             a personality or user id is not `[A-Za-z0-9_-]{1,64}`
@@ -167,6 +168,10 @@ class UnsafePath(FileError):
 
 class IdentityMapBroken(EthosError):
     """identity-map.json cannot be read, and no good copy of it is left to serve instead."""
+
+
+class InvalidAccount(EthosError):
+    """A platform account that cannot stand in the identity map; an adapter made it wrongly."""
 
 
 class PersonalityError(EthosError):

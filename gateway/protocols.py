@@ -162,6 +162,7 @@ class LogEntry:
         id: of the `InboundMessage` or the `OutboundMessage`.
         state: of its delivery: inbound `ready`, `running`, `parked`, `done`, `dead`;
             outbound `ready`, `sending`, `sent`, `dead`, `dropped`.
+        reply_to: the id of the message that this one answers.
     """
 
     cursor: int
@@ -171,6 +172,7 @@ class LogEntry:
     display_name: str
     at: datetime
     state: str
+    reply_to: str | None = None
 
 
 class ConversationLog(Protocol):

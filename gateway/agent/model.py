@@ -46,12 +46,17 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One call of a model."""
+    """One call of a model.
+
+    Attributes:
+        purpose: why it is made; a model of the network need not care, the offline model has no other way to know.
+    """
 
     system: str
     messages: tuple[ChatMessage, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_output_tokens: int | None = None
+    purpose: Literal["answer", "summary"] = "answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,276 @@
+"""How fast search is over many messages: one person's among them, and all.
+
+    python benchmarks/search.py                      # a million messages, about two minutes, 1.5 GB of disk
+    python benchmarks/search.py --messages 20000
+
+The texts are made up: words with the frequencies of real ones (Zipf), in seven scripts with and without spaces. The
+queries are taken from the texts as people would: a word, several words, a phrase, a prefix; and the worst there is,
+the most common words and prefixes. Times are those of a caller: parsing, index, ranking, snippets, thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import random
+import re
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gateway.inbox import InboxRow
+from gateway.messages import ConversationRef, InboundMessage, Sender
+from gateway.sessions import Session, SessionMessage, new_session
+from gateway.store.sqlite import SqliteStore, open_store
+from gateway.store.turns import SqliteTurns
+from gateway.store.words import segment
+from gateway.turn_commit import TurnCommit
+
+GOAL_OF_ONE_MS = 10.0
+GOAL_OF_ALL_MS = 100.0
+MESSAGES_OF_SESSION = 40
+PEOPLE = 1_000
+# share of messages, characters that words are made of, number of words, whether spaces part them
+LANGUAGES = (
+    (0.45, "etaoinshrdlcumwfgypbvk", 40_000, True),
+    (0.12, "enisratdhulcgmobwfkzüäöß", 50_000, True),
+    (0.11, "оеаинтсрвлкмдпуяыьгзбчй", 50_000, True),
+    (0.10, "اليمونترسبدفعقهكحجشصخثط", 30_000, True),
+    (0.10, "".join(map(chr, range(0x4E00, 0x4E00 + 3_000))), 12_000, False),
+    (0.06, "".join(map(chr, (*range(0x3041, 0x3097), *range(0x5000, 0x5800)))), 12_000, False),
+    (0.06, "กขคงจชซดตถทนบปผพมยรลวสหอะาิีุูเแโไ่้", 12_000, False),
+)
+
+
+class Language:
+    """Words of one script, the most common first, and texts made of them."""
+
+    def __init__(self, letters: str, count: int, *, is_spaced: bool, rng: random.Random) -> None:
+        weights = [1 / (i + 2) ** 0.7 for i in range(len(letters))]
+        sizes = (1, 2, 2, 2, 2, 3, 4) if not is_spaced else (2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10)
+        made = ("".join(rng.choices(letters, weights, k=rng.choice(sizes))) for _ in range(count * 2))
+        words = list(dict.fromkeys(made))[:count]
+        words[:200] = sorted(words[:200], key=len)  # common words are short
+        self.words = words
+        self._sums = list(itertools.accumulate(1 / (i + 1) for i in range(len(words))))
+        self._joint = " " if is_spaced else ""
+        self._rng = rng
+
+    def text(self) -> str:
+        """About 25 words, some texts much longer."""
+        count = min(400, int(self._rng.lognormvariate(2.9, 0.8)) + 1)
+        return self._joint.join(self._rng.choices(self.words, cum_weights=self._sums, k=count))
+
+
+@dataclass
+class Corpus:
+    """What was written, as far as the queries need it."""
+
+    languages: Sequence[Language]
+    samples: list[tuple[str, str]]
+    """(user id, text) of some messages."""
+
+
+def person(index: int) -> str:
+    return f"u_{index:012x}"
+
+
+def rows_of(messages: int, corpus: Corpus, rng: random.Random) -> Iterator[tuple[object, ...]]:
+    """Sessions of one person and one language each; some people write much more than others."""
+    sums = list(itertools.accumulate(1 / (i + 5) for i in range(PEOPLE)))
+    shares = list(itertools.accumulate(share for share, *_ in LANGUAGES))
+    user, language = "", corpus.languages[0]
+    for i in range(messages):
+        if i % MESSAGES_OF_SESSION == 0:
+            user = person(rng.choices(range(PEOPLE), cum_weights=sums)[0])
+            language = rng.choices(corpus.languages, cum_weights=shares)[0]
+        text = language.text()
+        if rng.random() * messages < 5_000:
+            corpus.samples.append((user, text))
+        role = "assistant" if i % 2 else "user"
+        yield (i + 1, f"s_{i // MESSAGES_OF_SESSION}", f"t_{i // 2}", role, "assistant", user, text, i)
+
+
+def fill(path: Path, messages: int, corpus: Corpus, rng: random.Random) -> None:
+    """Write the tables directly and build the index in one go, which is the same index sooner."""
+    database = sqlite3.connect(path, isolation_level=None)
+    database.create_function("segment", 1, segment, deterministic=True)
+    database.execute("PRAGMA synchronous = OFF")
+    database.execute("BEGIN")
+    database.executemany(
+        "INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, title, created_at, updated_at)"
+        " VALUES ('s_' || ?1, ?1, 'u', 'assistant', 'web', ?1, '', 0, 0)",
+        ((str(i),) for i in range(messages // MESSAGES_OF_SESSION + 1)),
+    )
+    database.executemany(
+        "INSERT INTO messages (id, session_id, turn_id, role, personality_id, user_id, text, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        rows_of(messages, corpus, rng),
+    )
+    database.execute("INSERT INTO search (search) VALUES ('rebuild')")
+    database.execute("UPDATE search_progress SET until = ?", (messages,))
+    database.execute("COMMIT")
+    database.close()
+
+
+# ---- queries --------------------------------------------------------------------------------------------------------
+
+
+def queries_of(corpus: Corpus, rng: random.Random) -> dict[str, Callable[[], tuple[str, str]]]:
+    """By kind, a maker of (user id, query)."""
+    unspaced = [sample for sample in corpus.samples if segment(sample[1][:1]) != sample[1][:1]]
+    spaced = [sample for sample in corpus.samples if len(sample[1].split()) >= 4]
+    common = [word for language in corpus.languages for word in language.words[:15]]
+
+    def words(count: int) -> tuple[str, str]:
+        user, text = rng.choice(spaced)
+        return user, " ".join(rng.sample(text.split(), count))
+
+    def phrase(count: int) -> tuple[str, str]:
+        user, text = rng.choice(spaced)
+        parts = text.split()
+        at = rng.randrange(len(parts) - count + 1)
+        return user, f'"{" ".join(parts[at : at + count])}"'
+
+    def prefix(size: int) -> tuple[str, str]:
+        user, text = rng.choice(spaced)
+        return user, rng.choice([word for word in text.split() if len(word) >= 2])[:size] + "*"
+
+    def characters(count: int) -> tuple[str, str]:
+        user, text = rng.choice(unspaced)
+        at = rng.randrange(max(1, len(text) - count))
+        return user, text[at : at + count]
+
+    def anybody() -> str:
+        return rng.choice(corpus.samples)[0]
+
+    return {
+        "one word": lambda: words(1),
+        "two words": lambda: words(2),
+        "three words": lambda: words(3),
+        "phrase of two": lambda: phrase(2),
+        "phrase of three": lambda: phrase(3),
+        "prefix of 2 letters": lambda: prefix(2),
+        "prefix of 3 letters": lambda: prefix(3),
+        "prefix of 4 letters": lambda: prefix(4),
+        "2 characters, no spaces": lambda: characters(2),
+        "4 characters, no spaces": lambda: characters(4),
+        "no such word": lambda: (anybody(), f"qx{rng.randrange(10**9)}zj"),
+        "a most common word": lambda: (anybody(), rng.choice(common)),
+        "three most common": lambda: (anybody(), " ".join(rng.sample(corpus.languages[0].words[:15], 3))),
+        "phrase of most common": lambda: (anybody(), f'"{" ".join(rng.sample(corpus.languages[0].words[:5], 2))}"'),
+    }
+
+
+async def measure(store: SqliteStore, make: Callable[[], tuple[str, str]], count: int, *, is_all: bool) -> list[float]:
+    times_ms = []
+    for _ in range(count):
+        user, query = make()
+        began = time.perf_counter()
+        await store.sessions.search_messages(query, user_id=None if is_all else user)
+        times_ms.append((time.perf_counter() - began) * 1000)
+    return times_ms
+
+
+def quantiles(times_ms: Sequence[float]) -> tuple[float, float, float]:
+    cuts = statistics.quantiles(times_ms, n=100, method="inclusive")
+    return cuts[49], cuts[94], cuts[98]
+
+
+async def cost_of_message_us(store: SqliteStore, turn_store: SqliteTurns, corpus: Corpus, turns: int) -> float:
+    """CPU time for each message of a turn of two, from accept to commit and the index, in µs."""
+    where = ConversationRef(channel="web", conversation="benchmark")
+    sender = Sender(channel="web", user="1", display_name="Ada", is_verified=True)
+    now = datetime.now(UTC)
+    pairs = itertools.cycle(itertools.pairwise(corpus.samples))
+    first = InboundMessage(id="", event_id="", conversation=where, sender=sender, text="x", sent_at=now)
+    session = new_session(first, key="benchmark", user_id=person(1), personality_id="assistant")
+    began = time.process_time()
+    for i in range(turns):
+        turn_id = f"t_{turns}_{i}"
+        await store.inbox.add(replace(first, id=turn_id, event_id=turn_id), turn_id)
+        row = await store.inbox.claim(where, owner="benchmark", lease_s=60.0)
+        assert isinstance(row, InboxRow)
+        said = tuple(message_of(session, turn_id, text) for _, text in next(pairs))
+        commit = TurnCommit(inbox_seq=row.seq, owner="benchmark", turn_id=turn_id, session=session, messages=said)
+        await turn_store.commit_turn(commit)
+    await store.index.close()
+    return (time.process_time() - began) / turns / 2 * 1e6
+
+
+def message_of(session: Session, turn_id: str, text: str) -> SessionMessage:
+    return SessionMessage(
+        session_id=session.id,
+        turn_id=turn_id,
+        role="user",
+        personality_id=session.personality_id,
+        user_id=session.user_id,
+        text=text,
+        created_at=session.created_at,
+    )
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+
+def print_sizes(path: Path) -> None:
+    database = sqlite3.connect(path)
+    bytes_of = dict(
+        database.execute(
+            "SELECT CASE WHEN name LIKE 'search%' THEN 'index' WHEN name = 'messages' THEN 'messages' ELSE 'rest' END,"
+            " sum(pgsize) FROM dbstat GROUP BY 1"
+        )
+    )
+    database.close()
+    print("size: " + ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sorted(bytes_of.items())))
+
+
+async def run(messages: int, per_kind: int, directory: Path) -> bool:
+    rng = random.Random(7)
+    languages = [Language(letters, count, is_spaced=spaced, rng=rng) for _, letters, count, spaced in LANGUAGES]
+    corpus = Corpus(languages, [])
+    path = directory / "ethos.db"
+    await open_store(path).close()
+    began = time.perf_counter()
+    fill(path, messages, corpus, rng)
+    print(f"{messages} messages of {PEOPLE} people, built in {time.perf_counter() - began:.0f} s")
+    print_sizes(path)
+    store = open_store(path)
+    makers = queries_of(corpus, rng)
+    is_met = True
+    for is_all, goal_ms in ((False, GOAL_OF_ONE_MS), (True, GOAL_OF_ALL_MS)):
+        print(f"\n{'all messages' if is_all else 'one person':<26}{'p50 ms':>10}{'p95 ms':>10}{'p99 ms':>10}")
+        together: list[float] = []
+        for kind, make in makers.items():
+            times_ms = await measure(store, make, per_kind, is_all=is_all)
+            together += times_ms
+            print(f"{kind:<26}" + "".join(f"{value:10.2f}" for value in quantiles(times_ms)))
+        p50, p95, p99 = quantiles(together)
+        is_met = is_met and p95 < goal_ms
+        print(f"{'together':<26}{p50:10.2f}{p95:10.2f}{p99:10.2f}   goal: p95 below {goal_ms:g} ms")
+    indexed_us = await cost_of_message_us(store, store.turns, corpus, turns=2_000)
+    plain_us = await cost_of_message_us(store, SqliteTurns(store.database), corpus, turns=1_999)
+    print(f"\nCPU per message of a turn: {indexed_us:.0f} µs, of it {indexed_us - plain_us:.0f} µs the index")
+    await store.close()
+    return is_met
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=re.split(r"\n\n", __doc__ or "")[0])
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--queries", type=int, default=200, help="of each kind and scope")
+    parser.add_argument("--directory", type=Path, help="where the database is made for the time of the run")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ethos-search-", dir=options.directory) as directory:
+        is_met = asyncio.run(run(options.messages, options.queries, Path(directory)))
+    raise SystemExit(0 if is_met else 1)
+
+
+if __name__ == "__main__":
+    main()

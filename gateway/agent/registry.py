@@ -1,0 +1,67 @@
+"""The configured models by name, built when they are first asked."""
+
+from __future__ import annotations
+
+from gateway.agent.fallback import FallbackModel
+from gateway.agent.model import Model
+from gateway.agent.models import WireModel
+from gateway.agent.offline import OfflineModel
+from gateway.config import Config, ModelConfig
+
+
+class ModelRegistry:
+    """Gives out models; importing it loads no model library."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._single: dict[str, OfflineModel | WireModel] = {}
+        self._models: dict[str, Model] = {}
+
+    def get(self, name: str | None) -> Model:
+        """The model of that name, with its fallbacks behind it.
+
+        A name that the configuration does not know (a personality may say anything) means the default one.
+        """
+        name = name if name in self._config.models else self._config.model
+        model = self._models.get(name)
+        if model is None:
+            chain = [self._one(link) for link in self._chain(name)]
+            model = self._models[name] = chain[0] if len(chain) == 1 else FallbackModel(name, chain)
+        return model
+
+    async def close(self) -> None:
+        """Close the connections of all that were asked."""
+        for model in self._single.values():
+            if isinstance(model, WireModel):
+                await model.close()
+
+    def _chain(self, name: str) -> list[str]:
+        """The model and its fallbacks, and theirs, each once."""
+        chain = [name]
+        for link in chain:  # grows while it is walked
+            chain.extend(other for other in self._config.models[link].fallbacks if other not in chain)
+        return chain
+
+    def _one(self, name: str) -> OfflineModel | WireModel:
+        model = self._single.get(name)
+        if model is None:
+            model = self._single[name] = _build(name, self._config.models[name])
+        return model
+
+
+def _build(name: str, config: ModelConfig) -> OfflineModel | WireModel:
+    if config.provider == "offline":
+        return OfflineModel(name)
+    return WireModel(
+        name=name,
+        provider=config.provider,
+        model=config.model or name,
+        api_key=config.api_key.get_secret_value() if config.api_key else None,
+        base_url=config.base_url,
+        timeout_s=config.timeout_s,
+        silence_s=config.silence_s,
+        max_retries=config.max_retries,
+        input_usd_per_million=config.input_usd_per_million,
+        output_usd_per_million=config.output_usd_per_million,
+        max_output_tokens=config.max_output_tokens,
+    )

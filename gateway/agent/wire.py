@@ -1,0 +1,267 @@
+"""One model's wire: our words into those of the model library, and back.
+
+Only this module and `wire_errors.py` touch pydantic-ai, which speaks both wire formats. Importing them takes more than
+a second, so `models.py` does it when the first model is used. Of the library we use the models and their streams, not
+its agent: the loop is ours.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import httpx2
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.messages import ModelRequest as LibraryRequest
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, ModelUsage, TextDelta, ToolCall, ToolSpec
+from gateway.agent.models import CallFailed, Endpoint
+from gateway.agent.wire_errors import NO_KEY, unusable, why_failed
+
+_CONNECT_S = 10.0
+_REMEMBERED_REPLIES = 128
+
+
+class PydanticWire:
+    """Implements `models.Wire` with pydantic-ai."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._http = httpx2.AsyncClient(
+            # Read: a second net below the watchdog of `models.py`, for the bytes of a body that are no events.
+            timeout=httpx2.Timeout(endpoint.timeout_s, connect=min(_CONNECT_S, endpoint.timeout_s)),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            # A proxy from the environment serves the outside world; it cannot know this machine's own ports.
+            trust_env=not _is_loopback(endpoint.url),
+        )
+        self._model = (
+            _anthropic(endpoint, self._http) if endpoint.provider == "anthropic" else _openai(endpoint, self._http)
+        )
+        # Replies that called tools, as the library saw them, by their calls' ids: with the hidden reasoning and its
+        # signatures, which some providers demand back with the tools' results. Lost with the process, which all of
+        # them forgive at the price of a little reasoning.
+        self._replies: OrderedDict[tuple[str, ...], ModelResponse] = OrderedDict()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def answer(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
+        """Make one call. An empty `TextDelta` is a sign of life; the reply comes last.
+
+        Raises:
+            CallFailed: whatever went wrong.
+        """
+        messages = self._to_library(request.messages)
+        settings, parameters = self._settings(request), _parameters(request)
+        if messages and request.system.strip() and isinstance(messages[-1], LibraryRequest):
+            messages[-1].instructions = _clean(request.system)
+        try:
+            async with model_request_stream(
+                self._model, messages, model_settings=settings, model_request_parameters=parameters
+            ) as stream:
+                async for event in stream:
+                    yield TextDelta(text=_clean(_text_of(event)))
+                response = stream.get()
+            yield self._reply(response, request)
+        except CallFailed:
+            raise
+        except Exception as error:
+            # Broad on purpose: what a provider sends can break any line of three libraries, and whatever it breaks is
+            # a failed call. Our own translation of the request stands outside of this block.
+            raise why_failed(error, self._endpoint) from error
+
+    def _settings(self, request: ModelRequest) -> ModelSettings:
+        settings = ModelSettings(max_retries=0)
+        if request.max_output_tokens is not None:
+            settings["max_tokens"] = request.max_output_tokens
+        if self._endpoint.provider == "anthropic":
+            # Breakpoints after the tools, after the system prompt and at the end of the conversation; others cache by
+            # themselves. https://platform.claude.com/docs/en/build-with-claude/prompt-caching (read 2026-11)
+            settings["cache"] = True
+        return settings
+
+    def _to_library(self, messages: Iterable[ChatMessage]) -> list[ModelMessage]:
+        history: list[ModelMessage] = []
+        names: dict[str | None, str] = {}
+        for message in messages:
+            if message.role == "assistant":
+                names.update((call.id, call.name) for call in message.tool_calls)
+                history.append(self._remembered(message) or _response(message))
+                continue
+            part: UserPromptPart | ToolReturnPart
+            if message.role == "tool":
+                call_id = message.tool_call_id or ""
+                part = ToolReturnPart(names.get(call_id, "unknown"), _clean(message.text), tool_call_id=call_id)
+            else:
+                # Both formats refuse an empty message.
+                part = UserPromptPart(_clean(message.text) if message.text.strip() else "(empty message)")
+            if history and isinstance(history[-1], LibraryRequest):
+                history[-1].parts = [*history[-1].parts, part]
+            else:
+                history.append(LibraryRequest(parts=[part]))
+        return history
+
+    def _remembered(self, message: ChatMessage) -> ModelResponse | None:
+        response = self._replies.get(tuple(call.id for call in message.tool_calls))
+        return response if response is not None and _text(response) == message.text else None
+
+    def _reply(self, response: ModelResponse, request: ModelRequest) -> ModelReply:
+        """The whole answer; raises `CallFailed` if it is none."""
+        response = _with_fresh_ids(response, request.messages)
+        calls = tuple(_call(part) for part in response.parts if isinstance(part, ToolCallPart))
+        text = _text(response)
+        problem = unusable(response, self._endpoint, is_empty=not calls and not text.strip())
+        if problem is not None:
+            raise problem
+        if calls:
+            self._replies[tuple(call.id for call in calls)] = response
+            if len(self._replies) > _REMEMBERED_REPLIES:
+                self._replies.popitem(last=False)
+        message = ChatMessage(role="assistant", text=text, tool_calls=calls)
+        return ModelReply(message=message, usage=self._usage(response))
+
+    def _usage(self, response: ModelResponse) -> ModelUsage:
+        usage = response.usage
+        return ModelUsage(
+            model=self._endpoint.model,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cost_usd=self._cost_usd(response),
+        )
+
+    def _cost_usd(self, response: ModelResponse) -> float | None:
+        if self._endpoint.prices_usd is not None:
+            input_usd, output_usd = self._endpoint.prices_usd
+            return (response.usage.input_tokens * input_usd + response.usage.output_tokens * output_usd) / 1_000_000
+        try:
+            return float(response.cost().total_price)
+        except (LookupError, ValueError):  # a model without a list price; an answer without its token counts
+            return None
+
+
+def _openai(endpoint: Endpoint, http: httpx2.AsyncClient) -> Model[Any]:
+    client = AsyncOpenAI(
+        api_key=endpoint.api_key or NO_KEY,
+        base_url=endpoint.url,
+        http_client=http,
+        max_retries=0,
+        timeout=http.timeout,
+    )
+    # What the SDK found in OPENAI_ORG_ID and OPENAI_PROJECT_ID is not of our configuration.
+    client.organization = client.project = None
+    if endpoint.base_url is None:
+        return OpenAIChatModel(endpoint.model, provider=OpenAIProvider(openai_client=client))
+    # `max_tokens` is what every compatible server knows; only the newer models of OpenAI itself refuse it.
+    knows_new_name = (urlsplit(endpoint.url).hostname or "").endswith(("openai.com", "azure.com"))
+    profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=knows_new_name)
+    provider = OpenAICompatibleProvider(endpoint.name, openai_client=client, profile=profile)
+    return OpenAIChatModel(endpoint.model, provider=provider)
+
+
+def _anthropic(endpoint: Endpoint, http: httpx2.AsyncClient) -> Model[Any]:
+    client = AsyncAnthropic(
+        api_key=endpoint.api_key or NO_KEY,
+        base_url=endpoint.url,
+        http_client=http,
+        max_retries=0,
+        timeout=http.timeout,
+    )
+    return AnthropicModel(endpoint.model, provider=AnthropicProvider(anthropic_client=client))
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
+
+
+def _parameters(request: ModelRequest) -> ModelRequestParameters:
+    return ModelRequestParameters(function_tools=[_tool(spec) for spec in request.tools])
+
+
+def _tool(spec: ToolSpec) -> ToolDefinition:
+    return ToolDefinition(
+        name=spec.name,
+        description=spec.description,
+        parameters_json_schema=dict(spec.parameters),
+        strict=False,  # the schema goes out as it is; the loop checks the arguments
+    )
+
+
+def _response(message: ChatMessage) -> ModelResponse:
+    """An assistant's message of which only our own words are left."""
+    parts: list[TextPart | ToolCallPart] = [TextPart(_clean(message.text))] if message.text.strip() else []
+    parts.extend(ToolCallPart(call.name, _clean(call.arguments), call.id) for call in message.tool_calls)
+    return ModelResponse(parts=parts)
+
+
+def _call(part: ToolCallPart) -> ToolCall:
+    """Arguments stay as the model wrote them; a call without any gets an empty object."""
+    arguments = part.args if isinstance(part.args, str) else part.args_as_json_str()
+    return ToolCall(id=part.tool_call_id, name=_clean(part.tool_name), arguments=_clean(arguments) or "{}")
+
+
+def _with_fresh_ids(response: ModelResponse, messages: Iterable[ChatMessage]) -> ModelResponse:
+    """Give a new id to each call whose id is taken.
+
+    Some servers count from zero in every answer; the journal that keeps a tool from running twice needs to tell the
+    calls of a turn apart.
+    """
+    taken = {call.id for message in messages for call in message.tool_calls}
+    parts = list(response.parts)
+    for index, part in enumerate(parts):
+        if isinstance(part, ToolCallPart):
+            if not part.tool_call_id or part.tool_call_id in taken:
+                part = parts[index] = replace(part, tool_call_id=f"call_{uuid4().hex}")  # noqa: PLW2901
+            taken.add(part.tool_call_id)
+    return replace(response, parts=parts)
+
+
+def _text(response: ModelResponse) -> str:
+    return _clean("".join(part.content for part in response.parts if isinstance(part, TextPart)))
+
+
+def _text_of(event: object) -> str:
+    """The text that an event adds; empty for reasoning, tool calls and everything else that shows life."""
+    if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+        return event.part.content
+    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+        return event.delta.content_delta
+    return ""
+
+
+def _clean(text: str) -> str:
+    """Lone surrogates, which no UTF-8 can carry, become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

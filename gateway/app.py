@@ -1,0 +1,314 @@
+"""The composition root: the one place that knows every concrete class, and puts them together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import structlog
+
+from gateway import __version__
+from gateway.access import Access, AccessRule
+from gateway.agent.registry import ModelRegistry
+from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
+from gateway.channel_kinds import load_kind
+from gateway.commands import Commands
+from gateway.config import Config
+from gateway.dispatcher import Dispatcher
+from gateway.files import make_private_directory, write_atomically
+from gateway.health import Health, verdict
+from gateway.history import History
+from gateway.identity import IdentityMap
+from gateway.inbox import Inbox
+from gateway.locks import HeldLock, hold, refuse_network_file_system
+from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.memory.render import render_memory
+from gateway.memory_sync import MemorySync
+from gateway.messages import ConversationRef, InboundMessage
+from gateway.outbox import DeliveryPolicy, Outbox
+from gateway.parking import Parking
+from gateway.personalities import Personalities
+from gateway.protocols import AdapterServices, AuthenticatesOperator, ChannelAdapter, SupportsHttp
+from gateway.store.sqlite import SqliteStore, open_store
+from gateway.supervisor import Supervisor
+from gateway.turns import Services, TurnRunner, TurnSettings
+from gateway.web.server import WebServer
+
+LOCK_NAME = ".gateway.lock"
+DATABASE_NAME = "ethos.sqlite"
+RUNNING_NAME = "run/gateway.json"
+
+_log = structlog.get_logger(__name__)
+
+
+def prepare_home(home: Path) -> None:
+    """Make the data directory, for its owner only.
+
+    Raises:
+        UnsafePath: it lies on a file system that cannot lock.
+        OSError: it cannot be made.
+    """
+    for directory in (home, home / "users", home / "personalities", home / "run", home / "channels"):
+        make_private_directory(directory)
+    refuse_network_file_system(home)
+
+
+class Gateway:
+    """One gateway on one data directory.
+
+    ::
+
+        async with Gateway(home, config) as gateway:     # takes the directory, recovers what was left
+            await gateway.run(stop)                      # until `stop` is set
+    """
+
+    def __init__(
+        self, home: Path, config: Config, *, only: Collection[str] | None = None, is_served: bool = True
+    ) -> None:
+        """Nothing is opened before `async with`.
+
+        Args:
+            only: names of channels; the others are left alone.
+            is_served: whether to open the web server.
+        """
+        self.home = home
+        self.config = config
+        self._only = only
+        self._is_served = is_served
+        self._started_at = datetime.now(UTC)
+        self._stack = AsyncExitStack()
+        self.web: WebServer | None = None
+
+    # ---- putting together ------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Take the data directory and put everything together.
+
+        Raises:
+            DataDirectoryLocked: another process has it.
+            StoreError: the database cannot be used.
+            ConfigError: the web server's port is busy.
+        """
+        async with AsyncExitStack() as stack:
+            await asyncio.to_thread(prepare_home, self.home)
+            self._lock: HeldLock = hold(self.home / LOCK_NAME)
+            stack.callback(self._lock.release)
+            self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
+            stack.push_async_callback(self.store.close)
+            self._compose()
+            stack.push_async_callback(self.models.close)
+            stack.push_async_callback(self.history.close)
+            await self._join_operator_accounts()
+            if self._is_served:
+                self.web = self._web_server()
+                await self.web.start()
+            await self._write_running()
+            stack.callback((self.home / RUNNING_NAME).unlink, missing_ok=True)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def _compose(self) -> None:
+        config, store = self.config, self.store
+        policy = DeliveryPolicy(**config.delivery.model_dump())
+        owner = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self.personalities = Personalities(self.home)
+        self.identities = IdentityMap(self.home / "users" / "identity-map.json")
+        self.models = ModelRegistry(config)
+        self.memory_files = MarkdownFileMemoryProvider(
+            self.home,
+            store.journal,
+            max_file_bytes=config.memory.max_file_bytes,
+            lock_timeout_s=config.memory.lock_timeout_s,
+        )
+        self.memory = MemorySync(self.memory_files, store.turns)
+        self.history = History(store.sessions, self.models.get, budget_tokens=config.limits.history_tokens)
+        commands = Commands(
+            identities=self.identities,
+            personalities=self.personalities,
+            sessions=store.sessions,
+            memory=self.memory_files,
+        )
+        self.adapters = self._adapters(commands)
+        self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy, on_sent=self._exchanged)
+        self.parking = Parking(self._expedite, self._is_operator)
+        turns = TurnRunner(self._services(commands), self._turn_settings(), owner=owner)
+        self.dispatcher = Dispatcher(
+            store.inbox,
+            turns,
+            owner=owner,
+            running_turns=config.limits.running_turns,
+            lease_s=config.limits.lease_s,
+            policy=policy,
+        )
+        self.inbox = Inbox(store.inbox, self.dispatcher.accepted)
+        self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
+
+    def _adapters(self, commands: Commands) -> Sequence[ChannelAdapter]:
+        built: list[ChannelAdapter] = []
+        for name, channel in self.config.channels.items():
+            if not channel.enabled or (self._only is not None and name not in self._only):
+                continue
+            services = AdapterServices(
+                name=name, state_dir=self.home / "channels" / name, log=self.store.log, commands=commands.infos
+            )
+            built.append(load_kind(channel.kind).build(channel.settings, services))
+        return built
+
+    def _services(self, commands: Commands) -> Services:
+        rules = {
+            name: AccessRule(mode=channel.access, allow=frozenset(channel.allow))
+            for name, channel in self.config.channels.items()
+        }
+        return Services(
+            store=self.store.turns,
+            sessions=self.store.sessions,
+            history=self.history,
+            memory=self.memory,
+            identities=self.identities,
+            access=Access(rules),
+            personalities=self.personalities,
+            commands=commands,
+            toolbox=Toolbox([UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions)]),
+            parking=self.parking,
+            model=self.models.get,
+            adapter=self._adapter_if_up,
+            kind=self._kind,
+            render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
+            woken=self.outbox.wake,
+        )
+
+    def _turn_settings(self) -> TurnSettings:
+        config = self.config
+        by_channel = {name: channel.personality for name, channel in config.channels.items()}
+        return TurnSettings(
+            default_personality=config.personality,
+            personality_of_channel=by_channel.get,
+            session_scope=config.session_scope,
+            steps_per_turn=config.limits.steps_per_turn,
+            turn_timeout_s=config.limits.turn_timeout_s,
+            max_message_chars=config.limits.max_message_chars,
+        )
+
+    def _web_server(self) -> WebServer:
+        return WebServer(
+            data_dir=self.home,
+            adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
+            health=self._health_json,
+            host=self.config.web.host,
+            port=self.config.web.port,
+            allowed_hosts=self.config.web.allowed_hosts,
+        )
+
+    async def _join_operator_accounts(self) -> None:
+        """Whoever holds the data directory is one person on every channel that can tell."""
+        keys = [
+            (f"{adapter.kind}:{adapter.operator_account}", "Operator")
+            for adapter in self.adapters
+            if isinstance(adapter, AuthenticatesOperator)
+        ]
+        if keys:
+            await self.identities.ensure_joined(keys, via="operator")
+
+    async def _write_running(self) -> None:
+        """Leave word for `ethos status` and `ethos chat`; no secret in it."""
+        running = {
+            "pid": os.getpid(),
+            "url": self.web.url if self.web else None,
+            "started_at": self._started_at.isoformat(),
+        }
+        await asyncio.to_thread(write_atomically, self.home / RUNNING_NAME, json.dumps(running).encode())
+
+    # ---- seams between the parts -----------------------------------------------------------------------------------
+
+    def _adapter_if_up(self, channel: str) -> ChannelAdapter | None:
+        return self.supervisor.adapter_if_up(channel)
+
+    def _kind(self, channel: str) -> str:
+        return self.supervisor.kind(channel)
+
+    def _exchanged(self, channel: str) -> None:
+        self.supervisor.exchanged(channel)
+
+    async def _expedite(self, conversation: ConversationRef) -> None:
+        await self.dispatcher.expedite(conversation)
+
+    def _is_operator(self, message: InboundMessage) -> bool:
+        adapter = self._adapter_if_up(message.conversation.channel)
+        if adapter is None or not isinstance(adapter, AuthenticatesOperator):
+            return False
+        return adapter.operator_account == message.sender.user
+
+    # ---- running ---------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, then end what runs within `shutdown_s`."""
+        await self.memory.replay()
+        uncertain = await self.outbox.recover()
+        waiting = await self.dispatcher.recover()
+        if waiting or uncertain:
+            _log.info("recovered", conversations=waiting, uncertain_replies=uncertain)
+        parts = [
+            asyncio.create_task(part, name=name)
+            for name, part in (
+                ("outbox", self.outbox.run()),
+                ("dispatcher", self.dispatcher.run()),
+                ("memory", self.memory.run()),
+                ("supervisor", self.supervisor.run()),
+            )
+        ]
+        if self.web is not None:
+            parts.append(asyncio.create_task(self.web.serve(), name="web"))
+        stopped = asyncio.create_task(stop.wait(), name="stop")
+        try:
+            await asyncio.wait([*parts, stopped], return_when=asyncio.FIRST_COMPLETED)
+            for part in parts:
+                if part.done() and not part.cancelled() and part.exception() is not None:
+                    part.result()  # a part that ends by itself is a fault: say so, and end
+            await self._stop()
+        finally:
+            for task in (*parts, stopped):
+                task.cancel()
+            await asyncio.wait([*parts, stopped])
+            await self.supervisor.close()
+
+    async def _stop(self) -> None:
+        """Take no more, end what runs, send what is answered; in all no longer than `shutdown_s`."""
+        clock = asyncio.get_running_loop().time
+        ends_at = clock() + self.config.shutdown_s
+        await self.supervisor.stop_receiving()
+        await self.dispatcher.drain(max(0.0, ends_at - clock()))
+        await self.outbox.drain(max(0.5, ends_at - clock()))
+        if self.web is not None:
+            await self.web.stop()
+
+    # ---- health ----------------------------------------------------------------------------------------------------
+
+    async def health(self) -> Health:
+        """How the gateway is, now."""
+        channels = self.supervisor.statuses
+        problems = await self.identities.problems()
+        return Health(
+            status=verdict(channels, problems, is_started=self.supervisor.all_tried.is_set()),
+            version=__version__,
+            pid=os.getpid(),
+            started_at=self._started_at,
+            channels=channels,
+            turns_running=self.dispatcher.running,
+            conversations_waiting=self.dispatcher.waiting,
+            conversations_parked=self.parking.parked,
+            memory_late=self.memory.late,
+            problems=[*(f"{channel.name}: {channel.error}" for channel in channels if channel.error), *problems],
+        )
+
+    async def _health_json(self) -> dict[str, Any]:
+        return dict((await self.health()).as_json())

@@ -1,0 +1,87 @@
+"""From a channel's `kind` to the package that speaks to the platform. Only the kinds that are configured are loaded."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import re
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+import adapters
+from gateway.protocols import AdapterServices, ChannelAdapter
+from gateway.validation import did_you_mean
+
+Access = Literal["open", "allowlist"]
+
+_OWN = re.compile(r"[a-z][a-z0-9_]*")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
+
+
+class KindUnusable(Exception):
+    """There is no such kind, or it cannot be loaded; the text is for people, after the key's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelKind:
+    """A package that adapts one platform: `Config` (a pydantic model), `build(config, services)`, `ACCESS_DEFAULT`."""
+
+    name: str
+    package: ModuleType
+
+    @property
+    def config(self) -> type[BaseModel]:
+        """The model of the keys that are the adapter's own."""
+        model: type[BaseModel] = self.package.Config
+        return model
+
+    @property
+    def access_default(self) -> Access:
+        """Who may talk where the configuration does not say; nobody, unless the package declares `"open"`."""
+        return "open" if getattr(self.package, "ACCESS_DEFAULT", "allowlist") == "open" else "allowlist"
+
+    def build(self, settings: Any, services: AdapterServices) -> ChannelAdapter:
+        """Make the adapter of one channel; `settings` is an instance of `config`."""
+        adapter: ChannelAdapter = self.package.build(settings, services)
+        return adapter
+
+
+def known_kinds() -> list[str]:
+    """The kinds that come with the gateway; finding them loads none."""
+    return sorted(module.name for module in pkgutil.iter_modules(adapters.__path__) if module.ispkg)
+
+
+def load_kind(kind: str) -> ChannelKind:
+    """Load the package of a kind: `name` is `adapters.name`, a dotted one is a third party's.
+
+    Raises:
+        KindUnusable: says whether the kind is unknown, a library is missing, or the package is broken.
+    """
+    is_own = bool(_OWN.fullmatch(kind))
+    if not is_own and not _DOTTED.fullmatch(kind):
+        raise KindUnusable(f"{kind!r} is not the name of a kind; {_expected_kinds()}")
+    target = f"adapters.{kind}" if is_own else kind
+    try:
+        package = importlib.import_module(target)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if target == missing or target.startswith(f"{missing}."):
+            near = did_you_mean(kind, known_kinds())
+            raise KindUnusable(f"there is no kind {kind!r}{near}; {_expected_kinds()}") from None
+        remedy = f"`pip install 'ethos-gateway[{kind}]'`" if is_own else f"{missing} beside {target.partition('.')[0]}"
+        raise KindUnusable(f"{kind} needs {missing}, which is not installed; expected {remedy}") from None
+    except Exception as error:  # noqa: BLE001 (a third party's package may raise anything while it is imported)
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise KindUnusable(f"{target} cannot be loaded ({reason}); expected a package that imports") from None
+    model = getattr(package, "Config", None)
+    if not (isinstance(model, type) and issubclass(model, BaseModel)) or not callable(getattr(package, "build", None)):
+        raise KindUnusable(f"{target} is no adapter; expected `Config` (a pydantic model) and `build` in it")
+    return ChannelKind(kind, package)
+
+
+def _expected_kinds() -> str:
+    return f"expected one of {', '.join(known_kinds())}, or a package with a dot in its name"

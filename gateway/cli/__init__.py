@@ -1,0 +1,45 @@
+"""The `ethos` command. Each command loads what it needs when it is called, so that a short one is fast."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gateway import __version__
+from gateway.cli import config, running
+
+app = typer.Typer(
+    name="ethos",
+    help="Ethos Gateway: one AI agent, met on every channel.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,  # they may hold secrets
+    add_completion=False,
+)
+app.command("serve")(running.serve)
+app.command("chat")(running.chat)
+app.command("init")(config.init)
+app.add_typer(config.app, name="config")
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"ethos {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+def main() -> None:
+    """Run the command; an error on purpose is one line on standard error, and exit code 1."""
+    from gateway.cli.errors import explained
+
+    with explained():
+        app()

@@ -1,0 +1,5 @@
+"""`python -m gateway.cli` is `ethos`."""
+
+from gateway.cli import main
+
+main()

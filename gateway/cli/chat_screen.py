@@ -1,0 +1,262 @@
+"""The chat as a person sees it: a prompt at the bottom, the conversation above it, what is being written between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterable
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application.current import get_app
+from prompt_toolkit.application.run_in_terminal import run_in_terminal
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.styles import Style
+
+from adapters.cli.convert import Command, Failure, FromGateway, LogMessage, Preview, Refused, Welcome, clean
+from gateway.cli.chat_link import ChatLink, Lost, TextTooLong
+from gateway.cli.chat_markdown import render_markdown, tail
+from gateway.cli.chat_state import ChatState
+from gateway.cli.chat_text import neutralise
+
+_EXIT_LEFT = 0
+_EXIT_UNSENT = 75  # EX_TEMPFAIL of sysexits.h
+_LEAVE = ("/exit", "/quit")
+_HINTS = "/help lists the commands · Alt-Enter: new line · Ctrl-D: leave"
+_STYLE = Style.from_dict({"prompt": "bold", "status": "fg:ansibrightblack"})
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+
+
+class _CleanHistory(FileHistory):
+    """A history that a paste of broken text cannot stop."""
+
+    def store_string(self, string: str) -> None:
+        super().store_string(clean(string))
+
+
+class _CommandCompleter(Completer):
+    """Completes `/name` at the start of a message."""
+
+    def __init__(self) -> None:
+        self.commands: tuple[Command, ...] = ()
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
+        typed = document.text
+        if not typed.startswith("/") or any(character.isspace() for character in typed):
+            return
+        leave = Command(name="exit", usage="/exit", description="leave the chat")
+        for command in (*self.commands, leave):
+            if f"/{command.name}".startswith(typed):
+                yield Completion(f"/{command.name}", -len(typed), display_meta=neutralise(command.description))
+
+
+class ChatScreen:
+    """Shows one conversation and takes what is typed."""
+
+    def __init__(self, link: ChatLink, state: ChatState) -> None:
+        self._link, self._state = link, state
+        self._is_coloured = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._completer = _CommandCompleter()
+        self._mine: set[str] = set()
+        self._waiting: dict[str, str] = {}  # id to text of what was asked and not answered yet, oldest first
+        self._previews: dict[str, str] = {}
+        self._is_away = False
+        self._is_stopping = False
+        self._session: PromptSession[str] = PromptSession(
+            message=self._prompt,
+            history=_CleanHistory(str(state.history_file())),
+            completer=self._completer,
+            key_bindings=self._key_bindings(),
+            style=_STYLE,
+            reserve_space_for_menu=5,
+        )
+        self._session.app.min_redraw_interval = 0.03
+
+    async def run(self) -> int:
+        """Chat until the person leaves; returns the exit code.
+
+        Raises:
+            AdapterNotReady: no gateway answered.
+            ChatRefused: it will not talk to us.
+        """
+        ready = asyncio.Event()
+        following = asyncio.create_task(self._follow(ready))
+        welcomed = asyncio.create_task(ready.wait())
+        talking: asyncio.Task[None] | None = None
+        try:
+            await asyncio.wait({following, welcomed}, return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                talking = asyncio.create_task(self._talk())
+                await asyncio.wait({following, talking}, return_when=asyncio.FIRST_COMPLETED)
+            for done in (following, talking):
+                if done is not None and done.done():
+                    done.result()
+        finally:
+            tasks = [task for task in (following, welcomed, talking) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return await self._leave()
+
+    async def _leave(self) -> int:
+        unsent = self._link.unsent
+        if not unsent:
+            return _EXIT_LEFT
+        path = self._state.keep_unsent("\n\n".join(message.text for message in unsent))
+        await self._say_dim(f"the gateway has not taken your last {len(unsent)} message(s); the text is in {path}")
+        return _EXIT_UNSENT
+
+    # ---- what is typed ----------------------------------------------------------------------------------------------
+
+    async def _talk(self) -> None:
+        """Take messages until the person leaves."""
+        with patch_stdout(raw=True):
+            while True:
+                try:
+                    text = (await self._session.prompt_async()).strip()
+                except EOFError:
+                    return
+                if text in _LEAVE:
+                    return
+                if text:
+                    await self._send(text)
+
+    async def _send(self, text: str) -> None:
+        try:
+            message_id = self._link.say(text)
+        except TextTooLong as error:
+            await self._say_dim(f"{error}. The text is in {self._state.keep_unsent(clean(text))}")
+            return
+        self._mine.add(message_id)
+        self._waiting[message_id] = text
+
+    def _key_bindings(self) -> KeyBindings:
+        bindings = KeyBindings()
+
+        @bindings.add("c-c")
+        @bindings.add(Keys.SIGINT)
+        def _(event: KeyPressEvent) -> None:
+            """Stop the answer that is being written; without one, drop what was typed; without that, leave."""
+            if self._is_answering() and not self._is_stopping:
+                self._is_stopping = True
+                event.app.create_background_task(self._send("/stop"))
+            elif event.current_buffer.text:
+                event.current_buffer.reset()
+            else:
+                event.app.exit(exception=EOFError)
+
+        @bindings.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            """A new line in the message."""
+            event.current_buffer.insert_text("\n")
+
+        return bindings
+
+    # ---- what is shown ----------------------------------------------------------------------------------------------
+
+    async def _follow(self, ready: asyncio.Event) -> None:
+        """Show what the gateway says, for ever."""
+        async with contextlib.aclosing(self._link.frames()) as frames:
+            async for frame in frames:
+                if isinstance(frame, Welcome):
+                    self._completer.commands = frame.commands
+                    self._is_away = False
+                    if not ready.is_set():
+                        await self._say_dim(f"{self._state.conversation} · {_HINTS}")
+                    self._save_cursor()
+                    ready.set()
+                else:
+                    await self._show(frame)
+                self._session.app.invalidate()
+
+    async def _show(self, frame: FromGateway | Lost) -> None:
+        match frame:
+            case LogMessage():
+                await self._show_message(frame)
+                self._save_cursor()
+            case Preview():
+                self._previews.pop(frame.id, None)  # the latest comes last
+                if frame.text:
+                    self._previews[frame.id] = frame.text
+            case Lost():
+                self._is_away = True
+                self._previews.clear()
+            case Refused():
+                await self._show_refusal(frame)
+            case Failure():
+                await self._say_dim(f"the gateway says: {frame.reason}")
+            case _:  # accepted, typing: that an answer is awaited is shown already
+                pass
+
+    async def _show_message(self, message: LogMessage) -> None:
+        if message.direction == "in":
+            if message.id not in self._mine:
+                await self._say_dim(f"> {message.text}")
+            self._mine.discard(message.id)
+            return
+        columns = max(20, min(self._session.app.output.get_size().columns, 100))
+        rendered = render_markdown(message.text, columns=columns, is_coloured=self._is_coloured)
+        self._previews.pop(message.id, None)
+        asked = self._waiting.pop(message.reply_to or "", None)
+        if asked == "/stop":
+            self._waiting.clear()
+        if not self._waiting:
+            self._is_stopping = False
+        await self._print(f"\n{rendered}\n")
+
+    async def _show_refusal(self, refused: Refused) -> None:
+        if refused.is_temporary:
+            await self._say_dim(f"not taken yet: {refused.reason} (trying again)")
+            return
+        self._mine.discard(refused.id)
+        text = self._waiting.pop(refused.id, "")
+        await self._say_dim(f"not sent: {refused.reason}. The text is in {self._state.keep_unsent(text)}")
+
+    def _is_answering(self) -> bool:
+        return bool(self._waiting or self._previews)
+
+    def _prompt(self) -> StyleAndTextTuples:
+        """The prompt with what is being written above it; called for every redraw."""
+        fragments: StyleAndTextTuples = [("class:prompt", "> ")]
+        app = get_app()
+        if app.is_done:
+            return fragments
+        status = ""
+        if self._is_away:
+            status = "the gateway is away; waiting for it…"
+        elif self._is_stopping:
+            status = "stopping…"
+        elif self._waiting and not self._previews:
+            status = "thinking…"
+        if status:
+            fragments.insert(0, ("class:status", f"{status}\n"))
+        if self._previews:
+            size = app.output.get_size()
+            text = next(reversed(self._previews.values()))
+            shown = tail(text, columns=max(10, size.columns - 1), rows=max(3, size.rows // 2))
+            fragments.insert(0, ("", f"\n{shown}\n\n"))
+        return fragments
+
+    def _save_cursor(self) -> None:
+        if self._link.cursor is not None:
+            self._state.save_cursor(self._link.cursor)
+
+    async def _say_dim(self, text: str) -> None:
+        plain = neutralise(text)
+        await self._print(f"{_DIM}{plain}{_PLAIN}\n" if self._is_coloured else f"{plain}\n")
+
+    async def _print(self, text: str) -> None:
+        """Write above the prompt."""
+        output = self._session.app.output
+
+        def write() -> None:
+            output.write_raw(text)
+            output.flush()
+
+        await run_in_terminal(write)

@@ -1,0 +1,58 @@
+"""Errors for people, and exit codes for scripts (the numbers of sysexits.h)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.errors import (
+    AdapterError,
+    ConfigError,
+    DataDirectoryLocked,
+    EthosError,
+    SchemaTooNew,
+    StoreUnavailable,
+)
+
+EXIT_ERROR = 1
+EXIT_NO_INPUT = 66
+EXIT_UNAVAILABLE = 69
+EXIT_TEMPORARY = 75
+EXIT_CONFIG = 78
+
+_CODES: tuple[tuple[type[EthosError], int], ...] = (
+    (ConfigError, EXIT_CONFIG),
+    (DataDirectoryLocked, EXIT_TEMPORARY),
+    (StoreUnavailable, EXIT_UNAVAILABLE),
+    (SchemaTooNew, EXIT_CONFIG),
+    (AdapterError, EXIT_UNAVAILABLE),
+)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn an error on purpose into one line on standard error and an exit code; let faults of ours show."""
+    try:
+        yield
+    except EthosError as error:
+        fail(str(error), next((code for kind, code in _CODES if isinstance(error, kind)), EXIT_ERROR))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            _leave_quietly()
+        fail(f"{error.filename or 'the system'}: {error.strerror or error}", EXIT_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def fail(message: str, code: int = EXIT_ERROR) -> None:
+    """Say what is wrong, and end."""
+    sys.stderr.write("".join(f"ethos: {line}\n" for line in message.splitlines()))
+    sys.exit(code)
+
+
+def _leave_quietly() -> None:
+    """The reader of our output has gone, as with `| head`; that is no error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)

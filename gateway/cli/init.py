@@ -1,0 +1,327 @@
+"""`ethos init`: asks a few questions, writes a configuration that works, and shows the next step.
+
+Everything is asked before anything is written, so that whoever gives up half-way has changed nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TextIO
+from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+
+from gateway.config import OFFLINE, WebAddress
+from gateway.config_file import CONFIG_NAME
+from gateway.errors import ConfigError, FileError
+from gateway.files import make_private_directory, sync_directory, write_atomically, write_new
+from gateway.personalities import Personalities
+from gateway.validation import did_you_mean
+
+Provider = Literal["offline", "openai", "anthropic"]
+KeyFrom = Literal["environment", "file", "nowhere"]
+
+_OPENAI_ADDRESS = "https://api.openai.com/v1"
+_PROVIDERS: tuple[tuple[Provider, str], ...] = (
+    ("offline", "none for now: a small built-in program without key and network, good for a first look"),
+    ("openai", "a server that speaks OpenAI's chat completions: OpenAI, OpenRouter, Ollama, vLLM, llama.cpp"),
+    ("anthropic", "Anthropic"),
+)
+_KEY_SOURCES: tuple[tuple[KeyFrom, str], ...] = (
+    ("environment", "an environment variable"),
+    ("file", "a file in the data directory that only you may read; you type the key now"),
+    ("nowhere", "the server needs no key"),
+)
+_DEFAULT_MODELS = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5"}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What was asked; the defaults are those of somebody who presses Enter throughout.
+
+    Attributes:
+        base_url: None for the provider's own service.
+        key_variable: the environment variable that holds the key.
+        key: to be put into a file; at most one of the two is given.
+        name: how the agent knows the operator; empty for the page's own default.
+    """
+
+    provider: Provider = "offline"
+    model: str = ""
+    base_url: str | None = None
+    key_variable: str | None = None
+    key: str | None = field(default=None, repr=False)
+    name: str = ""
+    personality: str = "assistant"
+    port: int = 8420
+
+
+def run_init(
+    home: Path,
+    *,
+    is_forced: bool = False,
+    takes_defaults: bool = False,
+    stdin: TextIO | None = None,
+    console: Console | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Path:
+    """Ask, and write `config.yaml` and the data directory.
+
+    Args:
+        home: the data directory.
+        is_forced: replace a configuration that is there already; a copy of it stays beside.
+        takes_defaults: ask nothing. So it is, too, when `stdin` is no terminal.
+        stdin: where answers come from; the process's own when None.
+        console: where questions and the next step are shown.
+        environment: to say whether a key's variable is set; the process's own when None.
+
+    Returns:
+        The path of the configuration.
+
+    Raises:
+        ConfigError: there is a configuration already, or the input ended before all was asked. Nothing was written.
+        FileError: the data directory cannot be written.
+    """
+    console = console or Console(highlight=False)
+    source = sys.stdin if stdin is None else stdin
+    path = home / CONFIG_NAME
+    if os.path.lexists(path) and not is_forced:
+        raise ConfigError(
+            [f"{path}: there already; nothing was changed. `ethos init --force` replaces it and keeps a copy"]
+        )
+    is_asking = not takes_defaults and source.isatty()
+    answers = _Questions(home, console, source).ask() if is_asking else Answers()
+    copy = _write(home, path, answers)
+    for line in _next_steps(path, copy, answers, os.environ if environment is None else environment):
+        console.print(line, markup=False, soft_wrap=True)
+    return path
+
+
+class _Questions:
+    """Asks on a terminal until each answer can be used."""
+
+    def __init__(self, home: Path, console: Console, source: TextIO) -> None:
+        self._personalities = Personalities(home).ids()
+        self._console = console
+        self._stream = None if source is sys.stdin else source
+
+    def ask(self) -> Answers:
+        self._say("A few questions, and it is ready. Enter takes what stands in brackets.\n")
+        provider = self._choice("Which model shall answer?", _PROVIDERS, default=1)
+        model = self._ask_model(provider) if provider != "offline" else {}
+        return Answers(
+            provider=provider,
+            **model,
+            name=self._text("Your name, for the agent", "", lambda text: "".join(filter(str.isprintable, text))),
+            personality=self._text(
+                f"Who shall answer ({', '.join(self._personalities)})", "assistant", self._personality
+            ),
+            port=int(self._text("Port of the web page", "8420", _port)),
+        )
+
+    def _ask_model(self, provider: Provider) -> dict[str, Any]:
+        base_url, is_local = None, False
+        if provider == "openai":
+            base_url = self._text("Address of the server", _OPENAI_ADDRESS, _address)
+            is_local = urlsplit(base_url).hostname in ("localhost", "127.0.0.1", "::1")
+            base_url = None if base_url.rstrip("/") == _OPENAI_ADDRESS else base_url
+        default = "" if base_url else _DEFAULT_MODELS[provider]
+        model = self._text("Name of the model, as the provider writes it", default, _something)
+        # Only a server of one's own may do without a key.
+        sources = _KEY_SOURCES if base_url else _KEY_SOURCES[:2]
+        source = self._choice("Where is the API key?", sources, default=3 if is_local else 1)
+        answers: dict[str, Any] = {"model": model, "base_url": base_url}
+        if source == "environment":
+            default = f"{provider.upper()}_API_KEY"
+            answers["key_variable"] = self._text("Name of the variable", default, _variable)
+        elif source == "file":
+            answers["key"] = self._text("The key (not shown)", "", _something, is_secret=True)
+        return answers
+
+    def _choice(self, question: str, options: tuple[tuple[Any, str], ...], *, default: int) -> Any:
+        self._say(question)
+        for number, (_, text) in enumerate(options, 1):
+            self._say(f"  {number}  {text}")
+
+        def pick(text: str) -> str:
+            if text not in map(str, range(1, len(options) + 1)):
+                raise ValueError(f"a number from 1 to {len(options)}, please")
+            return text
+
+        return options[int(self._text("Number", str(default), pick)) - 1][0]
+
+    def _personality(self, text: str) -> str:
+        if text not in self._personalities:
+            raise ValueError(f"there is none of that id{did_you_mean(text, self._personalities)}")
+        return text
+
+    def _text(self, question: str, default: str, accept: Callable[[str], str], *, is_secret: bool = False) -> str:
+        """Ask until `accept` returns instead of raising ValueError, whose text says why."""
+        prompt = f"{question} [{default}]: " if default else f"{question}: "
+        while True:
+            line = self._line(prompt, is_secret=is_secret)
+            if not line:
+                raise ConfigError(["the input ended before all was asked; nothing was written"])
+            try:
+                return accept(line.strip() or default)
+            except ValueError as error:
+                self._say(f"  {error}")
+
+    def _line(self, prompt: str, *, is_secret: bool) -> str:
+        """One line with its end; empty when the input has ended."""
+        try:
+            if self._stream is None:
+                return self._console.input(prompt, markup=False, password=is_secret) + "\n"
+            self._console.print(prompt, markup=False, soft_wrap=True, end="")
+            return self._stream.readline()
+        except (EOFError, UnicodeDecodeError):
+            return ""
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
+
+
+def _something(text: str) -> str:
+    if not text or not text.isprintable():
+        raise ValueError("it cannot be left out, and must be one line of text")
+    return text
+
+
+def _variable(text: str) -> str:
+    if not _VARIABLE.fullmatch(text):
+        raise ValueError("not the name of an environment variable: use letters, digits and _ (and not the key itself)")
+    return text
+
+
+def _port(text: str) -> str:
+    if not (text.isascii() and text.isdigit() and int(text) <= 65_535):
+        raise ValueError("a number from 0 to 65535, please; 0 takes any free one")
+    return text
+
+
+def _address(text: str) -> str:
+    try:
+        address: str = TypeAdapter(WebAddress).validate_python(text)
+    except ValidationError as error:
+        context = error.errors()[0].get("ctx", {})
+        raise ValueError(str(context.get("error", "not a web address"))) from None
+    return address
+
+
+def render_config(answers: Answers, key_file: str | None = None) -> str:
+    """The text of a configuration, with comments.
+
+    Args:
+        answers: what to write.
+        key_file: where the key lies, relative to the configuration.
+    """
+    is_offline = answers.provider == "offline"
+    lines = [
+        "# Written by `ethos init`. Every setting there is, with its default: config.example.yaml.",
+        "# After a change: `ethos config check`.",
+        "",
+        "# Who answers: a model from the list below, as a personality.",
+        f"model: {OFFLINE if is_offline else 'main'}",
+        f"personality: {answers.personality}",
+        "",
+        *([] if is_offline else _model_lines(answers, key_file)),
+        "# Where people can write.",
+        "channels:",
+        "  # `ethos chat`",
+        "  terminal:",
+        "    kind: cli",
+        "  # The page in the browser",
+        "  web:",
+        "    kind: web",
+        *([f"    display_name: {_quoted(answers.name)}"] if answers.name else []),
+        "",
+        "web:",
+        f"  port: {answers.port}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _model_lines(answers: Answers, key_file: str | None) -> list[str]:
+    key = f"${{{answers.key_variable}}}" if answers.key_variable else f"{{file: {key_file}}}" if key_file else None
+    return [
+        "models:",
+        "  main:",
+        f"    provider: {answers.provider}",
+        f"    model: {_quoted(answers.model)}",
+        *([f"    base_url: {_quoted(answers.base_url)}"] if answers.base_url else []),
+        *([f"    api_key: {key}"] if key else []),
+        "    # Asked instead when it cannot answer; `offline` is a small program, not a model.",
+        "    #fallbacks: [offline]",
+        "",
+    ]
+
+
+def _quoted(text: str) -> str:
+    """Text as YAML has it in double quotes, with `${` as itself."""
+    return json.dumps(text.replace("${", "$${"), ensure_ascii=False)
+
+
+def _write(home: Path, path: Path, answers: Answers) -> Path | None:
+    """Write everything; returns the copy of what was there before."""
+    try:
+        for directory in (home, home / "users", home / "personalities"):
+            make_private_directory(directory)
+        copy = _keep_copy(path)
+        key_file = _write_key(home, answers) if answers.key else None
+        write_atomically(path, render_config(answers, key_file).encode())
+    except OSError as error:
+        raise FileError(f"{error.filename or home} could not be written: {error.strerror}") from error
+    return copy
+
+
+def _keep_copy(path: Path) -> Path | None:
+    try:
+        with path.open("rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    return _write_free(path.parent, f"{path.name}.old", "", data)
+
+
+def _write_key(home: Path, answers: Answers) -> str:
+    directory = home / "secrets"
+    make_private_directory(directory)
+    path = _write_free(directory, answers.provider, ".key", f"{answers.key}\n".encode())
+    return str(path.relative_to(home))
+
+
+def _write_free(directory: Path, stem: str, suffix: str, data: bytes) -> Path:
+    """Write a file under the first of `stem`, `stem-2`, `stem-3` … that is free."""
+    number = 1
+    while True:
+        path = directory / f"{stem}{f'-{number}' if number > 1 else ''}{suffix}"
+        with contextlib.suppress(FileExistsError):
+            write_new(path, data)
+            sync_directory(directory)
+            return path
+        number += 1
+
+
+def _next_steps(path: Path, copy: Path | None, answers: Answers, environment: Mapping[str, str]) -> list[str]:
+    lines = [f"Written: {path}"]
+    if copy:
+        lines.append(f"The old one is now {copy}")
+    if (mode := path.parent.stat().st_mode & 0o077) != 0:
+        lines.append(f"Other users may look into {path.parent} ({mode:03o}): `chmod 700 {path.parent}`")
+    lines.append("\nNext:")
+    if answers.provider != "offline" and importlib.util.find_spec("pydantic_ai") is None:
+        lines.append("  pip install 'ethos-gateway[models]'")
+    if answers.key_variable and answers.key_variable not in environment:
+        lines.append(f"  export {answers.key_variable}=…")
+    page = f", the page at http://127.0.0.1:{answers.port}/" if answers.port else ""
+    return [*lines, f"  ethos serve    the gateway{page}", "  ethos chat     in another terminal"]

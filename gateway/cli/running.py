@@ -1,0 +1,125 @@
+"""`ethos serve` and `ethos chat`: the commands that run a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.config import Config
+from gateway.config_file import Loaded, data_directory, load_config
+from gateway.errors import ConfigError, DataDirectoryLocked
+
+LOG_NAME = "gateway.log"
+
+
+def serve(
+    chat: Annotated[
+        bool | None,
+        typer.Option("--chat/--no-chat", help="Open the terminal chat here too; by default in a terminal."),
+    ] = None,
+) -> None:
+    """Run every configured channel until Ctrl-C or SIGTERM."""
+    loaded = load_config()
+    is_chat = _is_terminal() if chat is None else chat
+    sys.exit(asyncio.run(_serve(data_directory(), loaded, is_chat=is_chat)))
+
+
+def chat(
+    words: Annotated[list[str] | None, typer.Argument(help="One message; else what you type, or pipe in.")] = None,
+    conversation: Annotated[str, typer.Option(help="Which conversation.")] = "main",
+    lines: Annotated[bool, typer.Option("--lines", help="Each line of the input is a message.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer, when piped.")] = 600.0,
+) -> None:
+    """Talk to the agent in this terminal, through the running gateway or one of its own."""
+    loaded = load_config()
+    home = data_directory()
+    options = {
+        "conversation": conversation,
+        "words": " ".join(words) if words else None,
+        "is_interactive": _is_terminal(),
+        "is_by_lines": lines,
+        "timeout_s": timeout,
+    }
+    sys.exit(asyncio.run(_chat(home, loaded, options)))
+
+
+async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
+    from gateway.app import Gateway
+    from gateway.logs import configure_logs
+
+    config = loaded.config
+    terminal = _terminal_channel(config) if is_chat else None
+    async with Gateway(home, config) as gateway:
+        log = None
+        if terminal is not None:
+            log = (home / LOG_NAME).open("a", encoding="utf-8")  # the terminal belongs to the chat
+        configure_logs(config.log.level, config.log.format, stream=log)
+        stop = _stop_on_signals()
+        for warning in loaded.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        if gateway.web is not None:
+            typer.echo(f"Web page: {gateway.web.login_url}", err=True)
+        typer.echo(f"Data:     {home}" + (f"\nLog:      {home / LOG_NAME}" if log else ""), err=True)
+        running = asyncio.create_task(gateway.run(stop))
+        if terminal is not None:
+            talking = asyncio.create_task(_talk(home, config, terminal, {"is_interactive": True}))
+            await asyncio.wait([running, talking], return_when=asyncio.FIRST_COMPLETED)
+            stop.set()
+            talking.cancel()
+            await asyncio.wait([talking])
+        await running
+    return 0
+
+
+async def _chat(home: Path, loaded: Loaded, options: dict[str, object]) -> int:
+    """Attach to a running gateway; where there is none, run one for as long as the chat lasts."""
+    from gateway.app import Gateway
+    from gateway.logs import configure_logs
+
+    config = loaded.config
+    terminal = _terminal_channel(config)
+    if terminal is None:
+        raise ConfigError(["no channel of the kind `cli` is configured; add `terminal: {kind: cli}` to `channels`"])
+    configure_logs("error", "text")
+    try:
+        async with Gateway(home, config, only=[terminal], is_served=False) as gateway:
+            stop = asyncio.Event()
+            running = asyncio.create_task(gateway.run(stop))
+            talking = asyncio.create_task(_talk(home, config, terminal, options))
+            await asyncio.wait([running, talking], return_when=asyncio.FIRST_COMPLETED)
+            stop.set()
+            await running
+            return await talking
+    except DataDirectoryLocked:
+        return await _talk(home, config, terminal, options)
+
+
+async def _talk(home: Path, config: Config, terminal: str, options: dict[str, object]) -> int:
+    from adapters.cli import socket_path
+    from gateway.cli.chat import chat as talk
+
+    state_dir = home / "channels" / terminal
+    path = socket_path(config.channels[terminal].settings, state_dir)
+    return await talk(path, state_dir=state_dir, **options)  # type: ignore[arg-type]
+
+
+def _terminal_channel(config: Config) -> str | None:
+    """The first enabled channel of the kind `cli`."""
+    return next((name for name, channel in config.channels.items() if channel.kind == "cli" and channel.enabled), None)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

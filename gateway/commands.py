@@ -1,0 +1,201 @@
+"""Commands: the same on every channel, natively where a platform has them, else as text that begins with `/`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from gateway.errors import EthosError
+from gateway.identity import IdentityMap
+from gateway.messages import InboundMessage
+from gateway.personalities import Personalities, Personality
+from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
+from gateway.sessions import Session, SessionStore, UsageTotals, new_session
+
+SEARCH_LIMIT = 10
+# A name, perhaps the bot's own name behind it, and nothing or a blank after that: `/etc/passwd` is no command.
+_COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedCommand:
+    """`/name arguments`; the name in lower case, the arguments stripped."""
+
+    name: str
+    arguments: str
+
+
+def parse_command(message: InboundMessage) -> ParsedCommand | None:
+    """The command that the message is, None where it is talk for the agent."""
+    text = f"/{message.command}" if message.command is not None else message.text.strip()
+    found = _COMMAND.fullmatch(text)
+    if found is None:
+        return None
+    return ParsedCommand(name=found[1].lower(), arguments=(found[2] or "").strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandCall:
+    """What a command is called with.
+
+    Attributes:
+        session: the active one; new, and not yet stored, where there is none.
+        had_effect: for `/stop` and `/retry`: a turn was running, or waited, and was acted on when they arrived.
+    """
+
+    arguments: str
+    message: InboundMessage
+    user_id: str
+    session: Session
+    personality: Personality
+    had_effect: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """What a command answers.
+
+    Attributes:
+        session: to be stored, and to be the active one.
+        ask_again: the agent is to answer the last message of the session once more.
+    """
+
+    text: str
+    session: Session | None = None
+    ask_again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Command:
+    info: CommandInfo
+    run: Callable[[CommandCall], Awaitable[CommandResult]]
+
+
+class Commands:
+    """The registry."""
+
+    def __init__(
+        self,
+        *,
+        identities: IdentityMap,
+        personalities: Personalities,
+        sessions: SessionStore,
+        memory: MemoryProvider,
+    ) -> None:
+        self._identities = identities
+        self._personalities = personalities
+        self._sessions = sessions
+        self._memory = memory
+        self._commands = {
+            name: _Command(info=CommandInfo(name=name, usage=usage, description=description), run=run)
+            for name, usage, description, run in (
+                ("help", "/help", "what you can type", self._help),
+                ("new", "/new", "start a fresh session; memory stays", self._new),
+                ("personality", "/personality [name]", "show who can answer, or choose", self._personality),
+                ("memory", "/memory", "show what I remember", self._show_memory),
+                ("whoami", "/whoami", "show who I take you for", self._whoami),
+                ("search", "/search words", "find what was said before", self._search),
+                ("usage", "/usage", "show what you have used", self._usage),
+                ("stop", "/stop", "stop the answer that is being written", self._stop),
+                ("retry", "/retry", "answer my last message again", self._retry),
+            )
+        }
+
+    @property
+    def infos(self) -> tuple[CommandInfo, ...]:
+        """For menus and completion."""
+        return tuple(command.info for command in self._commands.values())
+
+    async def run(self, name: str, call: CommandCall) -> CommandResult:
+        """Do it; what goes wrong on purpose becomes the answer."""
+        command = self._commands.get(name)
+        if command is None:
+            return CommandResult(text=f"There is no command `/{name}`. `/help` shows those that there are.")
+        try:
+            return await command.run(call)
+        except EthosError as error:
+            return CommandResult(text=f"That did not work: {error}")
+
+    async def _help(self, _call: CommandCall) -> CommandResult:
+        lines = [f"- `{info.usage}`: {info.description}" for info in self.infos]
+        return CommandResult(text="Write to me as you would to a person. Besides:\n\n" + "\n".join(lines))
+
+    async def _new(self, call: CommandCall) -> CommandResult:
+        session = new_session(
+            call.message, key=call.session.key, user_id=call.user_id, personality_id=call.session.personality_id
+        )
+        return CommandResult(text="A fresh session. I still know what I remember about you.", session=session)
+
+    async def _personality(self, call: CommandCall) -> CommandResult:
+        wanted = call.arguments
+        if not wanted:
+            lines = [
+                f"- **{one.id}**{' (now)' if one.id == call.session.personality_id else ''}: {one.description}"
+                for one in self._personalities.list()
+                if isinstance(one, Personality)
+            ]
+            return CommandResult(text="\n".join(lines) + "\n\nChoose with `/personality name`.")
+        chosen = self._personalities.get(wanted)
+        session = replace(call.session, personality_id=chosen.id)
+        return CommandResult(text=f"From now on **{chosen.name}** answers here.", session=session)
+
+    async def _show_memory(self, call: CommandCall) -> CommandResult:
+        scope = MemoryScope(
+            personality_id=call.personality.id,
+            user_id=call.user_id,
+            session_id=call.session.id,
+            turn_id="show",
+            place=call.personality.memory_scope,
+        )
+        context = await self._memory.prefetch(scope)
+        user = (context.user_memory if context else None) or "_Nothing yet._"
+        project = (context.project_memory if context else None) or "_Nothing yet._"
+        return CommandResult(
+            text=f"**USER.md**, about you:\n\n{user.strip()}\n\n"
+            f"**MEMORY.md**, of {call.personality.name}:\n\n{project.strip()}"
+        )
+
+    async def _whoami(self, call: CommandCall) -> CommandResult:
+        accounts = await self._identities.accounts_of(call.user_id)
+        lines = [f"- `{account.key}` {account.label}".rstrip() for account in accounts]
+        return CommandResult(
+            text=f"You are `{call.user_id}`, known by:\n\n" + "\n".join(lines) + "\n\n"
+            f"**{call.personality.name}** answers here, in session `{call.session.id}`."
+        )
+
+    async def _search(self, call: CommandCall) -> CommandResult:
+        if not call.arguments:
+            return CommandResult(text='Say what to look for: `/search words`, `/search "a phrase"`, `/search begin*`.')
+        hits = await self._sessions.search_messages(call.arguments, user_id=call.user_id, limit=SEARCH_LIMIT)
+        if not hits:
+            return CommandResult(text="Nothing was found. Try fewer or other words.")
+        lines = [f"- {hit.created_at:%Y-%m-%d %H:%M} {hit.role}: {_one_line(hit.snippet)}" for hit in hits]
+        return CommandResult(text="\n".join(lines))
+
+    async def _usage(self, call: CommandCall) -> CommandResult:
+        midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        today = await self._sessions.usage(user_id=call.user_id, since=midnight)
+        ever = await self._sessions.usage(user_id=call.user_id)
+        return CommandResult(text=f"- Today (UTC): {_totals(today)}\n- In all: {_totals(ever)}")
+
+    async def _stop(self, call: CommandCall) -> CommandResult:
+        return CommandResult(text="Stopped." if call.had_effect else "Nothing was running.")
+
+    async def _retry(self, call: CommandCall) -> CommandResult:
+        if call.had_effect:
+            return CommandResult(text="I tried the message that was waiting.")
+        return CommandResult(text="There is nothing to answer again in this session.", ask_again=True)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _totals(totals: UsageTotals) -> str:
+    cost = f", {totals.cost_usd:.4f} USD" if totals.cost_usd else ""
+    return (
+        f"{totals.turns} turns, {totals.requests} model calls, "
+        f"{totals.input_tokens} tokens in, {totals.output_tokens} out{cost}"
+    )

@@ -1,0 +1,234 @@
+"""The configuration: one YAML file in the data directory, or none.
+
+Every key, with what it is for, stands in `config.example.yaml`; a test keeps the two equal.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
+
+from gateway.channel_kinds import Access
+
+OFFLINE = "offline"
+"""The model that is always there: no key, no network."""
+DEFAULT_CHANNELS = {"terminal": {"kind": "cli"}, "web": {"kind": "web"}}
+"""The channels where the file names none."""
+
+_HOST = re.compile(r"[A-Za-z0-9._:\[\]%-]+")
+
+
+def _no_truth(value: object) -> object:
+    """Python takes `true` for 1; a person who writes `port: true` means something else."""
+    if isinstance(value, bool):
+        raise ValueError(f"{str(value).lower()} is not a number; expected a number")  # noqa: TRY004 (pydantic's way)
+    return value
+
+
+def _id_text(value: object) -> object:
+    """Platforms number people; nobody should have to quote a number."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _host(value: str) -> str:
+    if not _HOST.fullmatch(value):
+        raise ValueError(f"{value!r} is not a host; expected a name or an address, such as 127.0.0.1")
+    return value
+
+
+def _web_address(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and " " not in value
+    except ValueError:
+        is_good, parts = False, urlsplit("")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("the address holds a password; expected it without, and the key in `api_key`")
+    if not is_good:
+        raise ValueError("not a web address; expected one such as http://127.0.0.1:11434/v1")
+    return value
+
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Count = Annotated[int, BeforeValidator(_no_truth)]
+Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400)]
+Usd = Annotated[float, BeforeValidator(_no_truth), Field(ge=0)]
+AccountId = Annotated[Text, BeforeValidator(_id_text)]
+Host = Annotated[Text, AfterValidator(_host)]
+WebAddress = Annotated[Text, AfterValidator(_web_address)]
+
+
+class Section(BaseModel):
+    """A part of the configuration; never changed after it was read."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, validate_default=True
+    )
+
+
+class ModelConfig(Section):
+    """One model, by the name it has in `models`.
+
+    Attributes:
+        provider: `openai` is every server that speaks OpenAI's chat completions.
+        model: the provider's own name of it.
+        base_url: None for the provider's own service.
+        timeout_s: for a whole answer.
+        silence_s: for the next piece of a streamed answer.
+        max_retries: of one request, before a fallback is asked.
+        fallbacks: names of other models, asked in this order when this one cannot answer.
+        input_usd_per_million: price of a million input tokens; None where costs are not counted.
+        max_output_tokens: for one answer; None leaves it to the provider.
+    """
+
+    provider: Literal["openai", "anthropic", "offline"]
+    model: Text | None = None
+    base_url: WebAddress | None = None
+    api_key: SecretStr | None = None
+    timeout_s: Seconds = 60
+    silence_s: Seconds = 30
+    max_retries: Annotated[Count, Field(ge=0, le=10)] = 2
+    fallbacks: tuple[Text, ...] = ()
+    input_usd_per_million: Usd | None = None
+    output_usd_per_million: Usd | None = None
+    max_output_tokens: Annotated[Count, Field(ge=1)] | None = None
+
+    @field_validator("model")
+    @classmethod
+    def _is_named(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.data.get("provider") in ("openai", "anthropic"):
+            raise ValueError("missing; expected the provider's name of the model")
+        return value
+
+    @field_validator("api_key")
+    @classmethod
+    def _has_key(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        provider = info.data.get("provider")
+        needs_key = provider == "anthropic" or (provider == "openai" and info.data.get("base_url", "") is None)
+        if value is None and needs_key:
+            raise ValueError("missing; expected `${ENV_VAR}`, `{file: path}` or `{keyring: name}`")
+        return value
+
+
+class ChannelConfig(Section):
+    """One channel, by the name it has in `channels`.
+
+    Attributes:
+        kind: the platform: a package under `adapters`, or a dotted name of a third party's package.
+        access: `open` lets everybody talk, `allowlist` only those in `allow`.
+        allow: the platform's ids of people.
+        personality: who answers here; None for the default one.
+        settings: the adapter's own `Config`; None while the channel is not enabled.
+    """
+
+    kind: Text
+    enabled: bool = True
+    access: Access = "allowlist"
+    allow: tuple[AccountId, ...] = ()
+    personality: Text | None = None
+    settings: Any = Field(default=None, exclude=True)
+
+
+class WebConfig(Section):
+    """The gateway's own web server; port 0 takes a free one.
+
+    Attributes:
+        allowed_hosts: further names under which browsers may ask for it, besides `host` and loopback.
+    """
+
+    host: Host = "127.0.0.1"
+    port: Annotated[Count, Field(ge=0, le=65_535)] = 8420
+    allowed_hosts: tuple[Host, ...] = ()
+
+
+class MemoryConfig(Section):
+    """The memory files; `max_chars` is for the section of the prompt, `max_file_bytes` for one file."""
+
+    max_chars: Annotated[Count, Field(ge=200, le=2_000_000)] = 20_000
+    max_file_bytes: Annotated[Count, Field(ge=1_024, le=1 << 30)] = 524_288
+    lock_timeout_s: Seconds = 10
+
+
+class LimitsConfig(Section):
+    """What bounds the work of the gateway.
+
+    Attributes:
+        running_turns: at once, over all conversations.
+        steps_per_turn: calls of the model in one turn.
+        history_tokens: of a session, put in front of the model; older messages are summarised.
+        max_message_chars: a longer message is refused, with a word to its writer.
+        lease_s: how long a claim on a message lasts without a sign of life.
+    """
+
+    running_turns: Annotated[Count, Field(ge=1, le=10_000)] = 16
+    steps_per_turn: Annotated[Count, Field(ge=1, le=1_000)] = 12
+    turn_timeout_s: Seconds = 600
+    history_tokens: Annotated[Count, Field(ge=500, le=10_000_000)] = 24_000
+    max_message_chars: Annotated[Count, Field(ge=1, le=10_000_000)] = 100_000
+    lease_s: Annotated[Seconds, Field(ge=5)] = 60
+
+
+class DeliveryConfig(Section):
+    """How often, and at what distance, a message that could not be sent is tried again."""
+
+    max_attempts: Annotated[Count, Field(ge=1, le=100)] = 8
+    first_retry_s: Seconds = 1
+    longest_retry_s: Seconds = 300
+
+    @field_validator("longest_retry_s")
+    @classmethod
+    def _is_longest(cls, value: float, info: ValidationInfo) -> float:
+        first = info.data.get("first_retry_s", 0)
+        if value < first:
+            raise ValueError(f"{value:g} is less than first_retry_s; expected at least {first:g}")
+        return value
+
+
+class LogConfig(Section):
+    """The log on standard error; `auto` is text on a terminal and JSON elsewhere."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "text", "json"] = "auto"
+
+
+class Config(Section):
+    """Everything that can be configured.
+
+    Attributes:
+        model: the entry of `models` for personalities that name none.
+        models: by name; `offline` is always among them.
+        personality: the default one.
+        session_scope: `user` joins a person's direct chats over all channels into one session.
+        channels: by name.
+        shutdown_s: how long running turns may take to finish when the gateway is told to stop.
+    """
+
+    model: Text = OFFLINE
+    models: dict[str, ModelConfig] = Field(default_factory=dict)
+    personality: Text = "assistant"
+    session_scope: Literal["conversation", "user"] = "conversation"
+    channels: dict[str, ChannelConfig] = Field(default_factory=dict)
+    web: WebConfig = Field(default_factory=WebConfig)
+    memory: MemoryConfig = Field(default_factory=MemoryConfig)
+    limits: LimitsConfig = Field(default_factory=LimitsConfig)
+    delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)
+    log: LogConfig = Field(default_factory=LogConfig)
+    shutdown_s: Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=3_600)] = 10
+
+    @field_validator("models")
+    @classmethod
+    def _has_offline(cls, models: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
+        return {OFFLINE: ModelConfig(provider="offline"), **models}

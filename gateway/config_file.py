@@ -1,0 +1,316 @@
+"""Reads `config.yaml`: every error at once, each with its line, its column, and what was expected."""
+
+from __future__ import annotations
+
+import copy
+import ipaddress
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from gateway.channel_kinds import ChannelKind, KindUnusable, load_kind
+from gateway.config import DEFAULT_CHANNELS, OFFLINE, ChannelConfig, Config
+from gateway.errors import ConfigError, InvalidId
+from gateway.files import check_id
+from gateway.marked_yaml import KeyPath, MarkedYaml, dotted, read_marked_yaml, value_at
+from gateway.personalities import BrokenPersonality, Personalities
+from gateway.secret_references import expand_variables, fetch_secrets
+from gateway.validation import did_you_mean, shown, validate
+
+CONFIG_NAME = "config.yaml"
+
+_CORE_KEYS = frozenset(ChannelConfig.model_fields) - {"settings"}
+_MODEL_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration that can be used.
+
+    Attributes:
+        path: of the file, whether it is there or not.
+        warnings: what works and is not wise, one line for people each.
+        sources: for each setting where it comes from: `config.yaml:12`, `config.yaml:12, from ${NAME}`, or `default`.
+    """
+
+    config: Config
+    path: Path
+    warnings: tuple[str, ...]
+    sources: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What `ethos config check` prints: problems keep the gateway from starting, warnings do not."""
+
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One reading of the file, as far as it has come."""
+
+    document: MarkedYaml
+    home: Path
+    path: Path
+    warned: MarkedYaml
+    expanded: dict[KeyPath, str] = field(default_factory=dict)
+    origins: dict[KeyPath, str] = field(default_factory=dict)
+
+    @property
+    def hidden(self) -> set[KeyPath]:
+        """Values that no message shows."""
+        return {*self.expanded, *self.origins}
+
+
+def data_directory(environment: Mapping[str, str] | None = None) -> Path:
+    """Where everything lives: `ETHOS_HOME`, or `~/.ethos`."""
+    home = (os.environ if environment is None else environment).get("ETHOS_HOME")
+    return Path(home).expanduser().absolute() if home else Path.home() / ".ethos"
+
+
+def load_config(
+    path: Path | None = None, *, home: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Loaded:
+    """Read the configuration; without a file, the defaults.
+
+    Blocks: it reads the file, those of secrets, and loads the packages of the channels that are configured.
+
+    Args:
+        path: of the file; `config.yaml` in the data directory when None.
+        home: the data directory, where personalities are looked for; that of `path`, or `ETHOS_HOME`, when None.
+        environment: for `${NAME}`; the process's own when None.
+
+    Raises:
+        ConfigError: with everything that is wrong.
+    """
+    environment = os.environ if environment is None else environment
+    if path is None:
+        path = (home or data_directory(environment)) / CONFIG_NAME
+    reading, config = _read(path, home or path.parent, environment)
+    problems = reading.document.sorted_problems()
+    if problems or config is None:
+        raise ConfigError(problems)
+    return Loaded(config, path, tuple(reading.warned.sorted_problems()), dict(_sources(config, reading)))
+
+
+def check(
+    path: Path | None = None, *, home: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Findings:
+    """Everything that is wrong with the configuration, and everything unwise; the arguments are those of the load."""
+    environment = os.environ if environment is None else environment
+    if path is None:
+        path = (home or data_directory(environment)) / CONFIG_NAME
+    reading, config = _read(path, home or path.parent, environment)
+    warnings = reading.warned.sorted_problems() if config else []
+    warnings += _about_personalities(config, reading.home) if config else []
+    return Findings(tuple(reading.document.sorted_problems()), tuple(warnings))
+
+
+def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Reading, Config | None]:
+    try:
+        document = read_marked_yaml(path, path.name)
+    except FileNotFoundError:
+        document = MarkedYaml(path.name)
+    warned = MarkedYaml(document.name, keys=document.keys, places=document.places)
+    reading = _Reading(document, home, path, warned)
+    if not document.is_readable:
+        return reading, None
+    values = document.values
+    values.setdefault("channels", copy.deepcopy(DEFAULT_CHANNELS))
+    # A channel that is switched off may lack everything: its library, its secrets. Only the core's own keys are read.
+    for section in _sections(values["channels"]).values():
+        if section.get("enabled") is False:
+            section_keys = _CORE_KEYS & section.keys()
+            values_kept = {key: section[key] for key in section_keys}
+            section.clear()
+            section.update(values_kept)
+    reading.expanded = expand_variables(document, environment)
+    reading.origins = fetch_secrets(document, Config, (), path.parent)
+    channels = _channels(reading)
+    _check_names(reading)
+    config = validate(Config, document, values={**values, "channels": channels}, hidden=reading.hidden)
+    if config is not None:
+        _warn(config, reading)
+    return reading, config
+
+
+def _sections(values: Any) -> dict[str, dict[str, Any]]:
+    """Those entries of a mapping of sections that are sections."""
+    return {name: item for name, item in values.items() if isinstance(item, dict)} if isinstance(values, dict) else {}
+
+
+def _channels(reading: _Reading) -> Any:
+    """Each channel as a `ChannelConfig`; what is no section at all is left for the validation to refuse."""
+    values = reading.document.values["channels"]
+    if not isinstance(values, dict):
+        return values
+    made: dict[str, Any] = {}
+    for name, section in values.items():
+        try:
+            check_id("channel", name)
+        except InvalidId:
+            text = f"{shown(name)} is not a channel's name; expected 1 to 64 of A-Z a-z 0-9 _ -"
+            reading.document.complain(("channels", name), text, at_key=True)
+        if isinstance(section, dict):
+            channel = _channel(name, section, reading)
+            if channel is not None:
+                made[name] = channel
+        else:
+            text = f"{shown(section)} is not a section; expected `kind: …` and the channel's keys"
+            reading.document.complain(("channels", name), text)
+    return made
+
+
+def _channel(name: str, section: dict[str, Any], reading: _Reading) -> ChannelConfig | None:
+    document, path = reading.document, ("channels", name)
+    core = {key: value for key, value in section.items() if key in _CORE_KEYS}
+    channel = validate(ChannelConfig, document, path, values=core, hidden=reading.hidden)
+    if section.get("enabled") is False:
+        return channel
+    kind = _load_kind(section.get("kind"), (*path, "kind"), document)
+    if kind is None:
+        return None
+    reading.origins |= fetch_secrets(document, kind.config, path, reading.path.parent)
+    own = {key: value for key, value in section.items() if key not in _CORE_KEYS}
+    settings = validate(kind.config, document, path, values=own, hidden=reading.hidden)
+    if channel is None or settings is None:
+        return None
+    access = channel.access if "access" in core else kind.access_default
+    return channel.model_copy(update={"access": access, "settings": settings})
+
+
+def _load_kind(kind: object, path: KeyPath, document: MarkedYaml) -> ChannelKind | None:
+    if not isinstance(kind, str):
+        return None  # the validation has said so
+    try:
+        return load_kind(kind)
+    except KindUnusable as error:
+        document.complain(path, str(error))
+        return None
+
+
+def _check_names(reading: _Reading) -> None:
+    """What refers to an entry elsewhere must find it; looked up in the text itself, so that other errors hide none."""
+    document, values = reading.document, reading.document.values
+    models = _sections(values.get("models"))
+    for name in models:
+        if not _MODEL_NAME.fullmatch(name):
+            text = f"{shown(name)} is not a model's name; expected 1 to 64 of A-Z a-z 0-9 . _ : / -"
+            document.complain(("models", name), text, at_key=True)
+    if OFFLINE in models and models[OFFLINE] != {"provider": OFFLINE}:
+        text = "this name is kept for the offline model; expected another name"
+        document.complain(("models", OFFLINE), text, at_key=True)
+    model_names = [OFFLINE, *(name for name in models if name != OFFLINE)]
+    fallbacks: list[KeyPath] = [
+        ("models", name, "fallbacks", index)
+        for name, section in models.items()
+        for index in range(len(section["fallbacks"]) if isinstance(section.get("fallbacks"), list) else 0)
+    ]
+    for path in [("model",), *fallbacks]:
+        _check_reference(reading, path, "model", model_names)
+    _check_circles(models, document)
+    personalities = Personalities(reading.home).ids()
+    for path in [("personality",), *(("channels", name, "personality") for name in _sections(values["channels"]))]:
+        _check_reference(reading, path, "personality", personalities)
+
+
+def _check_reference(reading: _Reading, path: KeyPath, what: str, known: Collection[str]) -> None:
+    name = value_at(reading.document.values, path)
+    if isinstance(name, str) and name not in known and path not in reading.expanded:
+        text = f"there is no {what} {shown(name)}{did_you_mean(name, known)}; expected one of {', '.join(known)}"
+        reading.document.complain(path, text)
+    elif isinstance(name, str) and name not in known:
+        text = f"{reading.expanded[path]} names no {what}; expected one of {', '.join(known)}"
+        reading.document.complain(path, text)
+
+
+def _check_circles(models: dict[str, dict[str, Any]], document: MarkedYaml) -> None:
+    """A model must not, over any number of fallbacks, fall back on itself."""
+    done: set[str] = set()
+
+    def visit(name: str, way: tuple[str, ...]) -> None:
+        fallbacks = models.get(name, {}).get("fallbacks")
+        for index, fallback in enumerate(fallbacks if isinstance(fallbacks, list) else ()):
+            if fallback in way:
+                circle = " → ".join((*way[way.index(fallback) :], fallback))
+                document.complain(
+                    ("models", name, "fallbacks", index), f"falls back in a circle ({circle}); expected an end"
+                )
+            elif isinstance(fallback, str) and fallback not in done:
+                visit(fallback, (*way, fallback))
+        done.add(name)
+
+    for name in models:
+        if name not in done:
+            visit(name, (name,))
+
+
+def _warn(config: Config, reading: _Reading) -> None:
+    warned = reading.warned
+    literal = [path for path, origin in reading.origins.items() if not origin and path not in reading.expanded]
+    for path in literal:
+        advice = "a secret stands in the file; better as `${ENV_VAR}`, `{file: path}` or `{keyring: name}`"
+        warned.complain(path, advice)
+    if literal and (mode := stat.S_IMODE(reading.path.stat().st_mode)) & 0o077:
+        warned.complain((), f"other users may read the secrets in this file ({mode:04o}); `chmod 600 {reading.path}`")
+    for name, channel in config.channels.items():
+        path = ("channels", name)
+        if not channel.enabled:
+            continue
+        if channel.access == "allowlist" and not channel.allow:
+            warned.complain(path, "nobody may talk here; put the ids of people into `allow`, or set `access: open`")
+        if channel.access == "open" and channel.allow:
+            warned.complain((*path, "allow"), "has no effect, for `access` is `open`; set `access: allowlist`")
+    if not _is_loopback(config.web.host):
+        warned.complain(("web", "host"), "other machines can reach the web server; put one with TLS in front of it")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _about_personalities(config: Config, home: Path) -> Iterator[str]:
+    for personality in Personalities(home).list():
+        if isinstance(personality, BrokenPersonality):
+            yield f"the personality {personality.id} cannot be used: {personality.reason}"
+        elif personality.model is not None and personality.model not in config.models:
+            near = did_you_mean(personality.model, config.models)
+            text = f"the personality {personality.id} asks for the model {shown(personality.model)}"
+            yield f"{text}, which is not among `models`{near}"
+
+
+def _sources(config: Config, reading: _Reading) -> Iterator[tuple[str, str]]:
+    for path in _leaves(config, ()):
+        place = reading.document.keys.get(path)
+        origin = reading.origins.get(path) or reading.expanded.get(path)
+        if place is None:
+            yield dotted(path), "default"
+        else:
+            where = f"{reading.document.name}:{place.line}"
+            yield dotted(path), f"{where}, from {origin}" if origin else where
+
+
+def _leaves(value: Any, path: KeyPath) -> Iterator[KeyPath]:
+    """The way to every setting; the adapter's own stand beside the core's, as they do in the file."""
+    if isinstance(value, BaseModel):
+        for name, item in value:
+            is_own = isinstance(value, ChannelConfig) and name == "settings"
+            yield from () if is_own and item is None else _leaves(item, path if is_own else (*path, name))
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _leaves(item, (*path, name))
+    else:
+        yield path

@@ -1,0 +1,253 @@
+"""The dispatcher: gives every accepted message its turn, one at a time per conversation, many conversations at once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from gateway.backoff import delay_s
+from gateway.commands import parse_command
+from gateway.errors import ClaimLost, StoreError
+from gateway.inbox import InboxRow, InboxStore, NotDue
+from gateway.lanes import AGAIN, IDLE, Lanes
+from gateway.messages import ConversationRef, InboundMessage
+from gateway.outbox import DeliveryPolicy
+
+AFTER_FAULT_S = 2.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class TurnControl:
+    """How a running turn is stopped from outside.
+
+    Attributes:
+        is_stop_requested: the person said stop; the turn ends with what it has.
+        had_effect: this turn's message is a `/stop` or a `/retry`, and it had its effect when it arrived.
+        is_interruptible: set by the turn while it may be cancelled for that; a commit is not interrupted.
+    """
+
+    is_stop_requested: bool = False
+    had_effect: bool = False
+    is_interruptible: bool = False
+    task: asyncio.Task[float | None] | None = field(default=None, repr=False)
+
+    def stop(self) -> None:
+        """Ask the turn to end with what it has."""
+        self.is_stop_requested = True
+        if self.is_interruptible and self.task is not None:
+            self.task.cancel("stopped by the person")
+
+
+class Turns(Protocol):
+    """Runs one turn; see `turns.TurnRunner`."""
+
+    async def run(self, row: InboxRow, control: TurnControl) -> float | None:
+        """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
+
+    async def bury(self, row: InboxRow, reason: str) -> None:
+        """Commit the message as a dead letter and tell the person."""
+
+
+class Dispatcher:
+    """Claims messages and runs their turns."""
+
+    def __init__(
+        self,
+        store: InboxStore,
+        turns: Turns,
+        *,
+        owner: str,
+        running_turns: int = 16,
+        lease_s: float = 60.0,
+        policy: DeliveryPolicy | None = None,
+    ) -> None:
+        """Nothing happens before `run`.
+
+        Args:
+            owner: names this process in claims.
+            running_turns: how many turns run at once, over all conversations.
+        """
+        self._store = store
+        self._turns = turns
+        self._owner = owner
+        self._lease_s = lease_s
+        self._policy = policy or DeliveryPolicy()
+        self._lanes: Lanes[ConversationRef] = Lanes(self._serve, workers=running_turns, after_fault_s=AFTER_FAULT_S)
+        self._running: dict[ConversationRef, TurnControl] = {}
+        self._unreleased: dict[ConversationRef, int] = {}
+        self._stop_parked: dict[ConversationRef, str] = {}
+        self._had_effect: set[str] = set()  # event ids of `/stop` and `/retry`, until they are answered
+        self._not_due: set[ConversationRef] = set()  # their oldest message waits for its time
+        self._is_draining = False
+
+    @property
+    def running(self) -> int:
+        """Turns that run now."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Conversations that have a message to answer and no turn yet."""
+        return self._lanes.waiting
+
+    def wake(self, conversation: ConversationRef) -> None:
+        """Say that the conversation has a message."""
+        self._lanes.wake(conversation)
+
+    async def accepted(self, message: InboundMessage) -> None:
+        """Take note of a message that was just committed. `/stop` and `/retry` do not wait for those before them."""
+        command = parse_command(message)
+        if command is not None and command.name == "stop":
+            await self._stop(message)
+        elif command is not None and command.name == "retry" and message.conversation in self._not_due:
+            self._had_effect.add(message.event_id)
+            await self.expedite(message.conversation)
+        self._lanes.wake(message.conversation)
+
+    async def expedite(self, conversation: ConversationRef) -> None:
+        """Try at once what waits in the conversation for its time."""
+        try:
+            await self._store.make_due(conversation)
+        except StoreError as error:
+            _log.error("not_expedited", error=str(error))
+        self._lanes.wake(conversation)
+
+    async def _stop(self, message: InboundMessage) -> None:
+        control = self._running.get(message.conversation)
+        if control is not None:
+            control.stop()
+            self._had_effect.add(message.event_id)
+        elif message.conversation in self._not_due:  # what waits there ends without an answer
+            self._stop_parked[message.conversation] = message.event_id
+            await self.expedite(message.conversation)
+
+    async def recover(self) -> int:
+        """Take up what an earlier process left; returns how many conversations wait."""
+        await self._store.reclaim(self._owner)
+        waiting = await self._store.waiting()
+        for conversation, due_in_s in waiting:
+            self._lanes.wake_in(conversation, due_in_s)
+        return len(waiting)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._lanes.run())
+            tasks.create_task(self._renew())
+
+    async def drain(self, timeout_s: float) -> None:
+        """Start nothing new; let what runs end, and give back what has not ended in time."""
+        self._is_draining = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._lanes.idle()
+        except TimeoutError:
+            tasks = [control.task for control in self._running.values() if control.task is not None]
+            _log.warning("turns_released", turns=len(tasks), waited_s=timeout_s)
+            for task in tasks:
+                task.cancel("shutting down")
+            await self._lanes.idle()
+
+    # ---- one conversation ------------------------------------------------------------------------------------------
+
+    async def _serve(self, conversation: ConversationRef) -> float | None:
+        if self._is_draining:
+            return IDLE
+        try:
+            await self._release_held(conversation)
+            row = await self._store.claim(conversation, owner=self._owner, lease_s=self._lease_s)
+        except StoreError as error:
+            _log.error("inbox_store_failed", error=str(error), again_s=AFTER_FAULT_S)
+            return AFTER_FAULT_S
+        if row is None:
+            return IDLE
+        if isinstance(row, NotDue):
+            self._not_due.add(conversation)
+            return row.due_in_s
+        self._not_due.discard(conversation)
+        again_s = await self._run(conversation, row)
+        if again_s is not None:
+            self._not_due.add(conversation)
+            return again_s
+        return AGAIN if row.has_more else IDLE
+
+    async def _run(self, conversation: ConversationRef, row: InboxRow) -> float | None:
+        """Run the turn; seconds until the conversation is to be looked at again, None when the message is finished."""
+        control = self._running[conversation] = self._control(conversation, row)
+        control.task = asyncio.create_task(self._turns.run(row, control), name=f"turn {row.turn_id}")
+        try:
+            return await control.task
+        except asyncio.CancelledError:
+            control.task.cancel()
+            await asyncio.wait([control.task])
+            await self._give_back(conversation, row, after_s=0.0, error=None, is_counted=False)
+            if (worker := asyncio.current_task()) is not None and worker.cancelling():
+                raise
+            return IDLE  # the turn alone was cancelled, by `drain`
+        except ClaimLost as error:
+            _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
+            return None
+        except StoreError as error:  # the disk, not the message: it does not count
+            _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=AFTER_FAULT_S)
+            await self._give_back(conversation, row, after_s=AFTER_FAULT_S, error=str(error), is_counted=False)
+            return AFTER_FAULT_S
+        except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
+            return await self._failed(conversation, row, error)
+        finally:
+            del self._running[conversation]
+
+    def _control(self, conversation: ConversationRef, row: InboxRow) -> TurnControl:
+        stop = self._stop_parked.pop(conversation, None)
+        if stop is not None:
+            self._had_effect.add(stop)
+            return TurnControl(is_stop_requested=True)
+        had_effect = row.message.event_id in self._had_effect
+        self._had_effect.discard(row.message.event_id)
+        return TurnControl(had_effect=had_effect)
+
+    async def _failed(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
+        reason = f"{type(error).__name__}: {error}"
+        if row.attempts >= self._policy.max_attempts:
+            _log.error("message_dead", turn_id=row.turn_id, attempts=row.attempts, exc_info=error)
+            try:
+                await self._turns.bury(row, reason)
+            except StoreError as store_error:
+                await self._give_back(conversation, row, after_s=AFTER_FAULT_S, error=str(store_error), is_counted=True)
+                return AFTER_FAULT_S
+            return None
+        after_s = delay_s(row.attempts, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
+        _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, again_s=after_s, exc_info=error)
+        await self._give_back(conversation, row, after_s=after_s, error=reason, is_counted=True)
+        return after_s
+
+    async def _give_back(
+        self, conversation: ConversationRef, row: InboxRow, *, after_s: float, error: str | None, is_counted: bool
+    ) -> None:
+        """Release the claim; where even that cannot be written, remember to do it before the next claim."""
+        try:
+            await self._store.release(row.seq, owner=self._owner, after_s=after_s, error=error, is_counted=is_counted)
+        except ClaimLost:  # it was committed after all, in the last moment
+            _log.info("already_committed", turn_id=row.turn_id)
+        except StoreError as store_error:
+            _log.error("release_failed", turn_id=row.turn_id, error=str(store_error))
+            self._unreleased[conversation] = row.seq
+
+    async def _release_held(self, conversation: ConversationRef) -> None:
+        seq = self._unreleased.get(conversation)
+        if seq is not None:
+            await self._store.release(seq, owner=self._owner, after_s=0.0, error=None, is_counted=False)
+            del self._unreleased[conversation]
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_s / 3)
+            if self._running:
+                try:
+                    await self._store.renew(self._owner, self._lease_s)
+                except StoreError as error:
+                    _log.error("lease_not_renewed", error=str(error))

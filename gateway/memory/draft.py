@@ -1,0 +1,137 @@
+"""From a file's bytes and what is wished to the bytes that come after, one recorded change at a time. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from gateway.errors import MemoryConflict
+from gateway.memory import rules
+from gateway.memory.delta import Delta
+from gateway.memory.journal import Ask, Change, EntryOutcome, JournalEntry, Key
+from gateway.protocols import MemoryUpdate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a caller wants done to one document.
+
+    Attributes:
+        data: the bytes to put in place, for a `write` or an `undo`; None for an update.
+        expected_version: the hash that the document must have; None where any will do.
+    """
+
+    ask: Ask
+    data: bytes | None = None
+    expected_version: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """What would be written.
+
+    Attributes:
+        after: the bytes of the file.
+        hash: of these.
+        cut: the bytes that go to the archive.
+        changes: in order; each starts from where the one before ends.
+        outcomes: of every wish that has one.
+        conflicts: the wishes whose document is not what they expected.
+    """
+
+    after: bytes
+    hash: str
+    cut: bytes = b""
+    changes: list[Change] = field(default_factory=list)
+    outcomes: dict[Key, EntryOutcome] = field(default_factory=dict)
+    conflicts: dict[Key, MemoryConflict] = field(default_factory=dict)
+
+
+def draft(base: bytes, wishes: Sequence[Wish], *, max_bytes: int) -> Draft:
+    """Apply the wishes in order to `base`, then cut what is too long."""
+    text = rules.decode(base)
+    hasher = hashlib.sha256(base)
+    result = Draft(after=base, hash=hasher.hexdigest())
+    for wish in wishes:
+        before_hash = result.hash
+        if wish.expected_version not in (None, before_hash):
+            result.conflicts[wish.ask.key] = MemoryConflict(
+                proposed=rules.show(wish.data or b""), current=rules.show(result.after), current_version=before_hash
+            )
+            continue
+        if wish.data is not None:
+            text, after = rules.decode(wish.data), wish.data
+        else:
+            changed = rules.apply(text, update_of(wish.ask))
+            if changed is None:
+                result.outcomes[wish.ask.key] = "no_match"
+                continue
+            text, after = changed, rules.encode(changed)
+        delta = Delta.between(result.after, after)
+        hasher = _hashed(hasher, result.after, after)
+        result.hash = hasher.hexdigest()
+        result.changes.append(Change(ask=wish.ask, hash_before=before_hash, hash_after=result.hash, delta=delta))
+        result.outcomes[wish.ask.key] = "applied"
+        result.after = after
+    if result.changes and len(result.after) > max_bytes:
+        _cut(result, max_bytes)
+    return result
+
+
+def _hashed(hasher: hashlib._Hash, before: bytes, after: bytes) -> hashlib._Hash:
+    """SHA-256 of `after`; costs nothing for what it has in common with the start of it."""
+    if not after.startswith(before):
+        return hashlib.sha256(after)
+    hasher = hasher.copy()
+    hasher.update(memoryview(after)[len(before) :])
+    return hasher
+
+
+def _cut(result: Draft, max_bytes: int) -> None:
+    """Make the cut a part of the last change, so that undo brings it back."""
+    last = result.changes.pop()
+    before = last.delta.revert(result.after)
+    result.cut, result.after = rules.cut_to_size(result.after, max_bytes)
+    delta = Delta.between(before, result.after)
+    result.hash = hashlib.sha256(result.after).hexdigest()
+    result.changes.append(replace(last, hash_after=result.hash, delta=delta))
+
+
+def update_of(ask: Ask) -> MemoryUpdate:
+    """The update that an ask came from.
+
+    Raises:
+        ValueError: it came from none.
+    """
+    match ask.action:
+        case "add" | "replace" | "remove":
+            return MemoryUpdate(action=ask.action, store=ask.store, content=ask.content)
+        case _:
+            raise ValueError(f"a {ask.action} is no update")
+
+
+def overwritten(edited: bytes, recent: Sequence[JournalEntry]) -> list[Wish]:
+    """What must be made again, because a person saved a text that was read before it was made.
+
+    An editor that read the file, and saved it a moment after we had written, takes our update back without meaning to.
+    `recent` are the changes of that moment, oldest first. What came before a `replace`, a `write` or an `undo` among
+    them is not made again, for it was gone already; nor is the replacement itself, for then the person's text would be.
+    """
+    start = 0
+    for at, entry in enumerate(recent):
+        if entry.ask.action not in ("add", "remove", "edit"):
+            start = at + 1
+    text = rules.decode(edited)
+    again: list[Wish] = []
+    for entry in recent[start:]:
+        if entry.ask.action == "edit":
+            continue
+        update = update_of(entry.ask)
+        if rules.is_done(text, update):
+            continue
+        text = rules.apply(text, update) or text
+        scope = replace(entry.ask.scope, turn_id=f"again:{uuid.uuid4().hex}")
+        again.append(Wish(ask=replace(entry.ask, scope=scope, index=0, refers_to=entry.id)))
+    return again

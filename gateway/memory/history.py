@@ -1,0 +1,161 @@
+"""What the journal tells people: who changed which memory, when, where and how; and what a text was before."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from gateway.errors import MemoryError_
+from gateway.memory import rules
+from gateway.memory.journal import Ask, EntryAction, EntryOutcome, JournalEntry, MemoryJournal
+
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One change of a document, for people.
+
+    Attributes:
+        id: for `undo`.
+        user_id: on whose behalf; None where nobody is known, as for an `edit` made outside.
+        diff: the lines that went (`-`) and came (`+`); empty where nothing changed or it is not known any more.
+        refers_to: the entry that was undone, or made again.
+    """
+
+    id: int
+    at: datetime
+    document: str
+    personality_id: str
+    user_id: str | None
+    channel: str | None
+    session_id: str | None
+    turn_id: str
+    action: EntryAction
+    content: str
+    outcome: EntryOutcome
+    hash_before: str | None
+    hash_after: str | None
+    diff: str
+    refers_to: int | None
+
+
+class NoSuchEntry(MemoryError_):
+    """There is no such entry in the history of this document, or its text is not known any more."""
+
+
+class History:
+    """Reads the journal."""
+
+    def __init__(self, journal: MemoryJournal) -> None:
+        self._journal = journal
+
+    async def log(self, document: str | None, limit: int) -> list[HistoryEntry]:
+        """The newest entries of one document or of all, newest first."""
+        return [await self._shown(entry) for entry in await self._journal.entries(document, limit)]
+
+    async def why(self, document: str, line: str) -> HistoryEntry | None:
+        """The newest entry that brought a line in; None where no entry did.
+
+        Args:
+            document: the key.
+            line: a line of the text, or a part of one.
+        """
+        wanted = rules.encode(line.strip())
+        if not wanted:
+            return None
+        before: int | None = None
+        while page := await self._journal.entries(document, _PAGE, before):
+            for entry in page:
+                if await self._brought(entry, wanted):
+                    return await self._shown(entry)
+            before = page[-1].position
+        return None
+
+    async def text_before(self, entry: JournalEntry) -> bytes:
+        """The bytes that an entry found.
+
+        Raises:
+            NoSuchEntry: they are not known any more.
+        """
+        after = await self.text_after(entry)
+        if entry.delta is not None:
+            return entry.delta.revert(after)
+        position = entry.position or 0
+        earlier = await self._journal.entries(entry.ask.document, _PAGE, position)
+        for candidate in earlier:
+            if candidate.outcome == "applied" and candidate.hash_after == entry.hash_before:
+                return await self.text_after(candidate)
+        if not earlier:
+            return b""
+        raise NoSuchEntry(f"the text before entry {entry.id} is not known any more")
+
+    async def text_after(self, entry: JournalEntry) -> bytes:
+        """The bytes that an entry left, rebuilt from the nearest checkpoint.
+
+        Raises:
+            NoSuchEntry: they are not known any more.
+        """
+        data = b""
+        last = None
+        for step in await self._journal.chain(entry.ask.document, entry.position or 0):
+            if step.checkpoint is not None:
+                data = step.checkpoint
+            elif step.delta is not None:
+                data = step.delta.apply(data)
+            last = step
+        if last is None or last.id != entry.id or rules.version(data) != entry.hash_after:
+            raise NoSuchEntry(f"the text of entry {entry.id} is not known any more")
+        return data
+
+    async def _brought(self, entry: JournalEntry, wanted: bytes) -> bool:
+        if entry.delta is not None:
+            return wanted in entry.delta.inserted and wanted not in entry.delta.removed
+        if entry.checkpoint is None or wanted not in entry.checkpoint:
+            return False
+        try:
+            return wanted not in await self.text_before(entry)
+        except NoSuchEntry:
+            return True
+
+    async def _shown(self, entry: JournalEntry) -> HistoryEntry:
+        ask: Ask = entry.ask
+        return HistoryEntry(
+            id=entry.id,
+            at=entry.written_at or ask.at,
+            document=ask.document,
+            personality_id=ask.scope.personality_id,
+            user_id=ask.scope.user_id,
+            channel=ask.scope.channel,
+            session_id=ask.scope.session_id,
+            turn_id=ask.scope.turn_id,
+            action=ask.action,
+            content=ask.content,
+            outcome=entry.outcome or "no_match",
+            hash_before=entry.hash_before,
+            hash_after=entry.hash_after,
+            diff=await self._diff(entry),
+            refers_to=ask.refers_to,
+        )
+
+    async def _diff(self, entry: JournalEntry) -> str:
+        if entry.delta is not None:
+            return difference(entry.delta.removed, entry.delta.inserted)
+        if entry.ask.action != "edit" or entry.checkpoint is None:
+            return ""
+        try:
+            return difference(await self.text_before(entry), entry.checkpoint)
+        except NoSuchEntry:
+            return ""
+
+
+def difference(before: bytes | str, after: bytes | str) -> str:
+    """A unified diff without file names, one line of context."""
+    old, new = (_lines(text) for text in (before, after))
+    return "\n".join(line.rstrip("\n") for line in list(difflib.unified_diff(old, new, n=1, lineterm=""))[2:])
+
+
+def _lines(text: bytes | str) -> Sequence[str]:
+    return (rules.show(text) if isinstance(text, bytes) else text).split("\n")

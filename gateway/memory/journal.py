@@ -1,0 +1,185 @@
+"""The memory journal: what was asked of the memory, by whom and where, and what became of it.
+
+It is written before a file changes, so it is both the history that people read and the means to bring a change to its
+end after a crash. An update goes through `begin` (it is known), `record` (the bytes before and after are known, the
+file is about to change) and `settle` (the file has changed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Literal, Protocol
+
+from gateway.memory.delta import Delta
+from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
+
+EntryAction = Literal["add", "replace", "remove", "write", "undo", "edit"]
+"""`write` replaces the text by hand in one of our interfaces, `edit` was found to have been made outside of them."""
+EntryOutcome = Literal["applied", "no_match"]
+Key = tuple[str, int]
+"""Turn id and the update's index in it."""
+
+HASH_OF_NOTHING = sha256(b"").hexdigest()
+TAIL_ENTRIES = 256
+_CHECKPOINT_EVERY = 64
+_BYTES_PER_STEP = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One change that somebody wants.
+
+    Attributes:
+        index: of the update in its turn.
+        document: the document's key.
+        refers_to: the entry that this one takes back, or makes again.
+    """
+
+    scope: MemoryScope
+    index: int
+    document: str
+    store: MemoryStoreName
+    action: EntryAction
+    content: str
+    at: datetime
+    refers_to: int | None = None
+
+    @property
+    def key(self) -> Key:
+        """What makes a repetition harmless."""
+        return (self.scope.turn_id, self.index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an ask does to the bytes; hashes are SHA-256 in hex."""
+
+    ask: Ask
+    hash_before: str
+    hash_after: str
+    delta: Delta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One replacement of a file, by the changes of one or several turns in order.
+
+    Attributes:
+        found: the bytes that the file had.
+        found_hash: of these.
+        after: the bytes that it is about to have.
+        scope: on whose behalf the file was looked at.
+        overtaken: bytes that a person wrote into the file while it was being replaced; the changes start from them.
+    """
+
+    document: str
+    store: MemoryStoreName
+    found: bytes
+    found_hash: str
+    changes: Sequence[Change]
+    after: bytes
+    scope: MemoryScope
+    at: datetime
+    overtaken: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEntry:
+    """One row.
+
+    Attributes:
+        position: its place in the document's history, None until it was recorded.
+        written_at: when the file was about to change.
+        delta: None for an `edit`, and where a power cut took it.
+        checkpoint: the whole text after it, for some entries.
+        outcome: None until it is settled.
+    """
+
+    id: int
+    ask: Ask
+    outcome: EntryOutcome | None = None
+    position: int | None = None
+    written_at: datetime | None = None
+    hash_before: str | None = None
+    hash_after: str | None = None
+    delta: Delta | None = None
+    checkpoint: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """The newest end of a document's history.
+
+    Attributes:
+        hash: of the text as we left it; None when a power cut took the record.
+        earlier: hashes of the texts before each of the newest entries, among them the text that our last write
+            replaced.
+        unsettled: hashes of texts that a process may have written before it died.
+        recent: what was applied lately, oldest first.
+    """
+
+    hash: str | None
+    earlier: frozenset[str]
+    unsettled: frozenset[str]
+    recent: tuple[JournalEntry, ...]
+
+
+class MemoryJournal(Protocol):
+    """Where the journal is kept. The callers of `record` and `settle` hold the document's lock."""
+
+    async def begin(self, asks: Sequence[Ask]) -> Mapping[Key, EntryOutcome]:
+        """Note what is not noted yet; returns the outcomes of those that are settled."""
+
+    async def tail(self, document: str, since: datetime) -> Tail:
+        """What was applied last, and what since a moment."""
+
+    async def record(self, write: Write) -> Mapping[Key, EntryOutcome]:
+        """Note what is about to be written.
+
+        A text that nobody of us wrote becomes an `edit` entry of its own, and one that a dead process wrote settles
+        that process's entries.
+
+        Returns:
+            Those that are settled already; if there are any, nothing was recorded.
+        """
+
+    async def settle(self, outcomes: Mapping[Key, EntryOutcome], *, is_durable: bool = False) -> None:
+        """Note what became of them; those that are settled stay as they are.
+
+        Args:
+            outcomes: by key.
+            is_durable: survive a power cut too, with all that was settled before.
+        """
+
+    async def pending(self, document: str) -> Collection[Key]:
+        """What is not settled yet."""
+
+    async def unsettled(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+        """Whole turns of which something is not settled, oldest first, to be synced again."""
+
+    async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
+        """What was settled, newest first, of one document or of all.
+
+        Args:
+            document: the key, None for all.
+            limit: how many at most.
+            before: only entries at a lower position; with a document only.
+        """
+
+    async def entry(self, entry_id: int) -> JournalEntry | None:
+        """One entry."""
+
+    async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
+        """Applied entries up to `position`, oldest first, from the nearest checkpoint on."""
+
+
+def is_due(position: int, size_bytes: int, entries: int) -> bool:
+    """Whether a write of `entries` that ends at `position` carries a checkpoint.
+
+    Every 64 entries, rarer for long texts, so that checkpoints cost at most 256 bytes an entry before compression.
+    """
+    every = max(_CHECKPOINT_EVERY, size_bytes // _BYTES_PER_STEP)
+    return position // every != (position - entries) // every

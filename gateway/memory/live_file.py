@@ -1,0 +1,241 @@
+"""One memory file on the disk, and the small hidden files beside it. Everything here blocks; callers hold the lock.
+
+Beside `MEMORY.md` lie, all in one directory, so that one fsync of it makes all names durable:
+
+- `.MEMORY.md.<random>.new`: the next version, until it is renamed over the file;
+- `.MEMORY.md.<hashes>.applied`: the evidence, a hard link to the next version that is made before the rename and whose
+  name holds the updates in it. While the version has its `.new` name too, the rename has not happened; once that is
+  gone, it has. So after a crash or a power cut the directory itself says what was applied;
+- `.MEMORY.md.previous`: the version before;
+- `.MEMORY.md.cut`: where the archive ended, while it is being appended to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from gateway.errors import FileError
+from gateway.files import (
+    FileSnapshot,
+    Signature,
+    make_private_directory,
+    read_once,
+    read_settled,
+    sign,
+    sync_directory,
+    write_new,
+)
+from gateway.memory.journal import HASH_OF_NOTHING, Key
+from gateway.memory.paths import ARCHIVE_NAME
+
+_KEY_CHARS = 16
+_KEYS_PER_NAME = 13  # a name may have 255 bytes
+Step = Callable[[str], None]
+Published = Literal["placed", "overtaken", "refused"]
+"""In place; in place, but an editor has saved into the replaced version meanwhile; taken back, an editor was first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What was found.
+
+    Attributes:
+        signature: None where there is no file.
+        sha256: of `data`, in hex.
+        previous: the signature of the version before.
+        evidence: the names of all evidence.
+        staged: the inodes of versions that were not renamed.
+    """
+
+    data: bytes
+    signature: Signature | None
+    sha256: str
+    previous: Signature | None
+    evidence: tuple[str, ...]
+    staged: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """The next version, on the disk but not in place."""
+
+    path: Path
+    evidence: tuple[Path, ...]
+    signature: Signature
+
+
+class LiveFile:
+    """Reads and replaces one document."""
+
+    def __init__(self, path: Path, on_step: Step) -> None:
+        self.path = path
+        self._step = on_step
+        self._hidden = f".{path.name}."
+        self._previous = path.with_name(f"{self._hidden}previous")
+        self._note = path.with_name(f"{self._hidden}cut")
+        self._archive_path = path.with_name(ARCHIVE_NAME)
+
+    def look(self, trusted: Signature | None) -> Look:
+        """Read the file and what lies beside it; `trusted` is the signature of our own last write."""
+        snapshot = read_settled(self.path, trusted=trusted)
+        evidence: list[str] = []
+        staged: dict[int, str] = {}
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path.parent) as names:
+            for entry in names:
+                if not entry.name.startswith(self._hidden):
+                    continue
+                if entry.name.endswith(".applied"):
+                    evidence.append(entry.name)
+                elif entry.name.endswith(".new"):
+                    staged[entry.inode()] = entry.name
+        return Look(
+            data=snapshot.data if snapshot else b"",
+            signature=snapshot.signature if snapshot else None,
+            sha256=snapshot.sha256 if snapshot else HASH_OF_NOTHING,
+            previous=sign(self._previous),
+            evidence=tuple(evidence),
+            staged=staged,
+        )
+
+    def has_applied(self, look: Look, key: Key) -> bool:
+        """Whether the evidence says that an update is in the file, or in a version of it that was replaced since."""
+        mark = _mark(key)
+        return any(mark in _marks(name) and not self._is_staged(look, name) for name in look.evidence)
+
+    def read_previous(self) -> FileSnapshot | None:
+        """The version before, as it is now: an editor that had it open may have saved into it."""
+        return read_settled(self._previous)
+
+    def stage(self, data: bytes, keys: Sequence[Key], look: Look) -> Staged:
+        """Write the next version, durably, and then its evidence.
+
+        Raises:
+            FileError: the disk is full or the place cannot be written; nothing has changed.
+        """
+        make_private_directory(self.path.parent)
+        path = self.path.with_name(f"{self._hidden}{secrets.token_hex(6)}.new")
+        evidence: list[Path] = []
+        try:
+            signature = write_new(path, data)
+            self._step("staged")
+            marks = [_mark(key) for key in keys]
+            for at in range(0, len(marks), _KEYS_PER_NAME):
+                link = self.path.with_name(f"{self._hidden}{''.join(marks[at : at + _KEYS_PER_NAME])}.applied")
+                if link.name in look.evidence:  # of an attempt that was never renamed
+                    link.unlink()
+                evidence.append(link)
+                os.link(path, link)
+        except OSError as error:
+            self._remove(path, evidence)
+            raise FileError(
+                f"{self.path} could not be written: {error.strerror}. The old text is untouched."
+            ) from error
+        self._step("linked")
+        return Staged(path=path, evidence=tuple(evidence), signature=signature)
+
+    def unstage(self, staged: Staged) -> None:
+        """Take the next version back."""
+        self._take_back_cut()
+        self._remove(staged.path, staged.evidence)
+
+    def publish(self, staged: Staged, look: Look, cut: bytes) -> Published:
+        """Put the next version in place, durably, if the file is still the one that was looked at.
+
+        Raises:
+            FileError: it could not be put in place; the old text is untouched.
+        """
+        try:
+            if cut:
+                self._archive(cut, staged)
+            if not self._is_still(look):
+                self.unstage(staged)
+                return "refused"
+            self._step("compared")
+            with contextlib.suppress(FileNotFoundError):
+                self._previous.unlink()
+            if look.signature is not None:
+                os.link(self.path, self._previous)
+            os.replace(staged.path, self.path)  # noqa: PTH105 (the same call, without a second Path object)
+            self._step("renamed")
+            sync_directory(self.path.parent)
+        except OSError as error:
+            if sign(staged.path) is None:
+                raise FileError(f"{self.path} was replaced, but perhaps not durably: {error.strerror}") from error
+            self.unstage(staged)
+            raise FileError(
+                f"{self.path} could not be replaced: {error.strerror}. The old text is untouched."
+            ) from error
+        if cut:
+            self._note.unlink(missing_ok=True)
+        self._step("synced")
+        return "placed" if look.signature is None or sign(self._previous) == look.signature else "overtaken"
+
+    def tidy(self, pending: Collection[Key], current: Signature | None) -> None:
+        """Remove evidence that nobody will ask for and versions that a dead process left; the settling is durable."""
+        self._take_back_cut()
+        look = self.look(current)
+        waiting = {_mark(key) for key in pending}
+        for name in look.evidence:  # before the staged versions, without which it would speak of a rename
+            if self._is_staged(look, name) or not waiting & _marks(name):
+                self.path.with_name(name).unlink(missing_ok=True)
+        for name in look.staged.values():
+            self.path.with_name(name).unlink(missing_ok=True)
+
+    # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    def _is_staged(self, look: Look, name: str) -> bool:
+        if not look.staged:
+            return False
+        signature = sign(self.path.with_name(name))
+        return signature is not None and signature.inode in look.staged
+
+    def _is_still(self, look: Look) -> bool:
+        """Compare the signature, and then the bytes: a clock of 4 ms tells two quick saves as one."""
+        if sign(self.path) != look.signature:
+            return False
+        now = read_once(self.path)
+        return (now.data if now else None) == (look.data if look.signature else None)
+
+    def _remove(self, path: Path, evidence: Sequence[Path]) -> None:
+        for name in (*evidence, path):
+            with contextlib.suppress(OSError):
+                name.unlink()
+
+    def _take_back_cut(self) -> None:
+        """Take from the archive what was appended for a version that never came into its place."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            end, _, staged = self._note.read_text(encoding="utf-8").partition(" ")
+            if self.path.with_name(staged).exists() and int(end) < self._archive_path.stat().st_size:
+                os.truncate(self._archive_path, int(end))
+        self._note.unlink(missing_ok=True)
+
+    def _archive(self, cut: bytes, staged: Staged) -> None:
+        """Append what was cut, once: a note says where the archive ended, until the shorter file is in place."""
+        self._take_back_cut()
+        fd = os.open(self._archive_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            write_new(self._note, f"{os.fstat(fd).st_size} {staged.path.name}".encode())
+            view = memoryview(cut)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        self._step("archived")
+
+
+def _mark(key: Key) -> str:
+    turn_id, index = key
+    return sha256(f"{turn_id}\0{index}".encode("utf-8", "surrogatepass")).hexdigest()[:_KEY_CHARS]
+
+
+def _marks(name: str) -> set[str]:
+    marks = name.removesuffix(".applied").rpartition(".")[2]
+    return {marks[at : at + _KEY_CHARS] for at in range(0, len(marks), _KEY_CHARS)}

@@ -1,0 +1,293 @@
+"""Memory in two Markdown files that people can read, edit and keep under version control."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from gateway.errors import InvalidId, MemoryConflict
+from gateway.files import FileSnapshot, Signature, read_settled
+from gateway.memory import rules
+from gateway.memory.draft import Wish, draft
+from gateway.memory.history import History, HistoryEntry, NoSuchEntry
+from gateway.memory.journal import HASH_OF_NOTHING, Ask, EntryAction, MemoryJournal
+from gateway.memory.live_file import Step
+from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate
+from gateway.memory.writer import DocumentWriter
+from gateway.protocols import (
+    MemoryContext,
+    MemoryDocument,
+    MemoryScope,
+    MemoryStoreName,
+    MemoryUpdate,
+    SyncReport,
+    UpdateOutcome,
+)
+
+T = TypeVar("T")
+
+MAX_FILE_BYTES = 512 * 1024
+LOCK_TIMEOUT_S = 10.0
+_MOST_WRITERS = 1000
+
+
+def _no_step(_step: str) -> None:
+    """Nobody watches."""
+
+
+class MarkdownFileMemoryProvider:
+    """A `MemoryProvider` and an `EditableMemory` with a history, below a data directory."""
+
+    def __init__(
+        self,
+        root: Path,
+        journal: MemoryJournal,
+        *,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+        on_step: Step = _no_step,
+    ) -> None:
+        """Use the files below `root`.
+
+        Args:
+            root: the data directory.
+            journal: where every change is noted before it is made.
+            max_file_bytes: what a file may hold; older lines go to the archive beside it.
+            lock_timeout_s: how long a write waits for another process.
+            on_step: told the name of every step of a write, from whichever thread makes it.
+        """
+        self._root = root
+        self._journal = journal
+        self._history = History(journal)
+        self._max_bytes = max_file_bytes
+        self._lock_timeout_s = lock_timeout_s
+        self._step = on_step
+        self._writers: dict[str, DocumentWriter] = {}
+
+    # ---- MemoryProvider ---------------------------------------------------------------------------------------------
+
+    async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
+        """Read both files as they are now; None when both are blank or absent."""
+        check_ids(scope)
+        user, project = await asyncio.to_thread(self._read_both, scope)
+        if user is None and project is None:
+            return None
+        return MemoryContext(user_memory=user, project_memory=project)
+
+    async def sync(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> SyncReport:
+        """Apply the updates durably, in order, each turn id and index once; see `MemoryProvider`."""
+        check_ids(scope)
+        if not updates:
+            return SyncReport(outcomes=())
+        places = {store: locate(self._root, scope, store) for store in {update.store for update in updates}}
+        now = datetime.now(UTC)
+        asks = [
+            Ask(
+                scope=scope,
+                index=index,
+                document=document_key(scope, update.store) or "",
+                store=update.store,
+                action=update.action,
+                content=rules.clean(update.content),
+                at=now,
+            )
+            for index, update in enumerate(updates)
+        ]
+        settled = await self._journal.begin(asks)
+        self._step("begun")
+        outcomes: dict[int, UpdateOutcome] = {ask.index: "replayed" for ask in asks if ask.key in settled}
+        open_asks = [ask for ask in asks if ask.index not in outcomes]
+        nowhere = [ask for ask in open_asks if self._is_nothing(places[ask.store], ask)]
+        if nowhere:
+            await self._journal.settle({ask.key: "no_match" for ask in nowhere})
+            outcomes.update({ask.index: "no_match" for ask in nowhere})
+        work = []
+        for place in places.values():
+            mine = [Wish(ask=ask) for ask in open_asks if place and ask.store == place.store]
+            mine = [wish for wish in mine if wish.ask.index not in outcomes]
+            if place is not None and mine:
+                work.append(self._apply(place, scope, mine))
+        for made in await _all(work):
+            outcomes.update(made)
+        return SyncReport(outcomes=tuple(outcomes[index] for index in range(len(updates))))
+
+    # ---- EditableMemory ---------------------------------------------------------------------------------------------
+
+    async def read(self, scope: MemoryScope, store: MemoryStoreName) -> MemoryDocument:
+        """The text of one store, empty where there is none yet.
+
+        Raises:
+            InvalidId: an id is malformed, or the store needs a user and there is none.
+        """
+        place = self._place(scope, store)
+        snapshot = await asyncio.to_thread(self._snapshot, place)
+        if snapshot is None:
+            return MemoryDocument(content="", path=place.path, modified_at=None, version=HASH_OF_NOTHING)
+        return _document(place, snapshot.data, snapshot.signature)
+
+    async def write(
+        self, scope: MemoryScope, store: MemoryStoreName, content: str, expected_version: str
+    ) -> MemoryDocument:
+        r"""Replace the text as given (line ends become `\n`), if it is still the version that was read.
+
+        Raises:
+            MemoryConflict: it is not; carries both texts.
+            InvalidId: an id is malformed, or the store needs a user and there is none.
+            FileError: not written now.
+        """
+        place = self._place(scope, store)
+        data = rules.encode(rules.clean(content))
+        return await self._put(place, scope, data, expected_version=expected_version, action="write")
+
+    # ---- history ----------------------------------------------------------------------------------------------------
+
+    async def log(
+        self, scope: MemoryScope | None = None, store: MemoryStoreName = "memory", limit: int = 50
+    ) -> list[HistoryEntry]:
+        """The newest changes of a document, newest first; without a scope, of all documents."""
+        return await self._history.log(None if scope is None else self._place(scope, store).key, limit)
+
+    async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> HistoryEntry | None:
+        """The newest entry that brought a line, or a part of one, in; in the user's document first."""
+        for each in ("user", "memory") if store is None else (store,):
+            key = document_key(scope, each)
+            found = await self._history.why(key, line) if key else None
+            if found is not None:
+                return found
+        return None
+
+    async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
+        """Bring back the bytes from before an entry; noted in the journal as a change of its own.
+
+        Args:
+            scope: who undoes it, and whose document it is.
+            entry_id: from `log`.
+
+        Raises:
+            NoSuchEntry: there is no such entry in the documents of the scope.
+            MemoryConflict: the text has changed since; carries the text from before and the current one.
+        """
+        check_ids(scope)
+        entry = await self._journal.entry(entry_id)
+        if entry is None or entry.outcome != "applied" or entry.position is None or entry.hash_after is None:
+            raise NoSuchEntry(f"entry {entry_id} is not a change that can be undone; `log` lists them")
+        place = self._place(scope, entry.ask.store)
+        if place.key != entry.ask.document:
+            raise NoSuchEntry(f"entry {entry_id} belongs to {entry.ask.document}, not to {place.key}")
+        data = await self._history.text_before(entry)
+        return await self._put(place, scope, data, expected_version=entry.hash_after, action="undo", refers_to=entry_id)
+
+    # ---- and the rest -----------------------------------------------------------------------------------------------
+
+    async def replay(self) -> int:
+        """Bring in what was asked before a crash and is not in the files; returns the number of turns."""
+        turns = await self._journal.unsettled()
+        for scope, updates in turns:
+            await self.sync(scope, updates)
+        return len(turns)
+
+    async def close(self) -> None:
+        """Finish what was asked. The journal stays open: it is not ours."""
+        for writer in list(self._writers.values()):
+            await writer.close()
+
+    async def _apply(
+        self, place: DocumentPlace, scope: MemoryScope, wishes: Sequence[Wish]
+    ) -> dict[int, UpdateOutcome]:
+        results = await self._writer(place).apply(scope, wishes)
+        outcomes: dict[int, UpdateOutcome] = {}
+        for wish, result in zip(wishes, results, strict=True):
+            if isinstance(result, MemoryConflict):
+                raise result
+            outcomes[wish.ask.index] = result
+        return outcomes
+
+    async def _put(
+        self,
+        place: DocumentPlace,
+        scope: MemoryScope,
+        data: bytes,
+        *,
+        expected_version: str,
+        action: EntryAction,
+        refers_to: int | None = None,
+    ) -> MemoryDocument:
+        """Put bytes in place under a key of their own: one scope may write many times."""
+        scope = replace(scope, turn_id=f"{scope.turn_id}:{uuid.uuid4().hex[:12]}")
+        ask = Ask(
+            scope=scope,
+            index=0,
+            document=place.key,
+            store=place.store,
+            action=action,
+            content="",
+            at=datetime.now(UTC),
+            refers_to=refers_to,
+        )
+        await self._apply(place, scope, [Wish(ask=ask, data=data, expected_version=expected_version)])
+        snapshot = await asyncio.to_thread(self._snapshot, place)
+        return _document(place, data, snapshot.signature if snapshot else None)
+
+    def _place(self, scope: MemoryScope, store: MemoryStoreName) -> DocumentPlace:
+        place = locate(self._root, scope, store)
+        if place is None:
+            raise InvalidId("user", "")
+        return place
+
+    def _writer(self, place: DocumentPlace) -> DocumentWriter:
+        key = str(place.path)
+        writer = self._writers.get(key)
+        if writer is None:
+            if len(self._writers) >= _MOST_WRITERS:
+                self._writers = {path: each for path, each in self._writers.items() if not each.is_idle}
+            writer = self._writers[key] = DocumentWriter(
+                place,
+                self._journal,
+                max_bytes=self._max_bytes,
+                lock_timeout_s=self._lock_timeout_s,
+                on_step=self._step,
+            )
+        return writer
+
+    def _is_nothing(self, place: DocumentPlace | None, ask: Ask) -> bool:
+        """Whether there is no document for an ask, or it can change none: then no lock and no directory is made."""
+        if place is None:
+            return True
+        if ask.action == "replace" or (ask.action == "remove" and place.path.exists()):
+            return False
+        return ask.action == "remove" or not draft(b"", [Wish(ask=ask)], max_bytes=self._max_bytes).changes
+
+    def _read_both(self, scope: MemoryScope) -> tuple[str | None, str | None]:
+        texts: list[str | None] = []
+        for store in ("user", "memory"):
+            place = locate(self._root, scope, store)
+            snapshot = None if place is None else self._snapshot(place)
+            text = "" if snapshot is None else rules.show(snapshot.data)
+            texts.append(text if text.strip() else None)
+        return texts[0], texts[1]
+
+    def _snapshot(self, place: DocumentPlace) -> FileSnapshot | None:
+        writer = self._writers.get(str(place.path))
+        return read_settled(place.path, trusted=writer.known.signature if writer and writer.known else None)
+
+
+async def _all(work: Sequence[Awaitable[T]]) -> list[T]:
+    """Wait for all, and only then raise what the first to fail raised."""
+    made: list[T] = []
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+        made.append(result)
+    return made
+
+
+def _document(place: DocumentPlace, data: bytes, signature: Signature | None) -> MemoryDocument:
+    modified_at = None if signature is None else datetime.fromtimestamp(signature.mtime_ns / 1e9, UTC)
+    return MemoryDocument(
+        content=rules.show(data), path=place.path, modified_at=modified_at, version=rules.version(data)
+    )

@@ -1,0 +1,71 @@
+"""Where a scope's documents live below the data directory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.files import check_id, inside
+from gateway.protocols import MemoryScope, MemoryStoreName
+
+LOCK_NAME = ".memory.lock"
+ARCHIVE_NAME = "memory-archive.md"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPlace:
+    """One document.
+
+    Attributes:
+        key: its path below the data directory, which names it in the journal.
+        path: the file itself, behind any links that people made inside the data directory.
+        lock_path: the lock of its owner.
+    """
+
+    key: str
+    store: MemoryStoreName
+    path: Path
+    lock_path: Path
+
+
+def document_key(scope: MemoryScope, store: MemoryStoreName) -> str | None:
+    """The document's name in the journal, None where the scope has no such document. The ids are not checked."""
+    if store == "user":
+        return None if scope.user_id is None else f"users/{scope.user_id}/USER.md"
+    match scope.place:
+        case "global":
+            return "MEMORY.md"
+        case "per-personality":
+            return f"personalities/{scope.personality_id}/MEMORY.md"
+        case "per-user":
+            if scope.user_id is None:
+                return None
+            return f"users/{scope.user_id}/personalities/{scope.personality_id}/MEMORY.md"
+
+
+def check_ids(scope: MemoryScope) -> None:
+    """Refuse a scope that could lead anywhere else.
+
+    Raises:
+        InvalidId: names the id.
+    """
+    check_id("personality", scope.personality_id)
+    if scope.user_id is not None:
+        check_id("user", scope.user_id)
+
+
+def locate(root: Path, scope: MemoryScope, store: MemoryStoreName) -> DocumentPlace | None:
+    """The place of a document, None where the scope has no such document.
+
+    Raises:
+        InvalidId: an id is malformed.
+        UnsafePath: a link leads out of the data directory.
+    """
+    check_ids(scope)
+    key = document_key(scope, store)
+    if key is None:
+        return None
+    path = inside(root, *key.split("/"))
+    inside(root, *key.split("/")[:-1], ARCHIVE_NAME)
+    return DocumentPlace(key, store, Path(os.path.realpath(path)), path.parent / LOCK_NAME)

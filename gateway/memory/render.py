@@ -1,0 +1,48 @@
+"""The memory section of the system prompt."""
+
+from __future__ import annotations
+
+from gateway.protocols import MemoryContext
+
+MAX_CHARS = 20_000
+_MARKER = "[...truncated]"
+_PROFILE = "## About You"
+_MEMORY = "## Memory"
+
+
+def render_memory(context: MemoryContext | None, max_chars: int = MAX_CHARS) -> str | None:
+    """Headings and texts, never longer than `max_chars`; None where there is nothing to say.
+
+    The tail of the project's memory is kept when it does not fit, and the profile is cut only after nothing of the
+    memory is left to cut.
+    """
+    if context is None:
+        return None
+    profile = (context.user_memory or "").strip()
+    memory = (context.project_memory or "").strip()
+    sections = [f"{_PROFILE}\n\n{profile}"] if profile else []
+    if not memory:
+        return _fit(_PROFILE, profile, max_chars) if profile else None
+    whole = "\n\n".join([*sections, f"{_MEMORY}\n\n{memory}"])
+    if len(whole) <= max_chars:
+        return whole
+    room = max_chars - sum(len(section) + 2 for section in sections)
+    tail = _fit(_MEMORY, memory, room)
+    if tail is not None:
+        return "\n\n".join([*sections, tail])
+    return _fit(_PROFILE, profile, max_chars) if profile else None
+
+
+def _fit(heading: str, text: str, max_chars: int) -> str | None:
+    """A section of at most `max_chars`, with the tail of its text; None where not one character fits."""
+    whole = f"{heading}\n\n{text}"
+    if len(whole) <= max_chars:
+        return whole
+    head = f"{heading}\n\n{_MARKER}\n"
+    room = max_chars - len(head)
+    if room <= 0:
+        return None
+    start = len(text) - room
+    line = text.find("\n", start - 1) + 1
+    tail = text[line:] if line else ""
+    return head + (tail.lstrip("\n") or text[start:])

@@ -1,0 +1,112 @@
+"""From the journal to the memory: what a turn has committed is brought into the files, once and in order.
+
+A turn's updates are durable in the journal before they are applied here. So a failure (a lock that is held too long, a
+full disk) loses nothing: they are applied later, and a crash is made good at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from weakref import WeakValueDictionary
+
+import structlog
+
+from gateway.errors import FileError, MemoryError_, StoreError
+from gateway.protocols import MemoryContext, MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
+from gateway.turn_commit import TurnStore
+
+RETRY_S = 5.0
+
+_log = structlog.get_logger(__name__)
+Batch = tuple[MemoryScope, Sequence[MemoryUpdate]]
+
+
+def owner_of(scope: MemoryScope, store: MemoryStoreName) -> str:
+    """Whose document it is; two scopes with the same owner share the document."""
+    if store == "user":
+        return f"user {scope.user_id}"
+    return {
+        "per-personality": f"personality {scope.personality_id}",
+        "global": "all",
+        "per-user": f"user {scope.user_id} personality {scope.personality_id}",
+    }[scope.place]
+
+
+def _owners(batch: Batch) -> set[str]:
+    scope, updates = batch
+    return {owner_of(scope, update.store) for update in updates}
+
+
+class MemorySync:
+    """Reads and writes the memory so that a turn sees all that earlier turns have committed."""
+
+    def __init__(self, provider: MemoryProvider, store: TurnStore) -> None:
+        self._provider = provider
+        self._store = store
+        self._gates: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._late: list[Batch] = []
+        self._has_late = asyncio.Event()
+
+    @property
+    def late(self) -> int:
+        """Turns whose updates could not be applied yet."""
+        return len(self._late)
+
+    async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
+        """What is remembered, after the updates that are on their way; None where memory cannot be read."""
+        for owner in (owner_of(scope, "user"), owner_of(scope, "memory")):
+            gate = self._gates.get(owner)
+            if gate is not None:
+                async with gate:  # an earlier turn of the owner is committed and not yet applied
+                    pass
+        try:
+            return await self._provider.prefetch(scope)
+        except (MemoryError_, FileError) as error:
+            _log.error("memory_unreadable", turn_id=scope.turn_id, error=str(error))
+            return None
+
+    async def apply(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> None:
+        """Apply what a turn has committed; what cannot be applied now is applied later, never dropped."""
+        batch = (scope, updates)
+        async with AsyncExitStack() as gates:
+            for owner in sorted(_owners(batch)):  # in one order, so that nobody waits in a circle
+                await gates.enter_async_context(self._gates.setdefault(owner, asyncio.Lock()))
+            if any(_owners(batch) & _owners(late) for late in self._late):
+                self._postpone(batch)  # behind the earlier ones of the same owner
+            else:
+                await self._apply(batch)
+
+    async def replay(self) -> int:
+        """Apply what an earlier process committed and may not have applied; returns the number of turns."""
+        batches = await self._store.unsettled_memory()
+        for scope, updates in batches:
+            await self.apply(scope, updates)
+        return len(batches)
+
+    async def run(self) -> None:
+        """Try late updates again, until cancelled."""
+        while True:
+            await self._has_late.wait()
+            await asyncio.sleep(RETRY_S)
+            batches, self._late = self._late, []
+            self._has_late.clear()
+            for scope, updates in batches:
+                await self.apply(scope, updates)
+
+    async def _apply(self, batch: Batch) -> None:
+        scope, updates = batch
+        try:
+            report = await self._provider.sync(scope, updates)
+            await self._store.settle_memory(scope.turn_id, report.outcomes)
+        except MemoryError_ as error:  # a malformed id: it never will be applied
+            _log.error("memory_refused", turn_id=scope.turn_id, error=str(error))
+            await self._store.settle_memory(scope.turn_id, ["no_match"] * len(updates))
+        except (FileError, StoreError, OSError) as error:
+            _log.error("memory_late", turn_id=scope.turn_id, error=str(error), retry_s=RETRY_S)
+            self._postpone(batch)
+
+    def _postpone(self, batch: Batch) -> None:
+        self._late.append(batch)
+        self._has_late.set()

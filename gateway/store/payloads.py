@@ -1,0 +1,125 @@
+"""Messages as the rows of the queues keep them: columns for what queries look at, JSON for the rest."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
+
+Row = sqlite3.Row
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def storable(text: str) -> str:
+    """The text, with surrogates that no encoding takes replaced; a model or a tool may write anything."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def to_ms(moment: datetime) -> int:
+    """An aware time as milliseconds since 1970, rounded down."""
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def from_ms(moment_ms: int) -> datetime:
+    """The aware UTC time."""
+    return _EPOCH + moment_ms * _MILLISECOND
+
+
+def conversation_of(row: Row) -> ConversationRef:
+    """The conversation that a row of any table names."""
+    return ConversationRef(channel=row["channel"], conversation=row["conversation"], thread=row["thread"])
+
+
+def inbound_json(message: InboundMessage) -> str:
+    """What `inbound` needs beside the columns `message_id`, `event_id` and the conversation's three."""
+    sender = message.sender
+    return storable(
+        _encode(
+            {
+                "sender": [sender.channel, sender.user, sender.display_name, sender.is_verified],
+                "text": message.text,
+                "sent_at": message.sent_at.isoformat(),
+                "is_direct": message.is_direct,
+                "mentions_bot": message.mentions_bot,
+                "reply_to": message.reply_to,
+                "attachments": _attachments_json(message.attachments),
+                "command": message.command,
+                "is_trusted_text": message.is_trusted_text,
+            }
+        )
+    )
+
+
+def inbound(row: Row) -> InboundMessage:
+    """The message of an inbox row."""
+    payload = json.loads(row["payload"])
+    channel, user, display_name, is_verified = payload["sender"]
+    return InboundMessage(
+        id=row["message_id"],
+        event_id=row["event_id"],
+        conversation=conversation_of(row),
+        sender=Sender(channel=channel, user=user, display_name=display_name, is_verified=is_verified),
+        text=payload["text"],
+        sent_at=datetime.fromisoformat(payload["sent_at"]).astimezone(UTC),
+        is_direct=payload["is_direct"],
+        mentions_bot=payload["mentions_bot"],
+        reply_to=payload["reply_to"],
+        attachments=_attachments(payload["attachments"]),
+        command=payload["command"],
+        is_trusted_text=payload["is_trusted_text"],
+    )
+
+
+def outbound_json(message: OutboundMessage) -> str:
+    """What `outbound` needs beside the columns `id` and the conversation's three."""
+    return storable(
+        _encode(
+            {
+                "text": message.text,
+                "reply_to": message.reply_to,
+                "attachments": _attachments_json(message.attachments),
+                "actions": [[action.id, action.label] for action in message.actions],
+            }
+        )
+    )
+
+
+def outbound(row: Row) -> OutboundMessage:
+    """The message of an outbox row."""
+    payload = json.loads(row["payload"])
+    return OutboundMessage(
+        id=row["id"],
+        conversation=conversation_of(row),
+        text=payload["text"],
+        reply_to=payload["reply_to"],
+        attachments=_attachments(payload["attachments"]),
+        actions=tuple(Action(id=action_id, label=label) for action_id, label in payload["actions"]),
+    )
+
+
+def receipt_json(receipt: Receipt) -> str:
+    """The platform's ids as a list."""
+    return storable(_encode(receipt.message_ids))
+
+
+def _attachments_json(attachments: Sequence[Attachment]) -> list[list[Any]]:
+    return [[file.media_type, file.filename, file.size_bytes, file.ref] for file in attachments]
+
+
+def _attachments(rows: Sequence[Sequence[Any]]) -> tuple[Attachment, ...]:
+    return tuple(
+        Attachment(media_type=media_type, filename=filename, size_bytes=size_bytes, ref=ref)
+        for media_type, filename, size_bytes, ref in rows
+    )

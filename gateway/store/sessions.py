@@ -1,0 +1,157 @@
+"""Sessions in SQLite: see `gateway.sessions.SessionStore`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import groupby
+
+from gateway.sessions import Session, SessionHit, SessionMessage, UsageTotals
+from gateway.store.database import Database
+from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
+from gateway.store.search import search_messages
+from gateway.store.search_index import SearchIndex
+from gateway.store.statement import statement
+
+_ACTIVE = "SELECT sessions.* FROM session_keys JOIN sessions ON sessions.id = session_id WHERE session_keys.key = ?"
+_LIST = """
+    SELECT * FROM sessions WHERE (?1 IS NULL OR user_id = ?1) AND (?2 IS NULL OR updated_at < ?2)
+    ORDER BY updated_at DESC, rowid DESC LIMIT ?3
+"""
+_LIST_OF_USER = """
+    SELECT * FROM sessions WHERE user_id = ?1 AND (?2 IS NULL OR updated_at < ?2)
+    ORDER BY updated_at DESC, rowid DESC LIMIT ?3
+"""
+_NEWEST = "SELECT * FROM messages WHERE session_id = ? ORDER BY id DESC LIMIT ?"
+_WINDOW = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND NOT is_superseded ORDER BY id DESC"
+_OLDER = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND id < ? AND NOT is_superseded ORDER BY id"
+_SAVE_SUMMARY = "UPDATE sessions SET summary = ?1, summary_until = ?2 WHERE id = ?3 AND summary_until <= ?2"
+_USAGE = """
+    SELECT count(DISTINCT turn_id), count(*), ifnull(sum(input_tokens), 0), ifnull(sum(output_tokens), 0),
+           total(cost_usd)
+    FROM usage WHERE at >= ?
+"""
+
+
+class SqliteSessions:
+    """Reads sessions and their messages; only a turn's commit writes messages."""
+
+    def __init__(self, database: Database, index: SearchIndex) -> None:
+        self._database = database
+        self._index = index
+
+    async def active_session(self, key: str) -> Session | None:
+        """The session that the key's next message belongs to."""
+        return await self._one(_ACTIVE, key)
+
+    async def session(self, session_id: str) -> Session | None:
+        """One session."""
+        return await self._one("SELECT * FROM sessions WHERE id = ?", session_id)
+
+    async def list_sessions(
+        self, *, user_id: str | None = None, limit: int = 50, before: datetime | None = None
+    ) -> Sequence[Session]:
+        """Newest first by `updated_at`."""
+        sql = _LIST if user_id is None else _LIST_OF_USER
+        values = (user_id, None if before is None else to_ms(before), limit)
+        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        return [_session(row) for row in rows]
+
+    async def messages(self, session_id: str, *, limit: int | None = None) -> Sequence[SessionMessage]:
+        """All messages (or the last `limit`), oldest first, superseded ones too."""
+        values = (session_id, -1 if limit is None else limit)
+        rows = await self._database.read(lambda connection: connection.execute(_NEWEST, values).fetchall())
+        return [_message(row) for row in reversed(rows)]
+
+    async def window(self, session_id: str, *, after: int, max_chars: int) -> Sequence[SessionMessage]:
+        """The newest messages with an id above `after` that fit into `max_chars`, whole turns only, oldest first.
+
+        Superseded messages are left out. Read backwards until the budget is spent, so its cost does not grow with the
+        length of the session.
+        """
+
+        def work(connection: sqlite3.Connection) -> list[SessionMessage]:
+            newest_first: list[SessionMessage] = []
+            left_chars = max_chars
+            rows = connection.execute(_WINDOW, (session_id, after))
+            for _, turn in groupby(rows, key=lambda row: row["turn_id"]):
+                messages = []
+                for row in turn:
+                    left_chars -= len(row["text"])
+                    if left_chars < 0:
+                        rows.close()
+                        return newest_first
+                    messages.append(_message(row))
+                newest_first += messages
+            return newest_first
+
+        return (await self._database.read(work))[::-1]
+
+    async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
+        """Messages with an id above `after` and below `before`, oldest first, without superseded ones."""
+        values = (session_id, after, before)
+        rows = await self._database.read(lambda connection: connection.execute(_OLDER, values).fetchall())
+        return [_message(row) for row in rows]
+
+    async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
+        """Put the summary in front of the messages after `until`; an older `until` than the stored one is ignored."""
+        work = statement(_SAVE_SUMMARY, (storable(summary), until, session_id))
+        await self._database.write(work, is_durable=False)
+
+    async def search_messages(self, query: str, *, user_id: str | None, limit: int = 20) -> Sequence[SessionHit]:
+        """Messages with all the words of the query, best first; within one person's messages, or all for None.
+
+        Words in any order and any script, `"a phrase"`, `prefix*`. No input is a syntax error.
+        """
+        await self._index.catch_up()
+        return await self._database.read(lambda connection: search_messages(connection, query, user_id, limit))
+
+    async def usage(self, *, user_id: str | None = None, since: datetime | None = None) -> UsageTotals:
+        """Totals of one person, or of all."""
+        since_ms = 0 if since is None else to_ms(since)
+        sql, values = (_USAGE, (since_ms,)) if user_id is None else (_USAGE + " AND user_id = ?", (since_ms, user_id))
+        row = await self._database.read(lambda connection: connection.execute(sql, values).fetchone())
+        turns, requests, input_tokens, output_tokens, cost_usd = row
+        return UsageTotals(
+            turns=turns,
+            requests=requests,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cost_usd=cost_usd,
+        )
+
+    async def _one(self, sql: str, value: str) -> Session | None:
+        row = await self._database.read(lambda connection: connection.execute(sql, (value,)).fetchone())
+        return None if row is None else _session(row)
+
+
+def _session(row: sqlite3.Row) -> Session:
+    return Session(
+        id=row["id"],
+        key=row["key"],
+        user_id=row["user_id"],
+        personality_id=row["personality_id"],
+        conversation=conversation_of(row),
+        title=row["title"],
+        created_at=from_ms(row["created_at"]),
+        updated_at=from_ms(row["updated_at"]),
+        summary=row["summary"],
+        summary_until=row["summary_until"],
+    )
+
+
+def _message(row: sqlite3.Row) -> SessionMessage:
+    return SessionMessage(
+        id=row["id"],
+        session_id=row["session_id"],
+        turn_id=row["turn_id"],
+        role=row["role"],
+        personality_id=row["personality_id"],
+        user_id=row["user_id"],
+        text=row["text"],
+        created_at=from_ms(row["created_at"]),
+        tool_name=row["tool_name"],
+        tool_call_id=row["tool_call_id"],
+        is_superseded=bool(row["is_superseded"]),
+    )

@@ -1,0 +1,76 @@
+"""The whole store in one SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.store.clock import steady_ms
+from gateway.store.database import Database
+from gateway.store.deliveries import SqliteDeliveries
+from gateway.store.inbox import SqliteInbox
+from gateway.store.log import SqliteConversationLog
+from gateway.store.memory_journal import SqliteMemoryJournal
+from gateway.store.outbox import SqliteOutbox
+from gateway.store.schema import migrate
+from gateway.store.search_index import SearchIndex, register_functions
+from gateway.store.sessions import SqliteSessions
+from gateway.store.turns import SqliteTurns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteStore:
+    """Every store of the gateway over one database."""
+
+    database: Database
+    inbox: SqliteInbox
+    outbox: SqliteOutbox
+    sessions: SqliteSessions
+    turns: SqliteTurns
+    log: SqliteConversationLog
+    journal: SqliteMemoryJournal
+    deliveries: SqliteDeliveries
+    index: SearchIndex
+
+    async def problems(self) -> Sequence[str]:
+        """What is wrong with the file's structure, nothing when it is sound; reads the whole file."""
+
+        def work(connection: sqlite3.Connection) -> list[str]:
+            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check")]
+            return [] if found == ["ok"] else found
+
+        return await self.database.read(work)
+
+    async def close(self) -> None:
+        """Finish what was asked, then close. Idempotent."""
+        await self.index.close()
+        await self.database.close()
+
+
+def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteStore:
+    """Open the database, made or brought up to date first; its directory must exist.
+
+    Args:
+        now_ms: the clock for leases and waits, in milliseconds.
+
+    Raises:
+        SchemaTooNew: a newer program wrote the file; nothing was changed.
+        StoreUnavailable: the file cannot be opened, is not a database, or is damaged.
+        UnsafePath: the directory lies on a network file system.
+    """
+    migrate(path, prepare=register_functions)
+    database = Database(path, prepare=register_functions)
+    index = SearchIndex(database)
+    return SqliteStore(
+        database=database,
+        inbox=SqliteInbox(database, now_ms=now_ms),
+        outbox=SqliteOutbox(database, now_ms=now_ms),
+        sessions=SqliteSessions(database, index),
+        turns=SqliteTurns(database, now_ms=now_ms, on_messages=index.added),
+        log=SqliteConversationLog(database),
+        journal=SqliteMemoryJournal(database),
+        deliveries=SqliteDeliveries(database, now_ms=now_ms),
+        index=index,
+    )

@@ -1,0 +1,205 @@
+"""Turns in SQLite: all effects in one transaction; see `gateway.turn_commit.TurnStore`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+from gateway.errors import ClaimLost
+from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.sessions import Session, SessionMessage, TurnUsage
+from gateway.store.clock import steady_ms, wall_ms
+from gateway.store.database import Database
+from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
+from gateway.store.outbox import insert_replies
+from gateway.store.payloads import storable, to_ms
+from gateway.store.statement import statement
+from gateway.turn_commit import TurnCommit
+
+_END = """
+    UPDATE inbox SET state = ?, claimed_by = NULL, lease_until = NULL, error = ?, ended_at = ?
+    WHERE seq = ? AND state = 'running' AND claimed_by = ?
+"""
+# The wait that begins now is not the message's fault: the attempt is taken back.
+_PARK = """
+    UPDATE inbox SET state = 'parked', claimed_by = NULL, lease_until = NULL, error = ?, due_at = ?, is_told = 1,
+                     attempts = attempts - 1
+    WHERE seq = ? AND state = 'running' AND claimed_by = ?
+"""
+# A summary that was saved while the turn ran is not taken back.
+_SAVE_SESSION = """
+    INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, thread, title, summary,
+                          summary_until, created_at, updated_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET
+        key = excluded.key, user_id = excluded.user_id, personality_id = excluded.personality_id,
+        channel = excluded.channel, conversation = excluded.conversation, thread = excluded.thread,
+        title = excluded.title, updated_at = excluded.updated_at,
+        summary = iif(excluded.summary_until >= summary_until, excluded.summary, summary),
+        summary_until = max(excluded.summary_until, summary_until)
+"""
+_MAKE_ACTIVE = """
+    INSERT INTO session_keys (key, session_id) VALUES (?, ?)
+    ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id WHERE session_id <> excluded.session_id
+"""
+_SAVE_MESSAGE = """
+    INSERT INTO messages (session_id, turn_id, role, personality_id, user_id, text, tool_name, tool_call_id,
+                          is_superseded, created_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_SAVE_USAGE = """
+    INSERT INTO usage (turn_id, user_id, personality_id, model, input_tokens, output_tokens, cost_usd, at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_SAVE_STEPS = """
+    INSERT INTO turn_steps (turn_id, steps, saved_at) VALUES (?, ?, ?)
+    ON CONFLICT (turn_id) DO UPDATE SET steps = excluded.steps, saved_at = excluded.saved_at
+"""
+_BEGIN_TOOL = "INSERT INTO tool_journal (turn_id, call_id, name, begun_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_END_TOOL = "UPDATE tool_journal SET result = ?, ended_at = ? WHERE turn_id = ? AND call_id = ?"
+
+
+class SqliteTurns:
+    """Commits turns, and keeps the steps of unfinished ones; `now_ms` measures how long a message is parked."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        now_ms: Callable[[], int] = steady_ms,
+        on_messages: Callable[[int], None] = lambda _count: None,
+    ) -> None:
+        """Nothing is read yet; `on_messages` is told how many messages of a session were committed."""
+        self._database = database
+        self._on_messages = on_messages
+        self._now_ms = now_ms
+
+    async def commit_turn(self, commit: TurnCommit) -> None:
+        """Make all of it durable at once. The turn's saved steps go with it, except when it is parked.
+
+        Raises:
+            ClaimLost: the inbound row is not claimed by the owner any more; nothing was committed.
+            StoreUnavailable: nothing was committed.
+        """
+        now_ms = self._now_ms()
+
+        def work(connection: sqlite3.Connection) -> None:
+            _end_claim(connection, commit, now_ms)
+            if commit.session is not None:
+                _save_session(connection, commit.session)
+            if commit.supersedes is not None:
+                connection.execute("UPDATE messages SET is_superseded = 1 WHERE turn_id = ?", (commit.supersedes,))
+            for message in commit.messages:
+                _save_message(connection, message)
+            insert_replies(connection, commit.turn_id, commit.replies, now_ms)
+            if commit.memory is not None:
+                insert_pending(connection, *commit.memory, datetime.now(UTC))
+            if commit.usage is not None:
+                _save_usage(connection, commit.turn_id, commit.usage)
+            if commit.end != "parked":
+                connection.execute("DELETE FROM turn_steps WHERE turn_id = ?", (commit.turn_id,))
+                connection.execute("DELETE FROM tool_journal WHERE turn_id = ?", (commit.turn_id,))
+
+        await self._database.write(work)
+        self._on_messages(len(commit.messages))
+
+    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
+        """Keep the steps of an unfinished turn, in place of what was kept before."""
+        await self._database.write(statement(_SAVE_STEPS, (turn_id, storable(steps), wall_ms())), is_durable=is_durable)
+
+    async def load_steps(self, turn_id: str) -> str | None:
+        """What `save_steps` kept last, None for a turn that starts."""
+
+        def work(connection: sqlite3.Connection) -> str | None:
+            row = connection.execute("SELECT steps FROM turn_steps WHERE turn_id = ?", (turn_id,)).fetchone()
+            return None if row is None else str(row["steps"])
+
+        return await self._database.read(work)
+
+    async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
+        """Note, durably, that a tool is about to act."""
+        await self._database.write(statement(_BEGIN_TOOL, (turn_id, call_id, storable(name), wall_ms())))
+
+    async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
+        """Note, durably, what it returned."""
+        await self._database.write(statement(_END_TOOL, (storable(result), wall_ms(), turn_id, call_id)))
+
+    async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
+        """Whether the tool was begun, and what it returned; None: it was interrupted."""
+
+        def work(connection: sqlite3.Connection) -> tuple[bool, str | None]:
+            row = connection.execute(
+                "SELECT result FROM tool_journal WHERE turn_id = ? AND call_id = ?", (turn_id, call_id)
+            ).fetchone()
+            return (False, None) if row is None else (True, row["result"])
+
+        return await self._database.read(work)
+
+    async def unsettled_memory(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+        """Updates of committed turns that may not have reached the memory, oldest first."""
+        return await self._database.read(select_unsettled)
+
+    async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
+        """Note that the memory has the updates of the turn; harmless when it is noted already."""
+        work = partial(settle_pending, turn_id=turn_id, outcomes=outcomes)
+        await self._database.write(work, is_durable=False)
+
+
+def _end_claim(connection: sqlite3.Connection, commit: TurnCommit, now_ms: int) -> None:
+    error = None if commit.error is None else storable(commit.error)
+    if commit.end == "parked":
+        due_at = now_ms + round(commit.again_after_s * 1000)
+        ended = connection.execute(_PARK, (error, due_at, commit.inbox_seq, commit.owner))
+    else:
+        ended = connection.execute(_END, (commit.end, error, wall_ms(), commit.inbox_seq, commit.owner))
+    if not ended.rowcount:
+        raise ClaimLost(f"turn {commit.turn_id} is no longer claimed by {commit.owner}; nothing of it was committed")
+
+
+def _save_session(connection: sqlite3.Connection, session: Session) -> None:
+    where = session.conversation
+    connection.execute(
+        _SAVE_SESSION,
+        (
+            session.id,
+            session.key,
+            session.user_id,
+            session.personality_id,
+            where.channel,
+            where.conversation,
+            where.thread,
+            storable(session.title),
+            storable(session.summary),
+            session.summary_until,
+            to_ms(session.created_at),
+            to_ms(session.updated_at),
+        ),
+    )
+    connection.execute(_MAKE_ACTIVE, (session.key, session.id))
+
+
+def _save_message(connection: sqlite3.Connection, message: SessionMessage) -> None:
+    connection.execute(
+        _SAVE_MESSAGE,
+        (
+            message.session_id,
+            message.turn_id,
+            message.role,
+            message.personality_id,
+            message.user_id,
+            storable(message.text),
+            message.tool_name,
+            message.tool_call_id,
+            message.is_superseded,
+            to_ms(message.created_at),
+        ),
+    )
+
+
+def _save_usage(connection: sqlite3.Connection, turn_id: str, usage: TurnUsage) -> None:
+    whose = (turn_id, usage.user_id, usage.personality_id)
+    for call in usage.calls:
+        figures = (call.model, call.input_tokens, call.output_tokens, call.cost_usd)
+        connection.execute(_SAVE_USAGE, (*whose, *figures, wall_ms()))

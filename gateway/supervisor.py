@@ -1,0 +1,187 @@
+"""The supervisor: connects every channel, watches it, and connects it anew when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+import structlog
+
+from gateway.backoff import delay_s
+from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, StoreError
+from gateway.messages import InboundMessage
+from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
+
+CONNECT_TIMEOUT_S = 60.0
+FIRST_RETRY_S = 1.0
+LONGEST_RETRY_S = 60.0
+# A connection that held this long was a good one: the next failure starts with a short wait again.
+STABLE_S = 60.0
+
+ChannelState = Literal["starting", "up", "down", "auth_failed", "stopped"]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class ChannelStatus:
+    """How a channel is.
+
+    Attributes:
+        since: of the state.
+        last_exchange_at: of the last message accepted or sent.
+        error: why it is not up, for people; no secret.
+    """
+
+    name: str
+    kind: str
+    state: ChannelState = "starting"
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    last_exchange_at: datetime | None = None
+    error: str | None = None
+
+
+class Supervisor:
+    """Keeps the channels connected while it runs."""
+
+    def __init__(self, adapters: Sequence[ChannelAdapter], accept: Accept, *, on_up: Callable[[str], None]) -> None:
+        """Nothing is connected before `run`.
+
+        Args:
+            accept: commits a message; see `inbox.Inbox`.
+            on_up: told the name of a channel whenever it is connected.
+        """
+        self._adapters = {adapter.name: adapter for adapter in adapters}
+        self._accept = accept
+        self._on_up = on_up
+        self._statuses = {adapter.name: ChannelStatus(adapter.name, adapter.kind) for adapter in adapters}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._untried = set(self._adapters)
+        self.all_tried = asyncio.Event()
+        if not self._untried:
+            self.all_tried.set()
+
+    @property
+    def statuses(self) -> Sequence[ChannelStatus]:
+        """In the order of the configuration."""
+        return list(self._statuses.values())
+
+    def kind(self, channel: str) -> str:
+        """The platform of a channel; the channel's own name where it is not configured any more."""
+        adapter = self._adapters.get(channel)
+        return adapter.kind if adapter is not None else channel
+
+    def adapter_if_up(self, channel: str) -> ChannelAdapter | None:
+        """The adapter, while it is connected."""
+        status = self._statuses.get(channel)
+        return self._adapters[channel] if status is not None and status.state == "up" else None
+
+    def exchanged(self, channel: str) -> None:
+        """Note that the channel has just been of use."""
+        status = self._statuses.get(channel)
+        if status is not None:
+            status.last_exchange_at = datetime.now(UTC)
+
+    async def run(self) -> None:
+        """Keep every channel connected until cancelled, or until `stop_receiving`."""
+        self._tasks = [
+            asyncio.create_task(self._keep(adapter), name=f"channel {name}") for name, adapter in self._adapters.items()
+        ]
+        try:
+            await asyncio.gather(*self._tasks)
+        finally:
+            await self.stop_receiving()
+
+    async def stop_receiving(self) -> None:
+        """Take no more messages; what is connected can still send."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Let go of every platform."""
+        await self.stop_receiving()
+        await asyncio.gather(*(self._close(adapter) for adapter in self._adapters.values()))
+
+    # ---- one channel -----------------------------------------------------------------------------------------------
+
+    async def _keep(self, adapter: ChannelAdapter) -> None:
+        clock = asyncio.get_running_loop().time
+        failures = 0
+        while True:
+            started_s = clock()
+            try:
+                await self._serve(adapter)
+            except AdapterAuthFailed as error:
+                self._note(adapter, "auth_failed", str(error))
+                return
+            except AdapterNotReady as error:
+                problem, retry_after_s = str(error), error.retry_after_s or 0.0
+            except (AdapterError, StoreError, OSError, TimeoutError) as error:
+                problem, retry_after_s = f"{type(error).__name__}: {error}", 0.0
+            except Exception as error:  # noqa: BLE001 (whatever an adapter does, the others go on)
+                _log.exception("adapter_fault", channel=adapter.name)
+                problem, retry_after_s = f"{type(error).__name__}: {error}", 0.0
+            else:
+                problem, retry_after_s = "the connection ended", 0.0
+            failures = 1 if clock() - started_s > STABLE_S else failures + 1
+            self._note(adapter, "down", problem)
+            wait_s = delay_s(failures, first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S)
+            await asyncio.sleep(max(wait_s, retry_after_s))
+
+    async def _serve(self, adapter: ChannelAdapter) -> None:
+        """Connect once, and hand over messages until the connection breaks."""
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await adapter.connect()
+        finally:
+            self._untried.discard(adapter.name)
+            if not self._untried:
+                self.all_tried.set()
+        self._note(adapter, "up", None)
+        accept = self._accept_from(adapter.name)
+        async with asyncio.TaskGroup() as tasks:
+            backfill = tasks.create_task(self._backfill(adapter, accept))
+            try:
+                await adapter.run(accept)
+            finally:
+                backfill.cancel()
+
+    def _accept_from(self, channel: str) -> Accept:
+        async def accept(message: InboundMessage) -> None:
+            await self._accept(message)
+            self.exchanged(channel)
+
+        return accept
+
+    async def _backfill(self, adapter: ChannelAdapter, accept: Callable[[InboundMessage], Awaitable[None]]) -> None:
+        since = self._statuses[adapter.name].last_exchange_at
+        if isinstance(adapter, SupportsBackfill) and since is not None:
+            fetched = await adapter.backfill(accept, since)
+            _log.info("backfilled", channel=adapter.name, messages=fetched)
+
+    def _note(self, adapter: ChannelAdapter, state: ChannelState, error: str | None) -> None:
+        """Take down the state; the log hears of every change, and of nothing else."""
+        status = self._statuses[adapter.name]
+        if status.state != state:
+            if state == "up":
+                _log.info("channel_up", channel=adapter.name)
+            elif state == "auth_failed":
+                _log.error("channel_auth_failed", channel=adapter.name, error=error)
+            else:
+                _log.warning("channel_down", channel=adapter.name, error=error)
+            status.state, status.since = state, datetime.now(UTC)
+        status.error = error
+        if state == "up":
+            self._on_up(adapter.name)
+
+    async def _close(self, adapter: ChannelAdapter) -> None:
+        self._statuses[adapter.name].state = "stopped"
+        try:
+            await adapter.close()
+        except Exception as error:  # noqa: BLE001 (one adapter's fault must not keep the others open)
+            _log.warning("close_failed", channel=adapter.name, error=repr(error))

@@ -1,0 +1,77 @@
+"""All that a turn changes, as one value, so that it can be committed as one.
+
+Messages of the session, replies, the memory journal, usage and the state of the inbound row: either all of it is
+durable or none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from gateway.messages import OutboundMessage
+from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.sessions import Session, SessionMessage, TurnUsage
+
+InboxEnd = Literal["done", "parked", "dead"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCommit:
+    """What a turn changes.
+
+    Attributes:
+        inbox_seq: the row that the turn answers, which must be claimed by `owner`.
+        end: what becomes of the row: `done`; `parked` (the person is told by one of the replies, and it is claimed
+            again after `again_after_s`); `dead` (a dead letter, with `error`).
+        session: to be stored as it is, and to be the active one of its key.
+        supersedes: a turn whose messages give way to this one's.
+        memory: updates for the journal, with their scope; applied to the memory after the commit.
+    """
+
+    inbox_seq: int
+    owner: str
+    turn_id: str
+    end: InboxEnd = "done"
+    again_after_s: float = 0.0
+    error: str | None = None
+    session: Session | None = None
+    messages: tuple[SessionMessage, ...] = ()
+    supersedes: str | None = None
+    replies: tuple[OutboundMessage, ...] = ()
+    memory: tuple[MemoryScope, tuple[MemoryUpdate, ...]] | None = None
+    usage: TurnUsage | None = None
+
+
+class TurnStore(Protocol):
+    """Where turns are committed, and where an unfinished one leaves its steps."""
+
+    async def commit_turn(self, commit: TurnCommit) -> None:
+        """Make all of it durable at once. The turn's saved steps go with it, except when it is parked.
+
+        Raises:
+            ClaimLost: the inbound row is not claimed by the owner any more; nothing was committed.
+            StoreUnavailable: nothing was committed.
+        """
+
+    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
+        """Keep the steps of an unfinished turn, in place of what was kept before."""
+
+    async def load_steps(self, turn_id: str) -> str | None:
+        """What `save_steps` kept last, None for a turn that starts."""
+
+    async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
+        """Note, durably, that a tool is about to act."""
+
+    async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
+        """Note, durably, what it returned."""
+
+    async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
+        """Whether the tool was begun, and what it returned; None: it was interrupted."""
+
+    async def unsettled_memory(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+        """Updates of committed turns that may not have reached the memory, oldest first."""
+
+    async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
+        """Note that the memory has the updates of the turn; harmless when it is noted already."""

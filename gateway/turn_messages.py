@@ -1,0 +1,85 @@
+"""The messages of a turn: what was asked, what is answered, what is stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from gateway.agent.loop import AgentState
+from gateway.inbox import InboxRow
+from gateway.messages import InboundMessage, OutboundMessage
+from gateway.sessions import SessionMessage
+
+
+def reply_to(row: InboxRow, text: str, kind: str) -> OutboundMessage:
+    """An answer to the message; its id is the same however often the turn is tried."""
+    return OutboundMessage(
+        id=f"{row.turn_id}.{kind}",
+        conversation=row.message.conversation,
+        text=text,
+        reply_to=row.message.id,
+    )
+
+
+def as_asked(message: InboundMessage) -> str:
+    """The message as the model reads it; files are named to it."""
+    named = [f"[attached: {file.filename}, {file.media_type}, {file.size_bytes} bytes]" for file in message.attachments]
+    return "\n".join((message.text.strip(), *named)).strip()
+
+
+def problem_of(asked: str, limit_chars: int) -> str | None:
+    """Why the message cannot be answered, for its writer; None where it can."""
+    if not asked:
+        return "Your message came without any text."
+    if len(asked) > limit_chars:
+        return (
+            f"Your message has {len(asked)} characters; I read at most {limit_chars}. "
+            "Please send the part that matters."
+        )
+    return None
+
+
+def refusal_of_model(error: Exception, timeout_s: float) -> str:
+    """What the person is told when there will be no answer to this message."""
+    if isinstance(error, TimeoutError):
+        return f"I gave up: the answer took longer than {timeout_s:g} seconds. `/retry` tries again."
+    return f"The model does not answer this: {error}"
+
+
+def as_stored(
+    state: AgentState,
+    *,
+    session_id: str,
+    turn_id: str,
+    personality_id: str,
+    user_id: str,
+    asked: str,
+    asked_at: datetime,
+) -> tuple[SessionMessage, ...]:
+    """The turn's messages in the form in which they are stored, the person's first."""
+    first = SessionMessage(
+        session_id=session_id,
+        turn_id=turn_id,
+        role="user",
+        personality_id=personality_id,
+        user_id=user_id,
+        text=asked,
+        created_at=asked_at,
+    )
+    rest = replace(first, created_at=datetime.now(UTC))
+    names = {call.id: call.name for message in state.messages for call in message.tool_calls}
+    stored = [first]
+    for message in state.messages:
+        if message.role == "tool":
+            name = names.get(message.tool_call_id or "")
+            stored.append(
+                replace(rest, role="tool_result", text=message.text, tool_name=name, tool_call_id=message.tool_call_id)
+            )
+            continue
+        if message.text or not message.tool_calls:
+            stored.append(replace(rest, role="assistant", text=message.text))
+        stored.extend(
+            replace(rest, role="tool_call", text=call.arguments, tool_name=call.name, tool_call_id=call.id)
+            for call in message.tool_calls
+        )
+    return tuple(stored)

@@ -1,0 +1,347 @@
+"""A turn: one message in, the agent's work, its replies, one commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from weakref import WeakValueDictionary
+
+import structlog
+
+from gateway.access import Access, refusal
+from gateway.agent.loop import AgentLoop, AgentState, AgentWork
+from gateway.agent.model import ChatMessage, Model
+from gateway.agent.prompt import Setting, system_prompt
+from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
+from gateway.commands import CommandCall, CommandResult, Commands, parse_command
+from gateway.dispatcher import TurnControl
+from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
+from gateway.history import History
+from gateway.identity import IdentityMap
+from gateway.inbox import InboxRow
+from gateway.memory_sync import MemorySync
+from gateway.messages import Capabilities, ConversationRef, InboundMessage
+from gateway.parking import Parking
+from gateway.personalities import Personalities, Personality
+from gateway.preview import Preview
+from gateway.protocols import ChannelAdapter, MemoryContext, MemoryScope
+from gateway.sessions import (
+    Session,
+    SessionScope,
+    SessionStore,
+    TurnUsage,
+    new_session,
+    session_key,
+    with_title,
+)
+from gateway.turn_commit import InboxEnd, TurnCommit, TurnStore
+from gateway.turn_messages import as_asked, as_stored, problem_of, refusal_of_model, reply_to
+
+STOPPED = "_(stopped)_"
+# What the model is told of a channel that is not configured any more, so that the prompt can still be made.
+_UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSettings:
+    """Limits and defaults of a turn; times in seconds."""
+
+    default_personality: str = "assistant"
+    personality_of_channel: Callable[[str], str | None] = lambda _channel: None
+    session_scope: SessionScope = "conversation"
+    steps_per_turn: int = 12
+    turn_timeout_s: float = 600.0
+    max_message_chars: int = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What a turn works with.
+
+    Attributes:
+        model: by the name of the configuration; None for the default.
+        adapter: by the channel's name; None while it is not connected.
+        kind: by the channel's name: the platform, which is the first half of an identity's key.
+        render_memory: makes the memory section of the prompt.
+        woken: told that a conversation has replies to send.
+    """
+
+    store: TurnStore
+    sessions: SessionStore
+    history: History
+    memory: MemorySync
+    identities: IdentityMap
+    access: Access
+    personalities: Personalities
+    commands: Commands
+    toolbox: Toolbox
+    parking: Parking
+    model: Callable[[str | None], Model]
+    adapter: Callable[[str], ChannelAdapter | None]
+    kind: Callable[[str], str]
+    render_memory: Callable[[MemoryContext], str | None]
+    woken: Callable[[ConversationRef], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """A turn whose person and session are known."""
+
+    row: InboxRow
+    user_id: str
+    session: Session
+    personality: Personality
+
+    @property
+    def message(self) -> InboundMessage:
+        return self.row.message
+
+    @property
+    def scope(self) -> MemoryScope:
+        return MemoryScope(
+            personality_id=self.personality.id,
+            user_id=self.user_id,
+            session_id=self.session.id,
+            turn_id=self.row.turn_id,
+            place=self.personality.memory_scope,
+            channel=self.message.conversation.channel,
+        )
+
+
+class TurnRunner:
+    """Runs turns from a claimed message to the commit; see `dispatcher.Turns`."""
+
+    def __init__(self, services: Services, settings: TurnSettings, *, owner: str) -> None:
+        self._services = services
+        self._settings = settings
+        self._owner = owner
+        self._loop = AgentLoop(services.store)
+        self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def run(self, row: InboxRow, control: TurnControl) -> float | None:
+        """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
+        verdict = self._services.access.verdict(row.message)
+        if verdict != "answer":
+            text = refusal(row.message) if verdict == "refuse" else None
+            await self._commit(self._end(row, replies=(text,) if text else ()))
+            return None
+        sender = row.message.sender
+        kind = self._services.kind(row.message.conversation.channel)
+        user_id = await self._services.identities.resolve(f"{kind}:{sender.user}", sender.display_name)
+        key = session_key(row.message, user_id, self._settings.session_scope)
+        lock = self._session_locks.setdefault(key, asyncio.Lock())
+        async with lock:  # one session can be met in two conversations, with the scope `user`
+            return await self._run(row, control, user_id, key)
+
+    async def bury(self, row: InboxRow, reason: str) -> None:
+        """Commit the message as a dead letter and tell the person."""
+        text = (
+            "Something went wrong here, again and again, while I tried to answer this message. It is kept for whoever "
+            "runs this gateway to look at; please go on with another one."
+        )
+        await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
+
+    async def _run(self, row: InboxRow, control: TurnControl, user_id: str, key: str) -> float | None:
+        turn = await self._opened(row, user_id, key)
+        if isinstance(turn, str):
+            await self._commit(self._end(row, replies=(turn,)))
+            return None
+        if control.is_stop_requested:
+            await self._commit(self._end(row, replies=("Stopped before I could answer.",)))
+            return None
+        asked = as_asked(row.message)
+        problem = problem_of(asked, self._settings.max_message_chars)
+        if problem is not None:
+            await self._commit(self._end(row, replies=(problem,)))
+            return None
+        command = parse_command(row.message)
+        if command is None:
+            return await self._answer(turn, control, text=asked, supersedes=None)
+        call = CommandCall(
+            arguments=command.arguments,
+            message=row.message,
+            user_id=user_id,
+            session=turn.session,
+            personality=turn.personality,
+            had_effect=control.had_effect,
+        )
+        result = await self._services.commands.run(command.name, call)
+        if result.ask_again:
+            last = await self._services.history.last_question(turn.session)
+            if last is not None:
+                return await self._answer(turn, control, text=last.text, supersedes=last.turn_id)
+        await self._commit_command(turn, result)
+        return None
+
+    async def _opened(self, row: InboxRow, user_id: str, key: str) -> _Turn | str:
+        """The session and who answers in it; a text for the person where nobody can."""
+        session = await self._services.sessions.active_session(key)
+        if session is None:
+            wanted = self._settings.personality_of_channel(row.message.conversation.channel)
+            session = new_session(
+                row.message,
+                key=key,
+                user_id=user_id,
+                personality_id=wanted or self._settings.default_personality,
+            )
+        try:
+            personality = self._services.personalities.get(session.personality_id)
+        except PersonalityError as error:
+            command = parse_command(row.message)
+            if command is None or command.name not in ("personality", "help"):
+                return f"Nobody can answer here: {error}. Choose another with `/personality name`."
+            personality = self._services.personalities.get(self._settings.default_personality)
+        return _Turn(row=row, user_id=user_id, session=session, personality=personality)
+
+    # ---- the agent -------------------------------------------------------------------------------------------------
+
+    async def _answer(self, turn: _Turn, control: TurnControl, *, text: str, supersedes: str | None) -> float | None:
+        """Let the agent answer `text`, and commit."""
+        services, row = self._services, turn.row
+        state = AgentState.load(await services.store.load_steps(row.turn_id) if _may_have_steps(row) else None)
+        adapter = services.adapter(turn.message.conversation.channel)
+        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text)
+        work = await self._work(turn, state, preview, text, supersedes)
+        try:
+            async with preview:
+                is_stopped = await self._interruptible(work, state, control)
+        except ModelUnavailable as error:
+            await preview.withdraw()
+            return await self._park(turn, error)
+        except (ModelRefused, TimeoutError) as error:
+            await self._commit(self._end(row, replies=(refusal_of_model(error, self._settings.turn_timeout_s),)))
+            return None
+        except asyncio.CancelledError:
+            await preview.withdraw()
+            raise
+        await self._commit_answer(turn, state, asked=text, is_stopped=is_stopped, supersedes=supersedes)
+        await services.parking.answered(turn.message.conversation, work.model.name)
+        return None
+
+    async def _work(
+        self, turn: _Turn, state: AgentState, preview: Preview, text: str, supersedes: str | None
+    ) -> AgentWork:
+        services, personality, message = self._services, turn.personality, turn.message
+        memory = await services.memory.prefetch(turn.scope)
+        history = await services.history.window(turn.session, leave_out=supersedes)
+        toolbox = services.toolbox if personality.tools is None else services.toolbox.only(personality.tools)
+        adapter = services.adapter(message.conversation.channel)
+        setting = Setting(
+            capabilities=_UNKNOWN_CHANNEL if adapter is None else adapter.capabilities,
+            is_direct=message.is_direct,
+            display_name=message.sender.display_name,
+            today=datetime.now(UTC).date(),
+        )
+        return AgentWork(
+            turn_id=turn.row.turn_id,
+            model=services.model(personality.model),
+            system=system_prompt(
+                personality.prompt,
+                setting,
+                memory=None if memory is None else services.render_memory(memory),
+                summary=turn.session.summary,
+                can_remember=UPDATE_MEMORY.name in toolbox.names,
+            ),
+            history=(*history, ChatMessage(role="user", text=text)),
+            toolbox=toolbox,
+            context=ToolContext(scope=turn.scope, memory=memory, updates=state.updates),
+            steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
+            max_output_tokens=personality.output_tokens,
+            on_text=preview.grow,
+        )
+
+    async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> bool:
+        """Run the loop to its end, or until the person stops it; whether it was stopped."""
+        control.is_interruptible = True
+        try:
+            async with asyncio.timeout(self._settings.turn_timeout_s):
+                await self._loop.run(work, state)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not control.is_stop_requested or task is None:
+                raise
+            task.uncancel()
+            state.stop()
+            return True
+        finally:
+            control.is_interruptible = False
+        return False
+
+    async def _park(self, turn: _Turn, error: ModelUnavailable) -> float:
+        """Keep the message for later, and tell the person, once."""
+        row = turn.row
+        model = self._services.model(turn.personality.model).name
+        again_s = self._services.parking.park(row.message.conversation, model, error)
+        _log.warning("turn_parked", turn_id=row.turn_id, reason=str(error), again_s=again_s)
+        replies: Sequence[str] = ()
+        if not row.is_told:
+            replies = (self._services.parking.notice(row.message, error),)
+        await self._commit(self._end(row, replies=replies, kind="parked", end="parked", again_after_s=again_s))
+        return again_s
+
+    # ---- the commit ------------------------------------------------------------------------------------------------
+
+    async def _commit_answer(
+        self, turn: _Turn, state: AgentState, *, asked: str, is_stopped: bool, supersedes: str | None
+    ) -> None:
+        text = state.text or "Done."
+        if is_stopped:
+            text = f"{state.text}\n\n{STOPPED}" if state.text else STOPPED
+        session = replace(with_title(turn.session, asked), updated_at=datetime.now(UTC))
+        updates = tuple(state.updates)
+        commit = replace(
+            self._end(turn.row, replies=(text,)),
+            session=session,
+            messages=as_stored(
+                state,
+                session_id=session.id,
+                turn_id=turn.row.turn_id,
+                personality_id=turn.personality.id,
+                user_id=turn.user_id,
+                asked=asked,
+                asked_at=turn.message.sent_at,
+            ),
+            supersedes=supersedes,
+            memory=(turn.scope, updates) if updates else None,
+            usage=TurnUsage(user_id=turn.user_id, personality_id=turn.personality.id, calls=tuple(state.usage)),
+        )
+        await self._commit(commit)
+        if updates:
+            await self._services.memory.apply(turn.scope, updates)
+        self._services.history.answered(session, turn.personality.model)
+
+    async def _commit_command(self, turn: _Turn, result: CommandResult) -> None:
+        await self._commit(replace(self._end(turn.row, replies=(result.text,)), session=result.session))
+
+    def _end(
+        self,
+        row: InboxRow,
+        *,
+        replies: Sequence[str],
+        kind: str = "reply",
+        end: InboxEnd = "done",
+        error: str | None = None,
+        again_after_s: float = 0.0,
+    ) -> TurnCommit:
+        return TurnCommit(
+            inbox_seq=row.seq,
+            owner=self._owner,
+            turn_id=row.turn_id,
+            end=end,
+            error=error,
+            again_after_s=again_after_s,
+            replies=tuple(reply_to(row, text, kind) for text in replies),
+        )
+
+    async def _commit(self, commit: TurnCommit) -> None:
+        await self._services.store.commit_turn(commit)
+        for reply in commit.replies:
+            self._services.woken(reply.conversation)
+
+
+def _may_have_steps(row: InboxRow) -> bool:
+    return row.attempts > 1 or row.is_told

@@ -1,0 +1,326 @@
+"""The web server: binds, serves the pages of the gateway and of the channels that bring one, and stops at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import re
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.errors import ConfigError
+from gateway.protocols import SupportsHttp
+from gateway.web.auth import LOOPBACK_HOSTS, Gate, OperatorAuth, OperatorOnly, client_address, is_https, load_token
+from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
+
+Health = Callable[[], Awaitable[Mapping[str, Any]]]
+"""Returns at least `status`: `ok`, `starting` or `failing`."""
+
+STOP_S = 2
+MAX_LOGIN_BYTES = 8 * 1024
+RESERVED_PATHS = ("/health", "/login", "/logout", "/static")
+_NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
+
+_log = structlog.get_logger(__name__)
+
+
+class WebServer:
+    """Serves until it is told to stop.
+
+    ::
+
+        server = WebServer(data_dir=…, adapters=…, health=…)
+        await server.start()       # the port is ours, or an error says whose fault it is
+        print(server.login_url)
+        await server.serve()       # until cancelled, or `stop`
+
+    Args:
+        port: 0 takes a free one.
+        allowed_hosts: names besides the loopback's under which people open the pages, without port.
+        adapters: each is mounted at its `http_path`.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: Path,
+        adapters: Sequence[SupportsHttp],
+        health: Health,
+        host: str = "127.0.0.1",
+        port: int = 8420,
+        allowed_hosts: Sequence[str] = (),
+        auth: OperatorAuth | None = None,
+    ) -> None:
+        """Read or make the token.
+
+        Raises:
+            ConfigError: the token file cannot be used, or two adapters want one path.
+        """
+        self._host = host
+        self._port = port
+        self._token = load_token(data_dir)
+        self._auth = auth or OperatorAuth(self._token)
+        self._health = health
+        self._stopping = asyncio.Event()
+        self._socket: socket.socket | None = None
+        self._serving: asyncio.Task[None] | None = None
+        hosts = [*LOOPBACK_HOSTS, *allowed_hosts]
+        if not _is_any_address(host):
+            hosts.append(f"[{host}]" if ":" in host else host)
+        application = Starlette(
+            routes=self._routes(adapters),
+            exception_handlers={HTTPException: _http_problem, Exception: _unexpected},
+        )
+        self.app: ASGIApp = _UntilStopping(Gate(application, auth=self._auth, allowed_hosts=hosts), self._stopping)
+
+    @property
+    def url(self) -> str:
+        """Where a browser on this machine finds us; known after `start`."""
+        host = "localhost" if _is_any_address(self._host) else self._host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self._port}/"
+
+    @property
+    def login_url(self) -> str:
+        """The address that logs the operator in; it is a secret."""
+        return f"{self.url}?token={self._token}"
+
+    async def start(self) -> None:
+        """Take the port; connections wait until `serve`.
+
+        Raises:
+            ConfigError: the port is busy, or the host is not this machine's.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            family, _, _, _, address = (
+                await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            )[0]
+            self._socket = socket.create_server(address, family=family, backlog=128)
+        except OSError as error:
+            raise ConfigError([_bind_problem(self._host, self._port, error)]) from error
+        self._port = self._socket.getsockname()[1]
+        if not _is_loopback(self._socket.getsockname()[0]):
+            _log.warning(
+                "web pages can be reached from other machines, without encryption unless a proxy adds it; "
+                "set web.host to 127.0.0.1 if that is not meant",
+                host=self._host,
+                port=self._port,
+            )
+
+    async def serve(self) -> None:
+        """Answer requests until cancelled, or until `stop`.
+
+        Raises:
+            RuntimeError: not started.
+        """
+        if self._socket is None:
+            raise RuntimeError("start the web server before it serves")
+        server = _Server(
+            uvicorn.Config(
+                self.app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="warning",
+                access_log=False,  # an address may hold the token
+                server_header=False,
+                proxy_headers=False,  # nobody's word counts for who is connected
+                timeout_graceful_shutdown=STOP_S,
+            ),
+            self._stopping,
+        )
+        self._serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="web server")
+        try:
+            await asyncio.shield(self._serving)
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """End the open streams and let go of the port. Idempotent."""
+        self._stopping.set()
+        if self._serving is not None:
+            await asyncio.shield(self._serving)
+        if self._socket is not None:
+            self._socket.close()
+
+    # ---- routes -----------------------------------------------------------------------------------------------------
+
+    def _routes(self, adapters: Sequence[SupportsHttp]) -> list[BaseRoute]:
+        mounts: dict[str, ASGIApp] = {}
+        for adapter in adapters:
+            path = "/" + adapter.http_path.strip("/")
+            if path in mounts or path in RESERVED_PATHS:
+                raise ConfigError([f"two channels, or a channel and the gateway, want the web path {path}; change one"])
+            mounts[path] = adapter.http_app if adapter.http_access == "public" else OperatorOnly(adapter.http_app)
+        mounts.setdefault("/", OperatorOnly(Starlette(routes=[Route("/", _home)])))
+        return [
+            Route("/health", self._answer_health),
+            Route("/login", self._show_login, methods=["GET"]),
+            Route("/login", self._log_in, methods=["POST"]),
+            Route("/logout", self._log_out, methods=["POST"]),
+            Mount("/static", _CachedFiles(directory=STATIC_DIR)),
+            *(Mount(path.rstrip("/"), mounts[path]) for path in sorted(mounts, key=len, reverse=True)),
+        ]
+
+    async def _answer_health(self, request: Request) -> Response:
+        try:
+            health = await self._health()
+        except Exception:  # noqa: BLE001 (whatever it is, the gateway is not well, and the log says why)
+            _log.exception("health check failed")
+            health = {"status": "failing"}
+        status = health["status"] if health.get("status") in ("ok", "starting") else "failing"
+        shown = {**health, "status": status} if request.user.is_authenticated else {"status": status}
+        return JSONResponse(shown, status_code=200 if status == "ok" else 503)
+
+    async def _show_login(self, request: Request) -> Response:
+        next_path = _next_path(request.query_params.get("next", "/"))
+        if request.user.is_authenticated:
+            return RedirectResponse(next_path, status_code=303)
+        error = "The token in that link is wrong." if "wrong" in request.query_params else None
+        response = login_page(next_path=next_path, error=error)
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            # A browser holds a Strict cookie back when another site's link led here. Going on from a page of our own
+            # sends it; whoever has none ends here again, and then from our own site.
+            response.headers["refresh"] = f"0; url={next_path}"
+        return response
+
+    async def _log_in(self, request: Request) -> Response:
+        form = await _small_form(request)
+        next_path = _next_path(form.get("next", "/"))
+        result = self._auth.try_token(form.get("token", "").strip(), client_address(request.scope))
+        if result.is_accepted:
+            response: Response = RedirectResponse(next_path, status_code=303)
+            self._auth.put_session(response, is_https=is_https(request.scope))
+            return response
+        if result.retry_after_s:
+            wait_s = int(result.retry_after_s) + 1
+            response = login_page(
+                next_path=next_path, error=f"Too many wrong tokens. Try again in {wait_s} seconds.", status=429
+            )
+            response.headers["retry-after"] = str(wait_s)
+            return response
+        return login_page(next_path=next_path, error="That is not the token of this gateway.", status=401)
+
+    async def _log_out(self, request: Request) -> Response:  # noqa: ARG002 (Starlette's signature)
+        response = RedirectResponse("/login", status_code=303)
+        self._auth.end_session(response)
+        return response
+
+
+async def _home(request: Request) -> Response:  # noqa: ARG001 (Starlette's signature)
+    return logged_in_page()
+
+
+async def _small_form(request: Request) -> dict[str, str]:
+    """The fields of a form, without the files and the size that a form parser would take."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_LOGIN_BYTES:
+            raise HTTPException(413, "The form is too large.")
+    return dict(parse_qsl(body.decode("utf-8", "replace")))
+
+
+def _next_path(wanted: str) -> str:
+    """`wanted` when it is a path of ours, else the start: a login must not lead to somebody else's page."""
+    return wanted if _NEXT_PATH.fullmatch(wanted) else "/"
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    status, text = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "")
+    if status == 404:
+        text = "No page of this gateway has this address."
+    response = problem_response(request.scope, status, text)
+    if isinstance(error, HTTPException) and error.headers:
+        response.headers.update(error.headers)
+    return response
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    _log.error("web request failed", path=request.url.path, exc_info=error)
+    return problem_response(request.scope, 500, "The gateway could not answer; its log says why.")
+
+
+# ---- running --------------------------------------------------------------------------------------------------------
+
+
+class _CachedFiles(StaticFiles):
+    """Files that hold no secret: the browser may keep them, and asks each time whether they changed."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "no-cache"
+        return response
+
+
+class _UntilStopping:
+    """To an application, a server that stops looks like a client that went away; so streams end at once."""
+
+    def __init__(self, app: ASGIApp, stopping: asyncio.Event) -> None:
+        self._app = app
+        self._stopping = stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def receive_until_stopping() -> Message:
+            arriving = asyncio.ensure_future(receive())
+            stopping = asyncio.ensure_future(self._stopping.wait())
+            try:
+                await asyncio.wait({arriving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                return arriving.result() if arriving.done() else {"type": "http.disconnect"}
+            finally:
+                arriving.cancel()
+                stopping.cancel()
+
+        await self._app(scope, receive_until_stopping, send)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn in an event loop that is not its own: no signal handlers, and no wake-up ten times a second."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        while not self._stopping.is_set():
+            await self.on_tick(0)  # renews the Date header
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), 1.0)
+
+
+def _is_any_address(host: str) -> bool:
+    return host in ("", "0.0.0.0", "::")  # noqa: S104 (compared, not bound)
+
+
+def _is_loopback(address: str) -> bool:
+    return address == "::1" or address.startswith("127.")
+
+
+def _bind_problem(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"web.port: port {port} on {host} is in use by another program. Stop that program (is a gateway running "
+            f"already?), or set web.port in config.yaml to another port, or to 0 for any free one."
+        )
+    if error.errno == errno.EACCES:
+        return f"web.port: port {port} may not be opened by this user; set web.port in config.yaml to 1024 or more."
+    return f"web.host: {host} is not an address of this machine ({error.strerror or error}); set web.host to 127.0.0.1."

@@ -1,0 +1,287 @@
+"""`ethos chat` without a person at the keyboard: words, pipes, lines and exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import stat
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.cli.convert import MAX_LINE_BYTES
+from gateway.cli import chat_link
+from gateway.cli.chat import EXIT_ANSWERED, EXIT_ERROR, EXIT_LATER, EXIT_UNREACHABLE, chat
+from gateway.errors import StoreUnavailable
+from tests.conformance.adapters import soon
+from tests.gateway.cli.talking_gateway import TalkingGateway, talking
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[TalkingGateway]:
+    async with talking(tmp_path) as gateway:
+        yield gateway
+
+
+@contextlib.contextmanager
+def pipe(data: bytes) -> Iterator[int]:
+    """A descriptor to read from, filled by a thread and then ended."""
+    reading, writing = os.pipe()
+
+    def fill() -> None:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "wb") as file:
+            file.write(data)
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    try:
+        yield reading
+    finally:
+        os.close(reading)
+        thread.join(10)
+
+
+async def run(directory: Path, stdin: bytes = b"", **options: Any) -> int:
+    with pipe(stdin) as fd:
+        return await soon(
+            chat(
+                directory / "state" / "chat.sock",
+                state_dir=directory / "terminal",
+                stdin_fd=fd,
+                **({"patience_s": 0.0} | options),
+            )
+        )
+
+
+def unsent(directory: Path) -> list[str]:
+    return [path.read_text(encoding="utf-8") for path in (directory / "terminal" / "unsent").iterdir()]
+
+
+async def test_words_are_one_message_and_only_the_answer_is_printed(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(gateway.directory, words="say **hello** there") == EXIT_ANSWERED
+    assert capsys.readouterr() == ("**hello** there\n", "")
+
+
+async def test_with_words_stdin_is_left_alone(gateway: TalkingGateway) -> None:
+    assert await run(gateway.directory, b"not for the agent", words="hello") == EXIT_ANSWERED
+    assert await gateway.texts(1) == ["hello"]
+
+
+async def test_the_whole_input_is_one_message(gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await run(gateway.directory, b"one\ntwo\n\nthree\n") == EXIT_ANSWERED
+    assert await gateway.texts(1) == ["one\ntwo\n\nthree"]
+    assert capsys.readouterr().out == "You said: one\ntwo\n\nthree\n"
+
+
+async def test_by_lines_each_line_is_a_message_that_waits_for_the_answer_before(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(gateway.directory, b"one\n\n  \ntwo\nthree", is_by_lines=True) == EXIT_ANSWERED
+    assert await gateway.texts(3) == ["one", "two", "three"]
+    assert capsys.readouterr().out == "You said: one\nYou said: two\nYou said: three\n"
+
+
+async def test_by_lines_the_first_is_answered_before_the_input_ends(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"first\nunfinished")
+    task = asyncio.create_task(
+        chat(gateway.socket_path, state_dir=gateway.directory / "terminal", is_by_lines=True, stdin_fd=reading)
+    )
+    assert await gateway.texts(1) == ["first"]
+    os.close(writing)
+    assert await soon(task) == EXIT_ANSWERED
+    assert await gateway.texts(2) == ["first", "unfinished"]
+    os.close(reading)
+
+
+@pytest.mark.parametrize("stdin", [b"", b"\n\n", b"  \n"])
+async def test_an_empty_input_is_an_error(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str], stdin: bytes
+) -> None:
+    assert await run(gateway.directory, stdin) == EXIT_ERROR
+    assert "the input is empty" in capsys.readouterr().err
+    assert gateway.received == {}
+
+
+async def test_broken_utf8_and_nuls_are_replaced(gateway: TalkingGateway) -> None:
+    assert await run(gateway.directory, b"a\xffb\x00c \xed\xa0\x80") == EXIT_ANSWERED
+    assert (await gateway.texts(1))[0].startswith("a\ufffdb\ufffdc ")
+
+
+async def test_a_message_of_five_megabytes_is_an_error_and_is_put_away(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "x" * 5_000_000
+    assert await run(gateway.directory, text.encode()) == EXIT_ERROR
+    error = capsys.readouterr().err
+    assert f"at most {MAX_LINE_BYTES} can be; split it into several messages" in error
+    assert unsent(gateway.directory) == [text]
+    path = next((gateway.directory / "terminal" / "unsent").iterdir())
+    assert str(path) in error
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert gateway.received == {}
+
+
+async def test_without_a_gateway_the_pipe_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"precious")
+    code = await soon(
+        chat(tmp_path / "chat.sock", state_dir=tmp_path / "terminal", stdin_fd=reading, patience_s=0.0)
+    )
+    assert code == EXIT_UNREACHABLE
+    assert "no gateway answers" in capsys.readouterr().err
+    assert os.read(reading, 100) == b"precious"
+    os.close(reading)
+    os.close(writing)
+
+
+async def test_a_gateway_that_is_just_starting_is_waited_for(tmp_path: Path) -> None:
+    task = asyncio.create_task(run(tmp_path, words="hello", patience_s=10.0))
+    await asyncio.sleep(0)
+    async with talking(tmp_path):
+        assert await soon(task) == EXIT_ANSWERED
+
+
+async def test_no_answer_in_time_is_temporary_and_says_where_it_will_be(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(gateway.directory, words="silence", timeout_s=0.2) == EXIT_LATER
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "no answer within 0.2 s; the answer will be in the conversation" in captured.err
+
+
+async def test_a_message_that_is_not_taken_in_time_is_put_away(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway.failure = StoreUnavailable("the disk is full")
+    assert await run(gateway.directory, words="hello", timeout_s=0.2) == EXIT_LATER
+    assert "did not take the message" in capsys.readouterr().err
+    assert unsent(gateway.directory) == ["hello"]
+
+
+async def test_a_message_refused_for_now_is_offered_again(
+    gateway: TalkingGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_link, "_REFUSED_DELAY_S", 0.01)
+    tries = 0
+    accept = gateway.accept
+
+    async def fail_twice(message: Any) -> None:
+        nonlocal tries
+        tries += 1
+        gateway.failure = StoreUnavailable("the disk is full") if tries <= 2 else None
+        await accept(message)
+
+    monkeypatch.setattr(gateway, "accept", fail_twice)
+    await gateway.stop()
+    await gateway.start()
+    assert await run(gateway.directory, words="hello") == EXIT_ANSWERED
+    assert tries == 3
+    assert await gateway.texts(1) == ["hello"]
+
+
+async def test_another_conversation_is_another_conversation(gateway: TalkingGateway) -> None:
+    assert await run(gateway.directory, words="hello", conversation="trip to Rome") == EXIT_ANSWERED
+    message = next(iter(gateway.received.values()))
+    assert message.conversation.conversation == "trip to Rome"
+
+
+async def test_a_name_that_cannot_be_one_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await run(tmp_path, words="hello", conversation="\x1b[2J") == EXIT_ERROR
+    error = capsys.readouterr().err
+    assert "printable characters" in error
+    assert "\x1b" not in error
+
+
+async def test_the_answer_survives_a_restart_of_the_gateway(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = asyncio.create_task(run(gateway.directory, words="silence"))
+    await gateway.texts(1)
+    message = next(iter(gateway.received.values()))
+    await gateway.stop()
+    await gateway.start()
+    await gateway.answer(message, "better late")
+    assert await soon(task) == EXIT_ANSWERED
+    assert capsys.readouterr().out == "better late\n"
+    assert len(gateway.received) == 1
+
+
+async def test_a_message_that_the_gateway_died_on_is_sent_again_with_its_id(
+    gateway: TalkingGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = asyncio.Event()
+    seen: list[str] = []
+    accept = gateway.accept
+
+    async def die_once(message: Any) -> None:
+        seen.append(message.id)
+        if len(seen) == 1:
+            began.set()
+            await asyncio.Event().wait()
+        await accept(message)
+
+    monkeypatch.setattr(gateway, "accept", die_once)
+    await gateway.stop()
+    await gateway.start()
+    task = asyncio.create_task(run(gateway.directory, words="hello"))
+    await soon(began.wait())
+    await gateway.stop()
+    await gateway.start()
+    assert await soon(task) == EXIT_ANSWERED
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+
+
+async def test_escape_sequences_in_an_answer_are_harmless(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(gateway.directory, words="say \x1b[2J\x1b]0;evil\x07") == EXIT_ANSWERED
+    assert capsys.readouterr().out == "␛[2J␛]0;evil␇\n"
+
+
+async def _program(gateway: TalkingGateway, *arguments: str, stdout: int = -1) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.gateway.cli.chat_program", str(gateway.directory), *arguments,
+        stdin=asyncio.subprocess.PIPE, stdout=stdout, stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+
+
+async def test_as_a_program_it_reads_its_stdin_and_writes_what_the_locale_can(gateway: TalkingGateway) -> None:
+    process = await _program(gateway)
+    out, err = await soon(process.communicate("grüße".encode()))
+    assert (out, err, process.returncode) == (b"You said: gr??e\n", b"", EXIT_ANSWERED)
+
+
+async def test_interrupted_while_it_waits_for_input_the_program_ends_at_once(gateway: TalkingGateway) -> None:
+    process = await _program(gateway, "--lines")
+    assert process.stdin is not None
+    process.stdin.write(b"one\n")
+    await gateway.texts(1)
+    assert process.stdout is not None
+    assert await soon(process.stdout.readline()) == b"You said: one\n"
+    process.send_signal(signal.SIGINT)
+    _, err = await soon(process.communicate())
+    assert process.returncode != -signal.SIGABRT
+    assert b"Fatal" not in err
+
+
+async def test_a_reader_of_the_answers_that_goes_away_is_no_crash(gateway: TalkingGateway) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = await _program(gateway, "hello", stdout=writing)
+    os.close(writing)
+    _, err = await soon(process.communicate())
+    assert (err, process.returncode) == (b"", EXIT_ERROR)

@@ -1,0 +1,275 @@
+"""`ethos chat` as a person sees it, through a real terminal device."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import stat
+import struct
+import sys
+import termios
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.chat import EXIT_ANSWERED, EXIT_LATER, EXIT_UNREACHABLE
+from tests.gateway.cli.talking_gateway import TalkingGateway, talking
+
+PATIENCE_S = 20.0
+CTRL_C, CTRL_D, UP, ALT_ENTER = b"\x03", b"\x04", b"\x1b[A", b"\x1b\r"
+SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>])")
+
+
+class Screen:
+    """A terminal device of 80 columns with the chat on it.
+
+    Attributes:
+        raw: all that was written to the device, sequences and all.
+    """
+
+    def __init__(self) -> None:
+        self._master, self._slave = pty.openpty()
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        os.set_blocking(self._master, False)
+        self._changed = asyncio.Event()
+        self._mark = 0
+        self._process: asyncio.subprocess.Process | None = None
+        self.raw = ""
+
+    async def start(self, directory: Path, *arguments: str, **environment: str) -> None:
+        variables = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.gateway.cli.chat_program", str(directory), *arguments,
+            stdin=self._slave, stdout=self._slave, stderr=self._slave, start_new_session=True,
+            env=variables | {"PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm-256color", "LANG": "C.UTF-8"} | environment,
+        )  # fmt: skip
+        os.close(self._slave)
+        asyncio.get_running_loop().add_reader(self._master, self._read)
+
+    def _read(self) -> None:
+        try:
+            self.raw += os.read(self._master, 65536).decode(errors="replace")
+        except OSError:  # EIO: the other end is closed
+            asyncio.get_running_loop().remove_reader(self._master)
+        self._changed.set()
+
+    def type(self, keys: bytes | str) -> None:
+        """Press keys; what `sees` looks for must be written after this."""
+        self._mark = len(self.raw)
+        os.write(self._master, keys.encode() if isinstance(keys, str) else keys)
+
+    async def sees(self, text: str) -> None:
+        """Wait until the text was written since the last keys."""
+        async with asyncio.timeout(PATIENCE_S):
+            while text not in SEQUENCE.sub("", self.raw[self._mark :]):
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def ends(self) -> int:
+        assert self._process is not None
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._process.wait()
+
+    async def close(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        asyncio.get_running_loop().remove_reader(self._master)
+        os.close(self._master)
+
+
+@contextlib.asynccontextmanager
+async def chatting(directory: Path, *arguments: str, **environment: str) -> AsyncIterator[Screen]:
+    screen = Screen()
+    try:
+        await screen.start(directory, *arguments, **environment)
+        await screen.sees("/help lists the commands")
+        yield screen
+    finally:
+        await screen.close()
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[TalkingGateway]:
+    async with talking(tmp_path) as gateway:
+        yield gateway
+
+
+async def test_a_person_writes_and_reads_the_answer_rendered(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type("say this is **important** and `code`\r")
+        await screen.sees("this is important and code")
+        assert "\x1b[1mimportant" in screen.raw
+        screen.type(CTRL_D)
+        assert await screen.ends() == EXIT_ANSWERED
+
+
+async def test_an_answer_is_shown_while_it_is_written(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type("stream the *first* words\r")
+        await screen.sees("the *first* words\r")  # as it comes, Markdown and all
+        mark = len(screen.raw)
+        gateway.go.set()
+        await screen.sees("the first words")
+        assert "the first words" in SEQUENCE.sub("", screen.raw[mark:])
+
+
+async def test_it_says_that_it_is_thinking_until_the_answer_comes(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type("silence\r")
+        await screen.sees("thinking…")
+
+
+async def test_ctrl_c_stops_the_answer_and_then_leaves(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type("stream the first words\r")
+        await screen.sees("the first words")
+        screen.type(CTRL_C)
+        await screen.sees("You said: /stop")
+        assert await gateway.texts(2) == ["stream the first words", "/stop"]
+        screen.type(CTRL_C)
+        assert await screen.ends() == EXIT_ANSWERED
+
+
+async def test_ctrl_c_first_drops_what_was_typed(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type("secret draft")
+        await screen.sees("secret draft")
+        screen.type(CTRL_C)
+        screen.type("hello\r")
+        await screen.sees("You said: hello")
+        assert await gateway.texts(1) == ["hello"]
+
+
+async def test_a_paste_of_several_lines_is_one_message(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type(b"\x1b[200~one\rtwo\rthree\x1b[201~\r")
+        assert await gateway.texts(1) == ["one\ntwo\nthree"]
+
+
+async def test_alt_enter_begins_a_new_line(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type(b"one" + ALT_ENTER + b"two\r")
+        assert await gateway.texts(1) == ["one\ntwo"]
+
+
+async def test_commands_are_completed(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type("/")
+        await screen.sees("prints both files")
+        screen.type("mem\t\r")
+        assert await gateway.texts(1) == ["/memory"]
+
+
+async def test_the_history_outlives_the_program_and_is_for_its_owner_only(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type("remember me\r")
+        await screen.sees("You said: remember me")
+        screen.type(CTRL_D)
+        await screen.ends()
+    history = gateway.directory / "terminal" / "history"
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    async with chatting(gateway.directory) as screen:
+        screen.type(UP)
+        await screen.sees("remember me")
+        screen.type("\r")
+        assert await gateway.texts(2) == ["remember me", "remember me"]
+
+
+async def test_what_was_said_meanwhile_is_shown_at_the_next_start_and_only_once(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type("first words\r")
+        await screen.sees("You said: first words")
+        screen.type(CTRL_D)
+        await screen.ends()
+    await gateway.answer(next(iter(gateway.received.values())), "meanwhile this happened", number=2)
+    async with chatting(gateway.directory) as screen:
+        await screen.sees("meanwhile this happened")
+        assert "first words" not in screen.raw
+        screen.type(CTRL_D)
+        await screen.ends()
+    async with chatting(gateway.directory) as screen:
+        screen.type("hello\r")
+        await screen.sees("You said: hello")
+        assert "meanwhile" not in screen.raw
+
+
+async def test_what_another_terminal_writes_is_shown_too(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as here, chatting(gateway.directory) as there:
+        there.type("over here\r")
+        await here.sees("> over here")
+        await here.sees("You said: over here")
+
+
+async def test_a_restart_of_the_gateway_is_waited_for_and_nothing_is_lost(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        await gateway.stop()
+        await screen.sees("the gateway is away")
+        screen.type("are you there\r")
+        await screen.sees("> are you there")
+        await gateway.start()
+        await screen.sees("You said: are you there")
+        assert await gateway.texts(1) == ["are you there"]
+
+
+async def test_leaving_with_something_unsent_puts_it_away(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        await gateway.stop()
+        await screen.sees("the gateway is away")
+        screen.type("important\r")
+        await screen.sees("> important")
+        screen.type(CTRL_D)
+        assert await screen.ends() == EXIT_LATER
+        await screen.sees("the text is in")
+    kept = [path.read_text() for path in (gateway.directory / "terminal" / "unsent").iterdir()]
+    assert kept == ["important"]
+
+
+async def test_an_escape_sequence_of_the_model_reaches_the_screen_as_text(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type("hello\r")
+        await screen.sees("You said: hello")
+        await gateway.answer(next(iter(gateway.received.values())), "evil \x1b]0;owned\x07 \x9b2J", number=2)
+        await screen.sees("␛]0;owned␇")
+        assert "\x1b]0;owned" not in screen.raw
+
+
+async def test_broken_bytes_at_the_keyboard_do_no_harm(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type(b"a\xffb\r")
+        text = (await gateway.texts(1))[0]
+        assert text.startswith("a")
+        assert text.endswith("b")
+        await screen.sees("You said:")
+        screen.type("still here\r")
+        await screen.sees("You said: still here")
+
+
+async def test_no_color_is_honoured(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory, NO_COLOR="1") as screen:
+        screen.type("say # Title\r")
+        await screen.sees("Title")
+        screen.type("say `code`\r")
+        await screen.sees("code")
+        assert not re.search(r"\x1b\[[0-9;]*(3|4|9|10)[0-9](;[0-9]+)*m", screen.raw)
+
+
+@pytest.mark.parametrize("word", ["/exit", "/quit"])
+async def test_it_can_be_left_by_a_word(gateway: TalkingGateway, word: str) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type(f"{word}\r")
+        assert await screen.ends() == EXIT_ANSWERED
+    assert gateway.received == {}
+
+
+async def test_without_a_gateway_it_says_so_and_ends(tmp_path: Path) -> None:
+    screen = Screen()
+    await screen.start(tmp_path)
+    await screen.sees("no gateway answers")
+    assert await screen.ends() == EXIT_UNREACHABLE
+    await screen.close()

@@ -1,0 +1,107 @@
+"""`config.example.yaml` says what the code says, in both directions."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel, TypeAdapter
+
+from gateway.channel_kinds import known_kinds, load_kind
+from gateway.config import ChannelConfig, Config, ModelConfig, Section
+from gateway.config_file import check, load_config
+
+EXAMPLE = Path(__file__).parents[3] / "config.example.yaml"
+SWITCHED_OFF = re.compile(r"^( *)#(?! \S)(?=.)", re.MULTILINE)
+ENVIRONMENT = {"OPENAI_API_KEY": "k"}
+
+
+def switched_on() -> str:
+    """The example with every setting in it, as a person gets it who takes each `#` away."""
+    return SWITCHED_OFF.sub(r"\1", EXAMPLE.read_text())
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """A data directory with the whole example, and what it refers to."""
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "anthropic.key").touch(0o600)
+    (tmp_path / "secrets" / "anthropic.key").write_text("k")
+    (tmp_path / "config.yaml").write_text(switched_on())
+    return tmp_path / "config.yaml"
+
+
+def plain(model: type[BaseModel], name: str) -> Any:
+    """A field's default as YAML would have it; None where it must be given, or is optional."""
+    field = model.model_fields[name]
+    return (
+        None
+        if field.is_required()
+        else TypeAdapter(Any).dump_python(field.get_default(call_default_factory=True), mode="json")
+    )
+
+
+def differences(model: type[BaseModel], section: dict[str, Any], path: str) -> Iterator[str]:
+    """Keys that one side lacks, and defaults that differ."""
+    apart = {ChannelConfig: ("settings",), Config: ("models", "channels")}.get(model, ())
+    fields = [name for name in model.model_fields if name not in apart]
+    yield from (f"{path}{name} is not in the example" for name in fields if name not in section)
+    for name in section.keys() & set(fields):
+        default = plain(model, name)
+        if default not in (None, (), []) and default != section[name]:
+            yield f"{path}{name} is {default} in the code and {section[name]} in the example"
+
+
+def test_every_key_of_the_core_is_in_the_example_with_the_default_that_the_code_has() -> None:
+    values = yaml.safe_load(switched_on())
+    found = [*differences(ModelConfig, {**values["models"]["local"], **values["models"]["cloud"]}, "models.")]
+    for name, field in Config.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            found += differences(field.annotation, values[name], f"{name}.")
+    found += [text for text in differences(Config, values, "") if " is {" not in text]
+    assert found == []
+
+
+def test_every_kind_of_channel_is_in_the_example_with_every_key_of_its_own() -> None:
+    channels = list(yaml.safe_load(switched_on())["channels"].values())
+    found = []
+    for kind in known_kinds():
+        section = {key: value for channel in channels if channel["kind"] == kind for key, value in channel.items()}
+        found += differences(load_kind(kind).config, section, f"{kind}: ")
+    whole = {key: value for channel in channels for key, value in channel.items()}
+    found += [text for text in differences(ChannelConfig, whole, "channels: ") if "access" not in text]
+    assert found == []
+
+
+def test_the_example_as_it_is_means_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(EXAMPLE.read_text())
+    loaded = load_config(path, environment={})
+    assert loaded.config == load_config(home=tmp_path / "empty").config
+    assert loaded.warnings == ()
+
+
+def test_the_example_with_everything_switched_on_loads(whole: Path) -> None:
+    findings = check(whole, environment=ENVIRONMENT)
+    assert findings.problems == ()
+    assert [warning.split(": ")[1] for warning in findings.warnings] == ["channels.web.allow"]
+
+
+def test_every_setting_in_the_example_has_a_comment_above_it() -> None:
+    """A run of settings may share one, a section may have it above its name, or above the whole."""
+    commented, uncommented = False, []
+    for line in EXAMPLE.read_text().splitlines():
+        text = SWITCHED_OFF.sub(r"\1", line).strip()
+        if text.startswith("#"):
+            commented = True
+        elif not text:
+            commented = False
+        elif not commented and not re.fullmatch(r"[a-z_]+:", text):
+            uncommented.append(text)
+    assert uncommented == []
+
+
+def test_the_example_is_made_of_lines_that_fit_a_screen() -> None:
+    assert [line for line in EXAMPLE.read_text().splitlines() if len(line) > 120] == []

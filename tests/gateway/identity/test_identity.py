@@ -1,0 +1,321 @@
+"""Who is who, seen from outside: ids, labels, joining, hand edits."""
+
+import asyncio
+import json
+import os
+import re
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import EthosError, FileError, InvalidAccount, LockTimeout, UnsafePath
+from gateway.identity import IdentityMap, _new_user_id
+from gateway.locks import FileLock
+
+ADA = "telegram:123456789"
+
+
+def entries(path: Path) -> dict[str, dict[str, str]]:
+    return json.loads(path.read_text())["identities"]
+
+
+async def test_a_first_contact_gets_an_opaque_id_that_stays(people: IdentityMap, path: Path) -> None:
+    ada = await people.resolve(ADA, "Ada (@ada)")
+    assert re.fullmatch(r"u_[0-9a-f]{12}", ada)
+    assert await people.resolve(ADA, "Ada Lovelace") == ada
+    assert await IdentityMap(path).resolve(ADA, "") == ada
+    assert await people.resolve("slack:T012/U345", "Ada") != ada
+    entry = entries(path)[ADA]
+    assert entry["userId"] == ada
+    assert entry["label"] == "Ada (@ada)"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", entry["firstSeenAt"])
+    assert entry["via"] == "first-contact"
+
+
+async def test_the_file_is_as_the_documentation_shows_it(people: IdentityMap, path: Path) -> None:
+    ada = await people.resolve(ADA, "Ada Çelik 🦊")
+    at = entries(path)[ADA]["firstSeenAt"]
+    assert path.read_text(encoding="utf-8") == (
+        '{\n  "version": 1,\n  "identities": {\n'
+        f'    "{ADA}": {{"userId": "{ada}", "label": "Ada Çelik 🦊", "firstSeenAt": "{at}", "via": "first-contact"}}\n'
+        "  }\n}\n"
+    )
+
+
+async def test_files_are_for_their_owner_alone(people: IdentityMap, path: Path) -> None:
+    await people.resolve(ADA, "Ada")
+    await people.resolve("b:1", "Bob")
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    for file in path.parent.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "telegram", ":1", "telegram:", "a:\0", "a\0:1", "a:\ud800", "\udfff:1", "a:" + "1" * 511],
+    ids=["empty", "no colon", "no kind", "no id", "NUL", "NUL in kind", "surrogate", "surrogate in kind", "long"],
+)
+async def test_a_key_that_cannot_stand_in_the_map_is_refused(people: IdentityMap, path: Path, key: str) -> None:
+    with pytest.raises(InvalidAccount, match="account"):
+        await people.resolve(key, "Mallory")
+    with pytest.raises(InvalidAccount, match="account"):
+        await people.ensure_joined([("cli:me", "Me"), (key, "Mallory")], via="operator")
+    assert not path.exists()
+
+
+async def test_any_other_character_may_stand_in_a_key(people: IdentityMap, path: Path) -> None:
+    keys = ['a:"\\', "a:../../etc", "a:b:c", "a: ", "a:\n\t\x7f\u2028", "a:é", "a:e\u0301", "é🦊:🦊", "a:" + "1" * 510]
+    ids = [await people.resolve(key, "") for key in keys]
+    assert len(set(ids)) == len(keys)
+    assert [await IdentityMap(path).resolve(key, "") for key in keys] == ids
+
+
+@pytest.mark.parametrize(
+    ("label", "kept"),
+    [
+        ("  Ada\n\tLove\x00lace\x1b[31m ", "Ada Love lace [31m"),
+        ("Ada\u202egnp.exe\ud800", "Adagnp.exe"),
+        ("", ADA),
+        ("\u200f\n", ADA),
+        ("x" * 201, "x" * 200),
+        ("👩\u200d🚀", "👩\u200d🚀"),
+    ],
+)
+async def test_labels_are_made_fit_to_be_shown(people: IdentityMap, path: Path, label: str, kept: str) -> None:
+    await people.resolve(ADA, label)
+    assert entries(path)[ADA]["label"] == kept
+
+
+async def test_ten_first_messages_at_once_make_one_user_and_one_write(people: IdentityMap, path: Path) -> None:
+    others = [people, IdentityMap(path)]
+    ids = await asyncio.gather(*(others[n % 2].resolve(ADA, f"Ada {n}") for n in range(10)))
+    assert len(set(ids)) == 1
+    assert len(entries(path)) == 1
+    assert not (path.parent / ".identity-map.previous.json").exists()
+
+
+async def test_nobody_loses_their_entry_when_many_arrive_at_once(people: IdentityMap, path: Path) -> None:
+    others = [people, IdentityMap(path), IdentityMap(path)]
+    ids = await asyncio.gather(*(others[n % 3].resolve(f"k:{n % 50}", "") for n in range(300)))
+    assert {key: entry["userId"] for key, entry in entries(path).items()} == {f"k:{n % 50}": ids[n] for n in range(300)}
+    assert len(set(ids)) == 50
+
+
+def test_new_ids_are_never_those_of_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = iter(["aaaaaaaaaaaa", "aaaaaaaaaaaa", "bbbbbbbbbbbb"])
+    monkeypatch.setattr("secrets.token_hex", lambda _bytes: next(drawn))
+    assert _new_user_id({"u_aaaaaaaaaaaa"}) == "u_bbbbbbbbbbbb"
+
+
+# ---- joining --------------------------------------------------------------------------------------------------------
+
+OPERATOR = [("cli:local", "Terminal"), ("web:operator", "Web page")]
+
+
+async def test_the_operators_accounts_become_one_user(people: IdentityMap, path: Path) -> None:
+    operator = await people.ensure_joined(OPERATOR, via="operator")
+    assert [entry["userId"] for entry in entries(path).values()] == [operator, operator]
+    assert await people.resolve("web:operator", "") == operator
+    assert entries(path)["cli:local"]["via"] == "operator"
+
+
+async def test_an_account_that_is_missing_joins_the_user_that_is_there(people: IdentityMap) -> None:
+    web = await people.resolve("web:operator", "Web page")
+    assert await people.ensure_joined(OPERATOR, via="operator") == web
+    assert await people.resolve("cli:local", "") == web
+
+
+async def test_joining_what_is_joined_writes_nothing(people: IdentityMap, path: Path) -> None:
+    operator = await people.ensure_joined(OPERATOR, via="operator")
+    before = path.stat()
+    assert await people.ensure_joined(OPERATOR, via="operator") == operator
+    assert path.stat().st_ino == before.st_ino
+
+
+async def test_accounts_that_a_person_separated_stay_separate(people: IdentityMap, path: Path) -> None:
+    cli, web = [await people.resolve(key, label) for key, label in OPERATOR]
+    before = path.read_bytes()
+    assert await people.ensure_joined([*OPERATOR, ("desk:1", "")], via="operator") == cli != web
+    assert path.read_bytes() == before
+
+
+async def test_joining_from_many_sides_at_once_makes_one_user(path: Path) -> None:
+    ids = await asyncio.gather(*(IdentityMap(path).ensure_joined(OPERATOR, via="operator") for _ in range(8)))
+    assert len(set(ids)) == 1
+    assert len(entries(path)) == 2
+
+
+# ---- who is there ---------------------------------------------------------------------------------------------------
+
+
+async def test_users_are_listed_with_their_accounts(people: IdentityMap) -> None:
+    operator = await people.ensure_joined(OPERATOR, via="operator")
+    ada = await people.resolve(ADA, "Ada")
+    first, second = await people.users()
+    assert (first.id, [account.key for account in first.accounts]) == (operator, ["cli:local", "web:operator"])
+    assert (second.id, second.accounts[0].label) == (ada, "Ada")
+    assert second.accounts[0].first_seen_at is not None
+    assert second.accounts[0].first_seen_at.tzinfo is not None
+    assert await people.accounts_of(ada) == list(second.accounts)
+    assert await people.accounts_of("u_nobody") == []
+
+
+async def test_nobody_is_known_at_the_start_and_nothing_is_written_by_looking(people: IdentityMap, path: Path) -> None:
+    assert await people.users() == []
+    assert await people.problems() == []
+    assert not path.parent.exists()
+
+
+# ---- hand edits -----------------------------------------------------------------------------------------------------
+
+
+def link_in_place(path: Path, old: str, new: str) -> None:
+    """Save as an editor that writes into the file itself; same size, and the time stamp put back to what it was."""
+    path.write_text(path.read_text().replace(old, new))
+
+
+def link_by_rename(path: Path, old: str, new: str) -> None:
+    other = path.with_name("4913~")
+    other.write_text(path.read_text().replace(old, new))
+    other.replace(path)
+
+
+@pytest.mark.parametrize("save", [link_in_place, link_by_rename])
+async def test_a_hand_edit_counts_at_the_next_message(people: IdentityMap, path: Path, save) -> None:
+    ada = await people.resolve(ADA, "Ada")
+    bob = await people.resolve("slack:T1/U1", "Bob")
+    for _ in range(20):  # each edit is of the same size, and many fall into one tick of the file system's clock
+        save(path, bob, ada)
+        assert await people.resolve("slack:T1/U1", "") == ada
+        save(path, f'"slack:T1/U1": {{"userId": "{ada}"', f'"slack:T1/U1": {{"userId": "{bob}"')
+        assert await people.resolve("slack:T1/U1", "") == bob
+
+
+async def test_a_hand_edit_survives_our_next_write(people: IdentityMap, path: Path) -> None:
+    await people.resolve(ADA, "Ada")
+    text = path.read_text().replace('"via": "first-contact"', '"pronouns": ["she", 1.5, null], "via": "letter"')
+    path.write_text(text.replace('"version": 1,', '"//": "ours",\n "version": 1,\n "team": {"b": 1, "a": 2},'))
+    hand_made = json.loads(path.read_text())
+    await people.resolve("slack:T1/U1", "Bob")
+    now = json.loads(path.read_text())
+    assert list(now["identities"]) == [ADA, "slack:T1/U1"]
+    assert list(now["identities"].pop(ADA).items()) == list(hand_made["identities"].pop(ADA).items())
+    assert list(now) == ["//", "version", "team", "identities"]
+    assert list(now["team"]) == ["b", "a"]
+
+
+async def test_a_bare_user_id_may_stand_for_an_entry(people: IdentityMap, path: Path) -> None:
+    ada = await people.resolve(ADA, "Ada")
+    path.write_text(path.read_text().replace('"identities": {', f'"identities": {{"irc:ada": "{ada}",'))
+    assert await people.resolve("irc:ada", "") == ada
+    await people.resolve("irc:bob", "")
+    assert json.loads(path.read_text())["identities"]["irc:ada"] == ada
+    assert [account.via for account in await people.accounts_of(ada)] == ["hand", "first-contact"]
+
+
+async def test_an_entry_that_was_removed_by_hand_stays_removed(people: IdentityMap, path: Path) -> None:
+    ada = await people.resolve(ADA, "Ada")
+    await people.resolve("slack:T1/U1", "Bob")
+    path.write_text('{"version": 1, "identities": {}}')
+    assert await people.users() == []
+    assert await people.resolve(ADA, "Ada") != ada
+    assert list(entries(path)) == [ADA]
+    assert await people.problems() == []
+
+
+# ---- places ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["identity-map.json", ".identity-map.last-good.json", ".identity-map.lock"])
+async def test_a_link_out_of_the_data_directory_is_refused(written: Path, tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "outside.json"
+    outside.write_text("{}")
+    written.with_name(name).symlink_to(outside)
+    with pytest.raises(UnsafePath):
+        await IdentityMap(written).resolve(ADA, "Ada")
+    assert outside.read_text() == "{}"
+
+
+async def test_a_users_directory_that_leads_out_is_refused(path: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    path.parent.parent.mkdir()
+    path.parent.symlink_to(outside)
+    with pytest.raises(UnsafePath):
+        await IdentityMap(path).resolve(ADA, "Ada")
+    assert list(outside.iterdir()) == []
+
+
+async def test_a_link_that_stays_inside_is_written_through(written: Path) -> None:
+    real = written.parent.parent / "people.json"
+    real.write_text("{}")
+    written.symlink_to(real)
+    await IdentityMap(written).resolve(ADA, "Ada")
+    assert written.is_symlink()
+    assert list(entries(real)) == [ADA]
+
+
+async def test_a_stranger_waits_for_the_lock_in_vain_and_those_known_do_not(path: Path) -> None:
+    people = IdentityMap(path, lock_timeout_s=0.05)
+    ada = await people.resolve(ADA, "Ada")
+    async with FileLock(path.with_name(".identity-map.lock"), 1):
+        with pytest.raises(LockTimeout, match=str(os.getpid())):
+            await people.resolve("slack:T1/U1", "Bob")
+        path.write_text(path.read_text().replace("Ada", "Countess"))
+        assert await people.resolve(ADA, "") == ada
+        assert any("no copy" in problem for problem in await people.problems())
+    await people.resolve("slack:T1/U1", "Bob")
+    assert await IdentityMap(path).problems() == []
+
+
+async def test_a_place_that_cannot_be_written_gets_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "users").write_text("a file")
+    with pytest.raises(EthosError, match="users"):
+        await IdentityMap(tmp_path / "data" / "users" / "identity-map.json").resolve(ADA, "Ada")
+
+
+async def test_a_full_disk_changes_nothing_and_the_next_try_succeeds(
+    people: IdentityMap, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada = await people.resolve(ADA, "Ada")
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+
+        def no_space(*_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr("gateway.files.os.write", no_space)
+        with pytest.raises(FileError, match="No space left"):
+            await people.resolve("slack:T1/U1", "Bob")
+        assert await people.resolve(ADA, "") == ada
+    assert path.read_bytes() == before
+    bob = await people.resolve("slack:T1/U1", "Bob")
+    assert entries(path)["slack:T1/U1"]["userId"] == bob
+    assert not list(path.parent.glob(".*.tmp"))
+
+
+async def test_a_cancelled_first_contact_holds_the_lock_until_its_write_is_over(
+    people: IdentityMap, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await people.resolve(ADA, "Ada")
+    add, is_writing, go_on = people._disk.add, threading.Event(), threading.Event()
+
+    def add_slowly(*args):
+        is_writing.set()
+        assert go_on.wait(10)
+        return add(*args)
+
+    monkeypatch.setattr(people._disk, "add", add_slowly)
+    task = asyncio.create_task(people.resolve("slack:T1/U1", "Bob"))
+    await asyncio.to_thread(is_writing.wait, 10)
+    task.cancel()
+    with pytest.raises(LockTimeout):
+        await IdentityMap(path, lock_timeout_s=0.05).resolve("slack:T1/U2", "Cleo")
+    task.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert list(entries(path)) == [ADA, "slack:T1/U1"]

@@ -1,0 +1,137 @@
+"""The rules of the house: who may import whom, what may be named where, and how large a room may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONTRACT = {"gateway.messages", "gateway.protocols", "gateway.errors"}
+# Above the contract stands the core, which is every module that is not named here.
+DRIVERS = {
+    "gateway.agent.fallback",
+    "gateway.agent.models",
+    "gateway.agent.offline",
+    "gateway.agent.wire",
+    "gateway.agent.wire_errors",
+    "gateway.memory",
+    "gateway.store",
+}
+TOP = {
+    "gateway.agent.registry",
+    "gateway.app",
+    "gateway.channel_kinds",
+    "gateway.cli",
+    "gateway.config",
+    "gateway.config_file",
+    "gateway.web",
+}
+PLATFORMS = ("telegram", "slack", "discord")
+
+
+def modules(package: str) -> dict[str, Path]:
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(name: str, path: Path) -> set[str]:
+    """All modules of ours that the file imports, at its top or inside a function."""
+    known = {**modules("gateway"), **modules("adapters")}
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: imports are absolute"
+            base = node.module or ""
+            found |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names}
+    return found
+
+
+def height_of(name: str) -> int:
+    """0 the contract, 1 the core, 2 drivers, 3 what puts everything together."""
+    parts = name.split(".")
+    prefixes = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+    if name in CONTRACT:
+        return 0
+    return 3 if prefixes & TOP else 2 if prefixes & DRIVERS else 1
+
+
+@pytest.mark.parametrize(("name", "path"), modules("gateway").items(), ids=str)
+def test_a_module_of_the_gateway_imports_only_its_own_layer_and_those_below(name: str, path: Path) -> None:
+    height = height_of(name)
+    for other in imports(name, path):
+        if other.split(".")[0] == "adapters":
+            assert height == 3, f"{name} imports {other}: only the composition root knows adapters"
+        elif other.split(".")[0] == "gateway":
+            assert height_of(other) <= height, f"{name} (layer {height}) imports {other} (layer {height_of(other)})"
+
+
+@pytest.mark.parametrize("name", sorted(CONTRACT))
+def test_the_contract_imports_the_standard_library_and_itself_only(name: str) -> None:
+    for other in imports(name, modules("gateway")[name]):
+        assert other in CONTRACT or other.split(".")[0] in sys.stdlib_module_names, f"{name} imports {other}"
+
+
+@pytest.mark.parametrize(("name", "path"), modules("adapters").items(), ids=str)
+def test_an_adapter_imports_of_us_the_contract_and_its_own_files_only(name: str, path: Path) -> None:
+    own = ".".join(name.split(".")[:2])
+    for other in imports(name, path):
+        if other.split(".")[0] in ("gateway", "adapters"):
+            assert other in CONTRACT or other == own or other.startswith(f"{own}."), f"{name} imports {other}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "gateway").rglob("*")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_platform_is_named_in_the_core(path: Path) -> None:
+    if path.suffix in (".py", ".sql", ".html", ".js", ".css", ".md") and path.name != "DESIGN.md":
+        text = path.read_text(encoding="utf-8").lower()
+        assert not [platform for platform in PLATFORMS if platform in text]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*modules("gateway").values(), *modules("adapters").values()],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_rooms_are_small(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= 400, "a module aims at 400 lines or less; give a part of it a room of its own"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            assert lines <= 50, f"{node.name} has {lines} lines; 50 is the most"
+
+
+def test_what_is_not_configured_is_not_loaded() -> None:
+    """Imports of channels and models that are not configured cost nothing."""
+    program = (
+        "import sys, gateway.app, gateway.cli, adapters.cli, adapters.web; "
+        "print([name for name in ('pydantic_ai', 'openai', 'anthropic', 'httpx', 'prompt_toolkit', 'keyring', "
+        "'telegram', 'slack_bolt', 'discord', 'aioimaplib', 'aiosmtplib') if name in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_no_registry_no_machine_and_no_secret_is_named_in_what_is_committed() -> None:
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    needles = (
+        "pypi" + ".org",
+        "python" + "hosted",
+        "registry.npm" + "js",
+        "deb." + "debian",
+        "/ro" + "ot/",
+        "/wo" + "rk/",
+    )
+    for name in listed.splitlines():
+        path = ROOT / name
+        if path.is_file() and path.suffix not in (".png", ".gif", ".ico", ".woff2"):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            assert not [needle for needle in needles if needle in text], name
