@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ import structlog
 
 from gateway import __version__
 from gateway.access import Access, AccessRule
+from gateway.agent.model import Model
 from gateway.agent.registry import ModelRegistry
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
 from gateway.channel_kinds import load_kind
@@ -70,18 +71,26 @@ class Gateway:
     """
 
     def __init__(
-        self, home: Path, config: Config, *, only: Collection[str] | None = None, is_served: bool = True
+        self,
+        home: Path,
+        config: Config,
+        *,
+        only: Collection[str] | None = None,
+        is_served: bool = True,
+        model: Callable[[str | None], Model] | None = None,
     ) -> None:
         """Nothing is opened before `async with`.
 
         Args:
             only: names of channels; the others are left alone.
             is_served: whether to open the web server.
+            model: gives a model by its name, in place of those that are configured.
         """
         self.home = home
         self.config = config
         self._only = only
         self._is_served = is_served
+        self._model = model
         self._started_at = datetime.now(UTC)
         self._stack = AsyncExitStack()
         self.web: WebServer | None = None
@@ -124,6 +133,7 @@ class Gateway:
         self.personalities = Personalities(self.home)
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.models = ModelRegistry(config)
+        model = self._model or self.models.get
         self.memory_files = MarkdownFileMemoryProvider(
             self.home,
             store.journal,
@@ -131,7 +141,7 @@ class Gateway:
             lock_timeout_s=config.memory.lock_timeout_s,
         )
         self.memory = MemorySync(self.memory_files, store.turns)
-        self.history = History(store.sessions, self.models.get, budget_tokens=config.limits.history_tokens)
+        self.history = History(store.sessions, model, budget_tokens=config.limits.history_tokens)
         commands = Commands(
             identities=self.identities,
             personalities=self.personalities,
@@ -141,7 +151,7 @@ class Gateway:
         self.adapters = self._adapters(commands)
         self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy, on_sent=self._exchanged)
         self.parking = Parking(self._expedite, self._is_operator)
-        turns = TurnRunner(self._services(commands), self._turn_settings(), owner=owner)
+        turns = TurnRunner(self._services(commands, model), self._turn_settings(), owner=owner)
         self.dispatcher = Dispatcher(
             store.inbox,
             turns,
@@ -164,7 +174,7 @@ class Gateway:
             built.append(load_kind(channel.kind).build(channel.settings, services))
         return built
 
-    def _services(self, commands: Commands) -> Services:
+    def _services(self, commands: Commands, model: Callable[[str | None], Model]) -> Services:
         rules = {
             name: AccessRule(mode=channel.access, allow=frozenset(channel.allow))
             for name, channel in self.config.channels.items()
@@ -180,7 +190,7 @@ class Gateway:
             commands=commands,
             toolbox=Toolbox([UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions)]),
             parking=self.parking,
-            model=self.models.get,
+            model=model,
             adapter=self._adapter_if_up,
             kind=self._kind,
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),

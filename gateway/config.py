@@ -45,7 +45,7 @@ def _id_text(value: object) -> object:
 
 def _host(value: str) -> str:
     if not _HOST.fullmatch(value):
-        raise ValueError(f"{value!r} is not a host; expected a name or an address, such as 127.0.0.1")
+        raise ValueError("not a host; expected a name or an address, such as 127.0.0.1")
     return value
 
 

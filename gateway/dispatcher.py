@@ -10,7 +10,7 @@ import structlog
 
 from gateway.backoff import delay_s
 from gateway.commands import parse_command
-from gateway.errors import ClaimLost, StoreError
+from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
 from gateway.inbox import InboxRow, InboxStore, NotDue
 from gateway.lanes import AGAIN, IDLE, Lanes
 from gateway.messages import ConversationRef, InboundMessage
@@ -192,7 +192,7 @@ class Dispatcher:
         except ClaimLost as error:
             _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
             return None
-        except StoreError as error:  # the disk, not the message: it does not count
+        except (StoreError, FileError, IdentityMapBroken) as error:  # the disk, not the message: it does not count
             _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=AFTER_FAULT_S)
             await self._give_back(conversation, row, after_s=AFTER_FAULT_S, error=str(error), is_counted=False)
             return AFTER_FAULT_S

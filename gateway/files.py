@@ -162,14 +162,16 @@ def read_once(path: Path) -> FileSnapshot | None:
         return None
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}") from error
-    with os.fdopen(fd, "rb", buffering=0) as file:
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise FileError(f"{path} is not a regular file; move it away")
-        try:
+        with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
             data = file.readall()
-        except OSError as error:
-            raise FileError(f"{path} cannot be read: {error.strerror}") from error
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}") from error
+    finally:
+        os.close(fd)
     return FileSnapshot(data, Signature.of(status), hashlib.sha256(data).hexdigest())
 
 

@@ -1,24 +1,78 @@
-"""What of a session stands in front of the model: its newest turns, and a summary of what is older."""
+"""What of a session stands in front of the model: its newest turns, and a summary of what is older.
+
+The window of a session that was used lately is kept, and only what came after it is read from the store: so a turn
+costs the same however long the session is.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 
 import structlog
 
 from gateway.agent.model import ChatMessage, Model
-from gateway.agent.prompt import as_chat, estimated_tokens, fit
+from gateway.agent.prompt import as_chat, estimated_tokens
 from gateway.agent.summary import summarize
 from gateway.errors import ModelError, StoreError
 from gateway.sessions import Session, SessionMessage, SessionStore, TurnUsage
 
-# A summary is made when the window is full to this part, and covers all but the newest part, so that it is made seldom.
+# A summary is made when the window is full to this part, and covers all but its newest part, so that it is made seldom.
 FULL_PART = 0.85
 KEPT_PART = 0.5
 CHARS_PER_TOKEN = 4
+# Windows are kept while all of them together are not larger; about 8 MB of text.
+KEPT_TOKENS = 2_000_000
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The messages of one turn; `first_id` and `last_id` are those of the store."""
+
+    turn_id: str
+    first_id: int
+    last_id: int
+    tokens: int
+    messages: tuple[ChatMessage, ...]
+
+
+@dataclass(slots=True)
+class _Window:
+    """The newest turns of a session, oldest first."""
+
+    blocks: deque[_Block] = field(default_factory=deque)
+    tokens: int = 0
+
+    @property
+    def last_id(self) -> int:
+        return self.blocks[-1].last_id if self.blocks else 0
+
+    def extend(self, blocks: Iterator[_Block]) -> None:
+        for block in blocks:
+            self.blocks.append(block)
+            self.tokens += block.tokens
+
+    def trim(self, *, after: int, budget_tokens: int) -> None:
+        """Drop what a summary covers, and the oldest turns over the budget; the newest turn always stays."""
+        while self.blocks and (
+            self.blocks[0].last_id <= after or (self.tokens > budget_tokens and len(self.blocks) > 1)
+        ):
+            self.tokens -= self.blocks.popleft().tokens
+
+    def start_of_newest(self, budget_tokens: int) -> int:
+        """The first id of the newest turns that fit into the budget."""
+        start = self.last_id + 1
+        for block in reversed(self.blocks):
+            budget_tokens -= block.tokens
+            if budget_tokens < 0:
+                break
+            start = block.first_id
+        return start
 
 
 class History:
@@ -33,13 +87,14 @@ class History:
         self._sessions = sessions
         self._model = model
         self._budget_tokens = budget_tokens
-        self._full: set[str] = set()
+        self._kept: OrderedDict[str, _Window] = OrderedDict()
+        self._kept_tokens = 0
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def window(self, session: Session, *, leave_out: str | None = None) -> tuple[ChatMessage, ...]:
         """The newest whole turns after the summary that fit, oldest first; without the turn `leave_out`."""
-        messages = await self._newest(session)
-        return as_chat(message for message in messages if message.turn_id != leave_out)
+        window = await self._window(session)
+        return tuple(message for block in window.blocks if block.turn_id != leave_out for message in block.messages)
 
     async def last_question(self, session: Session) -> SessionMessage | None:
         """The person's newest message in the session that was answered."""
@@ -47,10 +102,17 @@ class History:
         asked = [message for message in messages if message.role == "user" and not message.is_superseded]
         return asked[-1] if asked else None
 
+    def forget(self, session_id: str) -> None:
+        """Read the session's window anew next time: what stands in it has changed."""
+        window = self._kept.pop(session_id, None)
+        if window is not None:
+            self._kept_tokens -= window.tokens
+
     def answered(self, session: Session, model: str | None) -> None:
         """After a turn: bring the summary up to date in the background, where the window has become full."""
-        if session.id in self._full and session.id not in self._tasks:
-            self._full.discard(session.id)
+        window = self._kept.get(session.id)
+        is_full = window is not None and window.tokens > self._budget_tokens * FULL_PART
+        if is_full and session.id not in self._tasks:
             task = asyncio.create_task(self._summarize(session, model), name=f"summary {session.id}")
             self._tasks[session.id] = task
             task.add_done_callback(lambda _task: self._tasks.pop(session.id, None))
@@ -63,20 +125,28 @@ class History:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _newest(self, session: Session) -> Sequence[SessionMessage]:
+    async def _window(self, session: Session) -> _Window:
+        kept = self._kept.get(session.id)
         messages = await self._sessions.window(
-            session.id, after=session.summary_until, max_chars=self._budget_tokens * CHARS_PER_TOKEN
+            session.id,
+            after=max(session.summary_until, kept.last_id if kept is not None else 0),
+            max_chars=self._budget_tokens * CHARS_PER_TOKEN,
         )
-        window = fit(messages, self._budget_tokens)
-        if sum(estimated_tokens(message.text) for message in window) > self._budget_tokens * FULL_PART:
-            self._full.add(session.id)
+        self.forget(session.id)
+        window = kept if kept is not None else _Window()
+        window.extend(_blocks(message for message in messages if message.id > window.last_id))
+        window.trim(after=session.summary_until, budget_tokens=self._budget_tokens)
+        self._kept[session.id] = window
+        self._kept_tokens += window.tokens
+        while self._kept_tokens > KEPT_TOKENS and len(self._kept) > 1:
+            self.forget(next(iter(self._kept)))
         return window
 
     async def _summarize(self, session: Session, model: str | None) -> None:
         try:
-            window = await self._newest(session)
-            kept = fit(window, int(self._budget_tokens * KEPT_PART))
-            older = await self._sessions.older_than(session.id, after=session.summary_until, before=kept[0].id)
+            window = await self._window(session)
+            kept_from = window.start_of_newest(int(self._budget_tokens * KEPT_PART))
+            older = await self._sessions.older_than(session.id, after=session.summary_until, before=kept_from)
             if older:
                 summary, usage = await summarize(self._model(model), earlier=session.summary, messages=older)
                 await self._sessions.save_summary(
@@ -87,3 +157,15 @@ class History:
                 )
         except (ModelError, StoreError) as error:
             _log.warning("no_summary", session_id=session.id, error=str(error))
+
+
+def _blocks(messages: Iterator[SessionMessage]) -> Iterator[_Block]:
+    for turn_id, group in groupby(messages, key=lambda message: message.turn_id):
+        turn: Sequence[SessionMessage] = list(group)
+        yield _Block(
+            turn_id=turn_id,
+            first_id=turn[0].id,
+            last_id=turn[-1].id,
+            tokens=sum(estimated_tokens(message.text) for message in turn),
+            messages=as_chat(turn),
+        )

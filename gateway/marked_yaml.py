@@ -121,7 +121,7 @@ def read_marked_yaml(path: Path, name: str) -> MarkedYaml:
     except FileNotFoundError:
         raise
     except OSError as error:
-        return _unreadable(name, f"cannot be read: {error.strerror}; expected a file that this user may read")
+        return _unreadable(name, f"{path} cannot be read: {error.strerror}; expected a file that this user may read")
     if len(data) > MAX_FILE_BYTES:
         return _unreadable(name, f"larger than {MAX_FILE_BYTES} bytes; expected a file that people write by hand")
     return parse_marked_yaml(data, name)

@@ -310,6 +310,8 @@ class TurnRunner:
             usage=TurnUsage(user_id=turn.user_id, personality_id=turn.personality.id, calls=tuple(state.usage)),
         )
         await self._commit(commit)
+        if supersedes is not None:
+            self._services.history.forget(session.id)
         if updates:
             await self._services.memory.apply(turn.scope, updates)
         self._services.history.answered(session, turn.personality.model)

@@ -40,6 +40,7 @@ _BOUNDS = {
     "too_long": ("too long", "a length of at most", "max_length"),
 }
 _MAX_SHOWN_CHARS = 60
+_MIN_HIDDEN_CHARS = 4  # shorter ones would tear holes into words
 
 
 def validate(
@@ -69,6 +70,7 @@ def validate(
         place = _path_of(document, (*path, *detail["loc"]))
         if document.places.get(place) not in broken or detail["type"] == "extra_forbidden":
             text = _text(detail, model, is_shown=not _is_hidden(place, hidden))
+            text = _without_hidden(text, document, hidden)
             document.complain(place, text, at_key=detail["type"] == "extra_forbidden")
     return None
 
@@ -105,6 +107,15 @@ def _is_tag(part: str | int) -> bool:
 
 def _is_hidden(path: KeyPath, hidden: Collection[KeyPath]) -> bool:
     return any(path[: len(secret)] == secret for secret in hidden)
+
+
+def _without_hidden(text: str, document: MarkedYaml, hidden: Collection[KeyPath]) -> str:
+    """A validator of an adapter may put what it was given into its words."""
+    for path in hidden:
+        value = value_at(document.values, path)
+        if isinstance(value, str) and len(value) >= _MIN_HIDDEN_CHARS:
+            text = text.replace(value, "…")
+    return text
 
 
 def _text(detail: ErrorDetails, model: type[BaseModel], *, is_shown: bool) -> str:

@@ -252,13 +252,27 @@ class _WhileReady:
 
 
 def _starting(scope: Scope) -> Response:
-    if "text/html" not in Request(scope).headers.get("accept", ""):
-        response: Response = JSONResponse({"error": "The gateway is starting."}, status_code=503)
-    else:
-        response = HTMLResponse(_environment().get_template("starting.html").render(), status_code=503)
-        response.headers["refresh"] = "1"
+    text = "The gateway is starting; try again in a moment."
+    response = _problem(Request(scope), 503, "One moment", text)
     response.headers["retry-after"] = "1"
+    response.headers["refresh"] = "1"  # a page goes on by itself
     return response
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):  # pragma: no cover (it is registered for this class only)
+        raise error
+    response = _problem(request, error.status_code, "That did not work", error.detail)
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _problem(request: Request, status: int, title: str, text: str) -> Response:
+    """A page for a person, `{"error": text}` for the page's own requests."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return JSONResponse({"error": text}, status_code=status)
+    html = _environment().get_template("message.html").render(title=title, text=text, base=_base(request))
+    return HTMLResponse(html, status_code=status)
 
 
 class _Assets(StaticFiles):
@@ -268,12 +282,6 @@ class _Assets(StaticFiles):
         response = super().file_response(*args, **kwargs)
         response.headers["cache-control"] = "no-cache"
         return response
-
-
-async def _refused(request: Request, error: Exception) -> Response:  # noqa: ARG001 (Starlette's signature)
-    if not isinstance(error, HTTPException):  # pragma: no cover (it is registered for this class only)
-        raise error
-    return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=error.headers)
 
 
 @functools.cache

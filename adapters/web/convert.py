@@ -3,8 +3,8 @@
 The page posts `{"id": uuid, "conversation": id, "text": text}`. It receives server-sent events (WHATWG HTML, section
 9.2), the data of each a JSON object:
 
-- `message` `{"id", "author": "person" | "agent", "name", "at", "state", "text", "html"?}`: an entry of the log, with its
-  cursor as the event's id. A person's words stay text; the agent's Markdown is rendered here too.
+- `message` `{"id", "author": "person" | "agent", "name", "at", "state", "text", "html"?}`: an entry of the log, with
+  its cursor as the event's id. A person's words stay text; the agent's Markdown is rendered here too.
 - `preview` `{"id", "html"}`: the answer so far, replaced by the `message` with its id; empty: withdrawn.
 - `typing` `{}`: an answer is on its way.
 - `live` `{"is_whole"}`: everything from the log is sent, and news follow; `is_whole` says that the log begins with it.

@@ -16,8 +16,6 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx2
-from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
     ModelMessage,
@@ -32,12 +30,6 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.messages import ModelRequest as LibraryRequest
 from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.models.anthropic import AnthropicModel
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.profiles.openai import OpenAIModelProfile
-from pydantic_ai.providers.anthropic import AnthropicProvider
-from pydantic_ai.providers.openai import OpenAIProvider
-from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
@@ -99,7 +91,9 @@ class PydanticWire:
             raise why_failed(error, self._endpoint) from error
 
     def _settings(self, request: ModelRequest) -> ModelSettings:
-        settings = ModelSettings(max_retries=0)
+        # No `max_retries` here: the SDK's client has it, and the setting would copy the client for every call, reading
+        # the environment again.
+        settings = ModelSettings()
         if request.max_output_tokens is not None:
             settings["max_tokens"] = request.max_output_tokens
         if self._endpoint.provider == "anthropic":
@@ -168,6 +162,13 @@ class PydanticWire:
 
 
 def _openai(endpoint: Endpoint, http: httpx2.AsyncClient) -> Model[Any]:
+    # Imported here: each vendor's SDK costs half a second and 25 MB, and most people use one.
+    from openai import AsyncOpenAI  # noqa: PLC0415
+    from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
+    from pydantic_ai.profiles.openai import OpenAIModelProfile  # noqa: PLC0415
+    from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider  # noqa: PLC0415
+
     client = AsyncOpenAI(
         api_key=endpoint.api_key or NO_KEY,
         base_url=endpoint.url,
@@ -187,6 +188,10 @@ def _openai(endpoint: Endpoint, http: httpx2.AsyncClient) -> Model[Any]:
 
 
 def _anthropic(endpoint: Endpoint, http: httpx2.AsyncClient) -> Model[Any]:
+    from anthropic import AsyncAnthropic  # noqa: PLC0415 (as above)
+    from pydantic_ai.models.anthropic import AnthropicModel  # noqa: PLC0415
+    from pydantic_ai.providers.anthropic import AnthropicProvider  # noqa: PLC0415
+
     client = AsyncAnthropic(
         api_key=endpoint.api_key or NO_KEY,
         base_url=endpoint.url,

@@ -62,7 +62,7 @@ async def chat(
     )
     try:
         if is_talk:
-            from gateway.cli.chat_screen import ChatScreen  # noqa: PLC0415 (0.1 s that a pipe need not wait)
+            from gateway.cli.chat_screen import ChatScreen  # 0.1 s that a pipe need not wait
 
             return await ChatScreen(link, state).run()
         if words is not None:

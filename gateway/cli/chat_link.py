@@ -123,8 +123,8 @@ class ChatLink:
         try:
             writer.write(encode(Hello(conversation=self._conversation, after=self.cursor)))
             while (frame := await self._read(reader)) is not None:
-                if self._is_news(frame, writer):
-                    yield frame
+                self._act_on(frame, writer)
+                yield frame
         finally:
             self._writer = None
             writer.close()
@@ -137,8 +137,7 @@ class ChatLink:
             return Failure(reason="an answer is too long to be shown here; it is in the conversation")
         return None if line is None else decode_from_gateway(line)
 
-    def _is_news(self, frame: FromGateway, writer: asyncio.StreamWriter) -> bool:
-        """Act on what the gateway says; False for a message that was handed out before."""
+    def _act_on(self, frame: FromGateway, writer: asyncio.StreamWriter) -> None:
         if isinstance(frame, Welcome):
             self.cursor = frame.cursor
             self._writer, self._was_attached = writer, True
@@ -150,11 +149,8 @@ class ChatLink:
         elif isinstance(frame, Accepted | Refused):
             self._settle(frame.id)
         elif isinstance(frame, LogMessage):
-            if self.cursor is not None and frame.cursor <= self.cursor:
-                return False
             self.cursor = frame.cursor
             self._settle(frame.id)
-        return True
 
     def _settle(self, message_id: str) -> None:
         """The gateway has kept or refused this message: the next one's turn."""

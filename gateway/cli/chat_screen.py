@@ -9,9 +9,10 @@ from collections.abc import Iterable
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application.current import get_app
-from prompt_toolkit.application.run_in_terminal import run_in_terminal
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -30,7 +31,7 @@ _EXIT_UNSENT = 75  # EX_TEMPFAIL of sysexits.h
 _LEAVE = ("/exit", "/quit")
 _HINTS = "/help lists the commands · Alt-Enter: new line · Ctrl-D: leave"
 _STYLE = Style.from_dict({"prompt": "bold", "status": "fg:ansibrightblack"})
-_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+_DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
 
 class _CleanHistory(FileHistory):
@@ -61,7 +62,8 @@ class ChatScreen:
 
     def __init__(self, link: ChatLink, state: ChatState) -> None:
         self._link, self._state = link, state
-        self._is_coloured = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._is_styled = os.environ.get("TERM") != "dumb"
+        self._is_coloured = self._is_styled and not os.environ.get("NO_COLOR")
         self._completer = _CommandCompleter()
         self._mine: set[str] = set()
         self._waiting: dict[str, str] = {}  # id to text of what was asked and not answered yet, oldest first
@@ -102,36 +104,33 @@ class ChatScreen:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return await self._leave()
+        return self._leave()
 
-    async def _leave(self) -> int:
+    def _leave(self) -> int:
         unsent = self._link.unsent
         if not unsent:
             return _EXIT_LEFT
         path = self._state.keep_unsent("\n\n".join(message.text for message in unsent))
-        await self._say_dim(f"the gateway has not taken your last {len(unsent)} message(s); the text is in {path}")
+        self._say_dim(f"the gateway has not taken your last {len(unsent)} message(s); the text is in {path}")
         return _EXIT_UNSENT
 
     # ---- what is typed ----------------------------------------------------------------------------------------------
 
     async def _talk(self) -> None:
-        """Take messages until the person leaves."""
-        with patch_stdout(raw=True):
-            while True:
-                try:
-                    text = (await self._session.prompt_async()).strip()
-                except EOFError:
-                    return
-                if text in _LEAVE:
-                    return
-                if text:
-                    await self._send(text)
+        """Take messages until the person leaves.
 
-    async def _send(self, text: str) -> None:
+        The prompt is never taken down between two messages: what is typed then would be lost, and Ctrl-C would kill.
+        """
+        with patch_stdout(raw=True), contextlib.suppress(EOFError):
+            await self._session.prompt_async()
+
+    def _submit(self, text: str) -> None:
+        """Show and send what was typed."""
+        self._say(f"> {text}", _BOLD)
         try:
             message_id = self._link.say(text)
         except TextTooLong as error:
-            await self._say_dim(f"{error}. The text is in {self._state.keep_unsent(clean(text))}")
+            self._say_dim(f"{error}. The text is in {self._state.keep_unsent(clean(text))}")
             return
         self._mine.add(message_id)
         self._waiting[message_id] = text
@@ -139,22 +138,34 @@ class ChatScreen:
     def _key_bindings(self) -> KeyBindings:
         bindings = KeyBindings()
 
+        @bindings.add("enter", filter=has_focus(DEFAULT_BUFFER))
+        def _(event: KeyPressEvent) -> None:
+            """Send the message."""
+            text = event.current_buffer.text.strip()
+            if text:
+                event.current_buffer.append_to_history()
+            event.current_buffer.reset()
+            if text in _LEAVE:
+                event.app.exit(exception=EOFError)
+            elif text:
+                self._submit(text)
+
+        @bindings.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            """A new line in the message."""
+            event.current_buffer.insert_text("\n")
+
         @bindings.add("c-c")
         @bindings.add(Keys.SIGINT)
         def _(event: KeyPressEvent) -> None:
             """Stop the answer that is being written; without one, drop what was typed; without that, leave."""
             if self._is_answering() and not self._is_stopping:
                 self._is_stopping = True
-                event.app.create_background_task(self._send("/stop"))
+                self._submit("/stop")
             elif event.current_buffer.text:
                 event.current_buffer.reset()
             else:
                 event.app.exit(exception=EOFError)
-
-        @bindings.add("escape", "enter")
-        def _(event: KeyPressEvent) -> None:
-            """A new line in the message."""
-            event.current_buffer.insert_text("\n")
 
         return bindings
 
@@ -168,17 +179,17 @@ class ChatScreen:
                     self._completer.commands = frame.commands
                     self._is_away = False
                     if not ready.is_set():
-                        await self._say_dim(f"{self._state.conversation} · {_HINTS}")
+                        self._say_dim(f"{self._state.conversation} · {_HINTS}")
                     self._save_cursor()
                     ready.set()
                 else:
-                    await self._show(frame)
+                    self._show(frame)
                 self._session.app.invalidate()
 
-    async def _show(self, frame: FromGateway | Lost) -> None:
+    def _show(self, frame: FromGateway | Lost) -> None:
         match frame:
             case LogMessage():
-                await self._show_message(frame)
+                self._show_message(frame)
                 self._save_cursor()
             case Preview():
                 self._previews.pop(frame.id, None)  # the latest comes last
@@ -188,16 +199,16 @@ class ChatScreen:
                 self._is_away = True
                 self._previews.clear()
             case Refused():
-                await self._show_refusal(frame)
+                self._show_refusal(frame)
             case Failure():
-                await self._say_dim(f"the gateway says: {frame.reason}")
+                self._say_dim(f"the gateway says: {frame.reason}")
             case _:  # accepted, typing: that an answer is awaited is shown already
                 pass
 
-    async def _show_message(self, message: LogMessage) -> None:
+    def _show_message(self, message: LogMessage) -> None:
         if message.direction == "in":
             if message.id not in self._mine:
-                await self._say_dim(f"> {message.text}")
+                self._say_dim(f"> {message.text}")
             self._mine.discard(message.id)
             return
         columns = max(20, min(self._session.app.output.get_size().columns, 100))
@@ -208,15 +219,15 @@ class ChatScreen:
             self._waiting.clear()
         if not self._waiting:
             self._is_stopping = False
-        await self._print(f"\n{rendered}\n")
+        self._print(f"\n{rendered}\n")
 
-    async def _show_refusal(self, refused: Refused) -> None:
+    def _show_refusal(self, refused: Refused) -> None:
         if refused.is_temporary:
-            await self._say_dim(f"not taken yet: {refused.reason} (trying again)")
+            self._say_dim(f"not taken yet: {refused.reason} (trying again)")
             return
         self._mine.discard(refused.id)
         text = self._waiting.pop(refused.id, "")
-        await self._say_dim(f"not sent: {refused.reason}. The text is in {self._state.keep_unsent(text)}")
+        self._say_dim(f"not sent: {refused.reason}. The text is in {self._state.keep_unsent(text)}")
 
     def _is_answering(self) -> bool:
         return bool(self._waiting or self._previews)
@@ -247,16 +258,25 @@ class ChatScreen:
         if self._link.cursor is not None:
             self._state.save_cursor(self._link.cursor)
 
-    async def _say_dim(self, text: str) -> None:
+    def _say_dim(self, text: str) -> None:
+        self._say(text, _DIM)
+
+    def _say(self, text: str, style: str) -> None:
         plain = neutralise(text)
-        await self._print(f"{_DIM}{plain}{_PLAIN}\n" if self._is_coloured else f"{plain}\n")
+        self._print(f"{style}{plain}{_PLAIN}\n" if self._is_styled else f"{plain}\n")
 
-    async def _print(self, text: str) -> None:
-        """Write above the prompt."""
-        output = self._session.app.output
+    def _print(self, text: str) -> None:
+        """Write above the prompt.
 
-        def write() -> None:
-            output.write_raw(text)
-            output.flush()
-
-        await run_in_terminal(write)
+        Not with `run_in_terminal`: it takes the terminal out of raw mode for a moment, in which keys are lost.
+        """
+        app = self._session.app
+        is_prompting = app.is_running and not app.is_done
+        if is_prompting:
+            app.renderer.erase()
+        app.output.write_raw(text.replace("\n", "\r\n"))
+        app.output.flush()
+        if is_prompting:
+            app.renderer.reset()
+            app.renderer.request_absolute_cursor_position()
+            app.invalidate()

@@ -69,8 +69,8 @@ class Answers:
 def run_init(
     home: Path,
     *,
-    is_forced: bool = False,
-    takes_defaults: bool = False,
+    force: bool = False,
+    yes: bool = False,
     stdin: TextIO | None = None,
     console: Console | None = None,
     environment: Mapping[str, str] | None = None,
@@ -79,8 +79,8 @@ def run_init(
 
     Args:
         home: the data directory.
-        is_forced: replace a configuration that is there already; a copy of it stays beside.
-        takes_defaults: ask nothing. So it is, too, when `stdin` is no terminal.
+        force: replace a configuration that is there already; a copy of it stays beside.
+        yes: ask nothing. So it is, too, when `stdin` is no terminal.
         stdin: where answers come from; the process's own when None.
         console: where questions and the next step are shown.
         environment: to say whether a key's variable is set; the process's own when None.
@@ -95,11 +95,11 @@ def run_init(
     console = console or Console(highlight=False)
     source = sys.stdin if stdin is None else stdin
     path = home / CONFIG_NAME
-    if os.path.lexists(path) and not is_forced:
+    if os.path.lexists(path) and not force:
         raise ConfigError(
             [f"{path}: there already; nothing was changed. `ethos init --force` replaces it and keeps a copy"]
         )
-    is_asking = not takes_defaults and source.isatty()
+    is_asking = not yes and source.isatty()
     answers = _Questions(home, console, source).ask() if is_asking else Answers()
     copy = _write(home, path, answers)
     for line in _next_steps(path, copy, answers, os.environ if environment is None else environment):
@@ -230,7 +230,7 @@ def render_config(answers: Answers, key_file: str | None = None) -> str:
         "# Written by `ethos init`. Every setting there is, with its default: config.example.yaml.",
         "# After a change: `ethos config check`.",
         "",
-        "# Who answers: a model from the list below, as a personality.",
+        "# Who answers: a model, as a personality.",
         f"model: {OFFLINE if is_offline else 'main'}",
         f"personality: {answers.personality}",
         "",

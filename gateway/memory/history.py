@@ -158,4 +158,5 @@ def difference(before: bytes | str, after: bytes | str) -> str:
 
 
 def _lines(text: bytes | str) -> Sequence[str]:
-    return (rules.show(text) if isinstance(text, bytes) else text).split("\n")
+    shown = rules.show(text) if isinstance(text, bytes) else text
+    return shown.removesuffix("\n").split("\n") if shown else []

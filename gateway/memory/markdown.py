@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,22 +98,15 @@ class MarkdownFileMemoryProvider:
             )
             for index, update in enumerate(updates)
         ]
-        settled = await self._journal.begin(asks)
-        self._step("begun")
-        outcomes: dict[int, UpdateOutcome] = {ask.index: "replayed" for ask in asks if ask.key in settled}
-        open_asks = [ask for ask in asks if ask.index not in outcomes]
-        nowhere = [ask for ask in open_asks if self._is_nothing(places[ask.store], ask)]
-        if nowhere:
-            await self._journal.settle({ask.key: "no_match" for ask in nowhere})
-            outcomes.update({ask.index: "no_match" for ask in nowhere})
-        work = []
+        nowhere = {ask.index for ask in asks if self._is_nothing(places[ask.store], ask)}
+        # The journal takes its calls in order: what the writers record was noted by `_begin` before.
+        work = [self._begin(asks, nowhere)]
         for place in places.values():
-            mine = [Wish(ask=ask) for ask in open_asks if place and ask.store == place.store]
-            mine = [wish for wish in mine if wish.ask.index not in outcomes]
+            mine = [Wish(ask=ask) for ask in asks if place and ask.store == place.store and ask.index not in nowhere]
             if place is not None and mine:
                 work.append(self._apply(place, scope, mine))
-        for made in await _all(work):
-            outcomes.update(made)
+        noted, *made = await _all(work)
+        outcomes = {index: outcome for each in (*made, noted) for index, outcome in each.items()}
         return SyncReport(outcomes=tuple(outcomes[index] for index in range(len(updates))))
 
     # ---- EditableMemory ---------------------------------------------------------------------------------------------
@@ -196,6 +189,17 @@ class MarkdownFileMemoryProvider:
         for writer in list(self._writers.values()):
             await writer.close()
 
+    async def _begin(self, asks: Sequence[Ask], nowhere: Collection[int]) -> dict[int, UpdateOutcome]:
+        """Note the asks, and settle those that change nothing; returns what is known of them by that alone."""
+        settled = await self._journal.begin(asks)
+        self._step("begun")
+        nothing = [ask for ask in asks if ask.index in nowhere]
+        if nothing:
+            await self._journal.settle({ask.key: "no_match" for ask in nothing})
+        outcomes: dict[int, UpdateOutcome] = {ask.index: "no_match" for ask in nothing}
+        outcomes.update({ask.index: "replayed" for ask in asks if ask.key in settled})
+        return outcomes
+
     async def _apply(
         self, place: DocumentPlace, scope: MemoryScope, wishes: Sequence[Wish]
     ) -> dict[int, UpdateOutcome]:
@@ -273,7 +277,7 @@ class MarkdownFileMemoryProvider:
 
     def _snapshot(self, place: DocumentPlace) -> FileSnapshot | None:
         writer = self._writers.get(str(place.path))
-        return read_settled(place.path, trusted=writer.known.signature if writer and writer.known else None)
+        return read_settled(place.path, trusted=writer.trusted if writer else None)
 
 
 async def _all(work: Sequence[Awaitable[T]]) -> list[T]:

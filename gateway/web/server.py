@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -167,7 +167,7 @@ class WebServer:
             if path in mounts or path in RESERVED_PATHS:
                 raise ConfigError([f"two channels, or a channel and the gateway, want the web path {path}; change one"])
             mounts[path] = adapter.http_app if adapter.http_access == "public" else OperatorOnly(adapter.http_app)
-        mounts.setdefault("/", OperatorOnly(Starlette(routes=[Route("/", _home)])))
+        mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", _home)])))
         return [
             Route("/health", self._answer_health),
             Route("/login", self._show_login, methods=["GET"]),

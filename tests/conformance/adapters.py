@@ -205,7 +205,7 @@ def answer(harness: Harness, text: str, *, conversation: ConversationRef | None 
 def _texts(test: Any) -> Any:
     """Examples for `text`; what the harness's platform cannot carry is skipped."""
     for text in (
-        "Ünïcödé 👩‍👩‍👧 \u202eעברית\u202c 漢字 \t end",
+        "Ünïcödé 👩‍👩‍👧 \u202e\u05e2\u05d1\u202c 漢字 \t end",
         "line\nline\r\n```\ncode\n```\n\u2028 \u0085 \\ \" ' { } <b> &amp; @all",
     ):
         test = example(text=text)(test)

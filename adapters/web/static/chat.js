@@ -10,6 +10,7 @@ const RETRY_MS = [500, 1000, 2000, 5000, 10000, 30000];
 const SILENCE_MS = 40000; // the gateway gives a sign of life every 15 s
 const HIDDEN_MS = 5 * 60000; // a browser opens six streams at most; tabs that nobody looks at give theirs back
 const TYPING_MS = 8000;
+const LONG_CHARS = 5000;
 
 function element(tag, className, ...children) {
   const made = document.createElement(tag);
@@ -390,13 +391,12 @@ async function postOne(item) {
     });
     if (!response.ok) problem = (await response.json()).error;
   } catch { /* the network, or an answer that is not ours: both are worth another try */ }
+  if (!pending.has(item.id)) return true; // the log had it before we heard of it
   if (response?.status === 202) {
     flushFailures = 0;
     kept.remove(keyOf(item));
-    if (pending.has(item.id)) {
-      showPending({ ...item, trouble: undefined, isSent: true });
-      setBusy(true);
-    }
+    showPending({ ...item, trouble: undefined, isSent: true });
+    setBusy(true);
     return true;
   }
   if (response?.status === 401) {
@@ -440,8 +440,7 @@ function updateSendButton() {
 }
 
 function onInput() {
-  text.style.height = "auto";
-  text.style.height = `${text.scrollHeight}px`;
+  fitHeight();
   if (text.value) kept.set(draftKey, text.value);
   else kept.remove(draftKey);
   const isTooLong = text.value.length > maxTextChars && [...text.value].length > maxTextChars;
@@ -452,6 +451,11 @@ function onInput() {
   }
   updateSendButton();
   showHints();
+}
+
+function fitHeight() {
+  text.style.height = text.value.length > LONG_CHARS ? "40vh" : "auto"; // to measure megabytes takes seconds
+  if (text.value.length <= LONG_CHARS) text.style.height = `${text.scrollHeight}px`;
 }
 
 function matching() {

@@ -138,6 +138,9 @@ CREATE VIRTUAL TABLE search USING fts5 (
     scope, text, content = 'searchable', content_rowid = 'id', prefix = '2 3',
     tokenize = "unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 );
+-- Smaller pages than the usual 4050 bytes: a search among one person's messages jumps through the lists of common words,
+-- in half the time, and the index is no larger.
+INSERT INTO search (search, rank) VALUES ('pgsz', 1000);
 CREATE TABLE search_progress (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
     until    INTEGER NOT NULL

@@ -15,7 +15,8 @@ from uuid import uuid4
 import pytest
 from pydantic import ValidationError
 
-from adapters.cli import ACCESS_DEFAULT, Config, adapter as adapter_module, client, socket_path
+from adapters.cli import ACCESS_DEFAULT, Config, client, socket_path
+from adapters.cli import adapter as adapter_module
 from adapters.cli.convert import MAX_LINE_BYTES
 from gateway.errors import AdapterNotReady, StoreUnavailable
 from gateway.messages import OutboundMessage
@@ -98,7 +99,7 @@ async def test_the_socket_of_a_dead_process_is_replaced(tmp_path: Path) -> None:
 
 async def test_a_socket_that_somebody_listens_on_is_left_alone(running: Running, tmp_path: Path) -> None:
     other = make_adapter(tmp_path, FakeLog())
-    with pytest.raises(AdapterNotReady, match="another process listens on .*chat.sock; stop it"):
+    with pytest.raises(AdapterNotReady, match=r"another process listens on .*chat\.sock; stop it"):
         await other.connect()
     await other.close()
     await running.terminal()
@@ -161,15 +162,15 @@ async def test_the_owner_of_the_gateway_is_its_operator(running: Running) -> Non
 async def test_root_comes_in_as_itself_and_is_not_the_operator(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "peer_uid", lambda writer: 0)
-    monkeypatch.setattr(adapter_module.os, "getuid", lambda: 4711)
+    monkeypatch.setattr(client, "peer_uid", lambda _: 0)
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
     (await running.terminal()).say("hello")
     assert (await running.inbox.has(1))[0].sender.user == "uid-0"
 
 
 async def test_another_user_is_turned_away(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = await client.call(running.path)  # before the wrong id, which `call` would refuse by itself
-    monkeypatch.setattr(client, "peer_uid", lambda writer: 4711)
+    monkeypatch.setattr(client, "peer_uid", lambda _: 4711)
     other_reader, other_writer = await asyncio.open_unix_connection(running.path)
     assert b"belongs to another user" in await soon(other_reader.readline())
     assert await soon(other_reader.read()) == b""
@@ -182,8 +183,8 @@ async def test_another_user_is_turned_away(running: Running, monkeypatch: pytest
 async def test_a_socket_that_somebody_else_holds_is_not_talked_to(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "peer_uid", lambda writer: 4711)
-    monkeypatch.setattr(client.os, "getuid", lambda: 4712)
+    monkeypatch.setattr(client, "peer_uid", lambda _: 4711)
+    monkeypatch.setattr(os, "getuid", lambda: 4712)
     with pytest.raises(AdapterNotReady, match="held by user 4711, not by you; nothing was sent"):
         await client.call(running.path)
 
@@ -332,8 +333,8 @@ async def test_two_terminals_see_one_conversation_and_a_third_does_not(running: 
     assert there.shown("in")[0]["id"] == message_id
     await running.answer("both of you")
     await running.answer("only you", name="other")
-    for terminal in (here, there):
-        await terminal.until(lambda terminal=terminal: bool(terminal.shown()))
+    await here.until(lambda: bool(here.shown()))
+    await there.until(lambda: bool(there.shown()))
     await elsewhere.until(lambda: bool(elsewhere.shown()))
     assert [each["text"] for each in elsewhere.shown()] == ["only you"]
     assert elsewhere.shown("in") == []

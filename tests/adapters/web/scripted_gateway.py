@@ -29,8 +29,10 @@ Answer = Callable[["ScriptedGateway", InboundMessage], Awaitable[None]]
 class ScriptedGateway:
     """Runs the adapter against a `FakeLog`. `answer` is called after each commit, as a turn would be."""
 
-    def __init__(self, state_dir: Path, *, answer: Answer | None = None, config: Config | None = None) -> None:
-        self.log = FakeLog()
+    def __init__(
+        self, state_dir: Path, *, answer: Answer | None = None, config: Config | None = None, log: FakeLog | None = None
+    ) -> None:
+        self.log = log or FakeLog()
         self.adapter: WebAdapter = build(
             config or Config(), AdapterServices(name="web", state_dir=state_dir, log=self.log, commands=COMMANDS)
         )

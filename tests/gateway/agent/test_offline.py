@@ -369,6 +369,12 @@ def test_only_arithmetic_is_worked_out(text: str) -> None:
         evaluate(text)
 
 
+@pytest.mark.parametrize("text", ["9**65", "1000001^2", "*".join(["999999^64"] * 12), "2.5^64^9"])
+def test_what_is_too_large_to_write_is_refused(text: str) -> None:
+    with pytest.raises(ArithmeticError, match="too large"):
+        evaluate(text)
+
+
 @given(st.text(alphabet="0123456789.+-*/%()^ ", max_size=130))
 def test_no_sum_takes_long_or_breaks_anything(text: str) -> None:
     try:

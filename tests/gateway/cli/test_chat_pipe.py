@@ -135,9 +135,7 @@ async def test_a_message_of_five_megabytes_is_an_error_and_is_put_away(
 async def test_without_a_gateway_the_pipe_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"precious")
-    code = await soon(
-        chat(tmp_path / "chat.sock", state_dir=tmp_path / "terminal", stdin_fd=reading, patience_s=0.0)
-    )
+    code = await soon(chat(tmp_path / "chat.sock", state_dir=tmp_path / "terminal", stdin_fd=reading, patience_s=0.0))
     assert code == EXIT_UNREACHABLE
     assert "no gateway answers" in capsys.readouterr().err
     assert os.read(reading, 100) == b"precious"

@@ -12,7 +12,7 @@ import stat
 import struct
 import sys
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ import pytest
 from gateway.cli.chat import EXIT_ANSWERED, EXIT_LATER, EXIT_UNREACHABLE
 from tests.gateway.cli.talking_gateway import TalkingGateway, talking
 
-PATIENCE_S = 20.0
+PATIENCE_S = 10.0
 CTRL_C, CTRL_D, UP, ALT_ENTER = b"\x03", b"\x04", b"\x1b[A", b"\x1b\r"
 SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>])")
 
@@ -65,8 +65,15 @@ class Screen:
 
     async def sees(self, text: str) -> None:
         """Wait until the text was written since the last keys."""
+        await self._until(lambda: text in SEQUENCE.sub("", self.raw[self._mark :]))
+
+    async def gets(self, sequence: str) -> None:
+        """Wait until the device got this, ever."""
+        await self._until(lambda: sequence in self.raw)
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while text not in SEQUENCE.sub("", self.raw[self._mark :]):
+            while not is_so():
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -88,7 +95,7 @@ async def chatting(directory: Path, *arguments: str, **environment: str) -> Asyn
     screen = Screen()
     try:
         await screen.start(directory, *arguments, **environment)
-        await screen.sees("/help lists the commands")
+        await screen.gets("\x1b[?2004h")  # asks for bracketed paste: the prompt is there
         yield screen
     finally:
         await screen.close()
@@ -160,9 +167,9 @@ async def test_alt_enter_begins_a_new_line(gateway: TalkingGateway) -> None:
 
 async def test_commands_are_completed(gateway: TalkingGateway) -> None:
     async with chatting(gateway.directory) as screen:
-        screen.type("/")
+        screen.type("/mem")
         await screen.sees("prints both files")
-        screen.type("mem\t\r")
+        screen.type("\t\r")
         assert await gateway.texts(1) == ["/memory"]
 
 

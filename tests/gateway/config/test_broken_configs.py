@@ -277,7 +277,7 @@ CASES = {
             "4:13: channels.loft.access: 'closed' is not a choice; expected 'open' or 'allowlist'",
             (
                 "5:5: channels.loft.sped_kmh: unknown key (did you mean `speed_kmh`?); expected one of ring, "
-                "speed_kmh, loft, spare_rings, escort"
+                "speed_kmh, motto, loft, spare_rings, escort"
             ),
             "6:22: channels.loft.loft.latitude: 'north' is not a number; expected a number",
         ],

@@ -223,7 +223,18 @@ def test_secrets_deep_inside_an_adapters_section_are_found(write_config: WriteCo
     assert CANARY not in repr(settings)
 
 
-@pytest.mark.parametrize("wrong", ["web: {port: ${KEY}}", "log: {level: ${KEY}}", "shutdown_s: ${KEY}", "web: ${KEY}"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        'web: {port: "${KEY}"}',
+        'web: {host: "${KEY}!"}',
+        'log: {level: "${KEY}"}',
+        "shutdown_s: ${KEY}",
+        "web: ${KEY}",
+        f'channels: {{loft: {{kind: {PIGEON}, ring: "${{KEY}}", motto: "${{KEY}}"}}}}',
+        f'channels: {{loft: {{kind: {PIGEON}, ring: "${{KEY}}", loft: {{door_key: "bad ${{KEY}}"}}}}}}',
+    ],
+)
 def test_no_secret_is_in_any_error_repr_dump_or_log(
     wrong: str, write_config: WriteConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -307,8 +318,8 @@ def test_what_works_but_is_unwise_is_warned_of(write_config: WriteConfig, tmp_pa
     assert findings.warnings == (
         f"config.yaml:1:1: other users may read the secrets in this file (0644); `chmod 600 {path}`",
         (
-            "config.yaml:5:14: models.cloud.api_key: a secret stands in the file; better as `${ENV_VAR}`, `{file: path}` "
-            "or `{keyring: name}`"
+            "config.yaml:5:14: models.cloud.api_key: a secret stands in the file; better as `${ENV_VAR}`, "
+            "`{file: path}` or `{keyring: name}`"
         ),
         (
             "config.yaml:8:5: channels.loft: nobody may talk here; put the ids of people into `allow`, or set "

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,8 @@ async def test_the_operator_is_told_once_where_the_mistake_is(path: Path) -> Non
     await two_people(path)
     text = path.read_text()
     path.write_text(text.replace("{\n", '{\n  "version": 1\n', 1))
+    soon_ns = time.time_ns() + 500_000_000  # young for half a second, so that it is read again for each message
+    os.utime(path, ns=(soon_ns, soon_ns))
     people = IdentityMap(path)
     with structlog.testing.capture_logs() as logs:
         for _ in range(3):
@@ -206,15 +209,18 @@ async def test_a_map_of_a_newer_program_is_left_alone(path: Path) -> None:
     assert "newer program" in (await people.problems())[0]
 
 
-async def test_a_map_that_is_no_file_serves_whom_it_knew_and_takes_nobody_in(path: Path, no_grace: None) -> None:
+@pytest.mark.parametrize(("make", "remove"), [(os.mkfifo, Path.unlink), (Path.mkdir, Path.rmdir)])
+async def test_a_map_that_is_no_file_serves_whom_it_knew_and_takes_nobody_in(
+    path: Path, make, remove, no_grace: None
+) -> None:
     known = await two_people(path)
     path.unlink()
-    path.mkdir()
+    make(path)
     people = IdentityMap(path)
     assert await people.resolve(ADA, "") == known[0]
     with pytest.raises(FileError, match="not a regular file"):
         await people.resolve(CLEO, "Cleo")
-    path.rmdir()
+    remove(path)
     assert await people.resolve(BOB, "") == known[1]
 
 
@@ -275,6 +281,14 @@ def by_rename(path: Path, text: str) -> None:
 
 def in_place(path: Path, text: str) -> None:
     path.write_text(text)
+
+
+async def test_a_broken_map_is_never_replaced_before_it_is_kept_beside(path: Path, no_grace: None) -> None:
+    await two_people(path)
+    path.write_text("{ oops")
+    IdentityDisk(path).add(lambda _: [cleo()], None)
+    assert broken_copies(path) == [b"{ oops"]
+    assert CLEO in path.read_text()
 
 
 @pytest.mark.parametrize("save", [by_rename, in_place])

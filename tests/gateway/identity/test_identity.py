@@ -6,12 +6,14 @@ import os
 import re
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from gateway.errors import EthosError, FileError, InvalidAccount, LockTimeout, UnsafePath
-from gateway.identity import IdentityMap, _new_user_id
+from gateway.identity import IdentityMap, _joining, _new_user_id
+from gateway.identity_file import parse
 from gateway.locks import FileLock
 
 ADA = "telegram:123456789"
@@ -103,6 +105,16 @@ async def test_nobody_loses_their_entry_when_many_arrive_at_once(people: Identit
     assert len(set(ids)) == 50
 
 
+async def test_strangers_who_wait_for_the_lock_are_written_down_together(
+    people: IdentityMap, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, writes = people._disk.add, []
+    monkeypatch.setattr(people._disk, "add", lambda *args: writes.append(1) or add(*args))
+    await asyncio.gather(*(people.resolve(f"k:{number}", "") for number in range(100)))
+    assert len(entries(path)) == 100
+    assert len(writes) <= 3
+
+
 def test_new_ids_are_never_those_of_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = iter(["aaaaaaaaaaaa", "aaaaaaaaaaaa", "bbbbbbbbbbbb"])
     monkeypatch.setattr("secrets.token_hex", lambda _bytes: next(drawn))
@@ -141,6 +153,11 @@ async def test_accounts_that_a_person_separated_stay_separate(people: IdentityMa
     assert path.read_bytes() == before
 
 
+def test_accounts_that_were_separated_a_moment_ago_are_not_joined() -> None:
+    separated = parse(b'{"cli:local": "u_1", "web:operator": "u_2"}')
+    assert _joining([*OPERATOR, ("desk:1", "")], "operator")(separated) == []
+
+
 async def test_joining_from_many_sides_at_once_makes_one_user(path: Path) -> None:
     ids = await asyncio.gather(*(IdentityMap(path).ensure_joined(OPERATOR, via="operator") for _ in range(8)))
     assert len(set(ids)) == 1
@@ -172,7 +189,7 @@ async def test_nobody_is_known_at_the_start_and_nothing_is_written_by_looking(pe
 
 
 def link_in_place(path: Path, old: str, new: str) -> None:
-    """Save as an editor that writes into the file itself; same size, and the time stamp put back to what it was."""
+    """Save as an editor that writes into the file itself."""
     path.write_text(path.read_text().replace(old, new))
 
 
@@ -191,6 +208,31 @@ async def test_a_hand_edit_counts_at_the_next_message(people: IdentityMap, path:
         assert await people.resolve("slack:T1/U1", "") == ada
         save(path, f'"slack:T1/U1": {{"userId": "{ada}"', f'"slack:T1/U1": {{"userId": "{bob}"')
         assert await people.resolve("slack:T1/U1", "") == bob
+
+
+async def test_an_edit_in_the_same_tick_of_the_clock_and_of_the_same_size_counts_too(
+    people: IdentityMap, path: Path
+) -> None:
+    ada = await people.resolve(ADA, "Ada")
+    bob = await people.resolve("slack:T1/U1", "Bob")
+    tick_ns = path.stat().st_mtime_ns
+    link_in_place(path, bob, ada)
+    os.utime(path, ns=(tick_ns, tick_ns))
+    assert await people.resolve("slack:T1/U1", "") == ada  # edited after our own write
+    tick_ns = time.time_ns() + 500_000_000
+    os.utime(path, ns=(tick_ns, tick_ns))
+    assert await people.resolve("slack:T1/U1", "") == ada
+    link_in_place(path, f'"slack:T1/U1": {{"userId": "{ada}"', f'"slack:T1/U1": {{"userId": "{bob}"')
+    os.utime(path, ns=(tick_ns, tick_ns))
+    assert await people.resolve("slack:T1/U1", "") == bob  # edited after our reading
+
+
+async def test_once_the_map_has_settled_a_known_person_costs_no_reading(people: IdentityMap, path: Path) -> None:
+    ada = await people.resolve(ADA, "Ada")
+    os.utime(path, ns=(1_000_000_000_000_000_000, 1_000_000_000_000_000_000))
+    await people.users()
+    people._disk = None  # type: ignore[assignment]
+    assert await people.resolve(ADA, "Ada") == ada
 
 
 async def test_a_hand_edit_survives_our_next_write(people: IdentityMap, path: Path) -> None:
@@ -223,6 +265,13 @@ async def test_an_entry_that_was_removed_by_hand_stays_removed(people: IdentityM
     assert await people.resolve(ADA, "Ada") != ada
     assert list(entries(path)) == [ADA]
     assert await people.problems() == []
+
+
+async def test_what_a_killed_process_left_half_written_is_swept_away(written: Path) -> None:
+    for name in (".identity-map.json.0123456789ab.tmp", "..identity-map.last-good.json.0123456789ab.tmp"):
+        written.with_name(name).write_text("{")
+    await IdentityMap(written).resolve(ADA, "Ada")
+    assert not list(written.parent.glob("*.tmp"))
 
 
 # ---- places ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """The three forms, every mistake's place, and what is written."""
 
 import json
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -175,6 +177,15 @@ def test_a_comma_too_many_is_named() -> None:
 def test_a_map_of_a_newer_program_is_refused() -> None:
     with pytest.raises(NewerMap, match="version 2 is of a newer program"):
         parse(b'{"version": 2, "identities": "whatever it may be"}')
+
+
+def test_the_maps_in_the_documentation_are_read_without_a_complaint() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "identity.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```json\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    own_form, entry, array, plain = blocks
+    assert set(parse(own_form.encode()).users.values()) == {"u_7f3a9c21d4e8"}
+    for form in (array, plain, "{" + entry.strip().rstrip(",") + "}"):
+        assert parse(form.encode()).users
 
 
 # ---- properties -----------------------------------------------------------------------------------------------------

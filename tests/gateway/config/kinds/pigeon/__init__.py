@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from gateway.protocols import AdapterServices
 
@@ -14,6 +14,14 @@ class Loft(BaseModel):
 
     latitude: float = 0.0
     door_key: SecretStr | None = None
+
+    @field_validator("door_key")
+    @classmethod
+    def _fits(cls, value: SecretStr | None) -> SecretStr | None:
+        """A careless validator, which puts a secret into its error."""
+        if value is not None and value.get_secret_value().startswith("bad"):
+            raise ValueError(f"{value.get_secret_value()} does not fit the lock")
+        return value
 
 
 class Falconry(BaseModel):
@@ -35,6 +43,7 @@ class Config(BaseModel):
 
     ring: SecretStr
     speed_kmh: int = 60
+    motto: Literal["home"] = "home"
     loft: Loft = Loft()
     spare_rings: tuple[SecretStr, ...] = ()
     escort: Annotated[Falconry | Racing, Field(discriminator="bird")] | None = None

@@ -1,0 +1,189 @@
+"""A memory journal that lives as long as the process; held to the same tests as the one in the database."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from gateway.memory.journal import (
+    HASH_OF_NOTHING,
+    TAIL_ENTRIES,
+    Ask,
+    EntryOutcome,
+    JournalEntry,
+    Key,
+    Tail,
+    Write,
+    is_due,
+)
+from gateway.memory.rules import version
+from gateway.protocols import MemoryScope, MemoryUpdate
+
+
+class InMemoryJournal:
+    """The `MemoryJournal` of `journal.py`, in a dict."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Key, JournalEntry] = {}
+        self._ids = 0
+
+    async def begin(self, asks: Sequence[Ask]) -> Mapping[Key, EntryOutcome]:
+        """Note what is not noted yet; returns the outcomes of those that are settled."""
+        for ask in asks:
+            self._insert(ask)
+        return self._outcomes([ask.key for ask in asks])
+
+    async def tail(self, document: str, since: datetime) -> Tail:
+        """What was applied last, and what since a moment."""
+        applied = self._applied(document)
+        newest = applied[-TAIL_ENTRIES:] + [row for row in applied if row.written_at == applied[-1].written_at]
+        waiting = [row for row in self._of(document) if row.outcome is None]
+        return Tail(
+            hash=self._last_hash(document),
+            earlier=frozenset(row.hash_before for row in newest if row.hash_before),
+            unsettled=frozenset(row.hash_after for row in waiting if row.hash_after),
+            recent=tuple(row for row in applied if row.written_at is not None and row.written_at >= since),
+        )
+
+    async def record(self, write: Write) -> Mapping[Key, EntryOutcome]:
+        """Note what is about to be written."""
+        settled = self._outcomes([change.ask.key for change in write.changes])
+        if settled:
+            return settled
+        last = self._last_hash(write.document)
+        if last is not None and last != write.found_hash and not self._settle_dead(write):
+            self._insert_edit(write, write.found, last)
+        if write.overtaken is not None:
+            self._insert_edit(write, write.overtaken, write.found_hash)
+        for row in self._of(write.document):
+            is_ours = row.ask.refers_to is not None or row.ask.action in {"write", "undo"}
+            if row.outcome is None and row.position is not None and is_ours:
+                del self._rows[row.ask.key]
+        for change in write.changes:
+            self._insert(change.ask)
+            self._rows[change.ask.key] = replace(
+                self._rows[change.ask.key],
+                position=self._next_position(write.document),
+                written_at=write.at,
+                hash_before=change.hash_before,
+                hash_after=change.hash_after,
+                delta=change.delta,
+                checkpoint=None,
+            )
+        position = self._next_position(write.document) - 1
+        if write.changes and (last is None or is_due(position, len(write.after), len(write.changes))):
+            key = write.changes[-1].ask.key
+            self._rows[key] = replace(self._rows[key], checkpoint=write.after)
+        return {}
+
+    async def settle(self, outcomes: Mapping[Key, EntryOutcome], *, is_durable: bool = False) -> None:  # noqa: ARG002 (nothing here is)
+        """Note what became of them."""
+        for key, outcome in outcomes.items():
+            row = self._rows.get(key)
+            if row is None or row.outcome is not None:
+                continue
+            position = row.position
+            if position is None and outcome == "applied":
+                position = self._next_position(row.ask.document)
+            at = row.written_at or datetime.now(UTC)
+            self._rows[key] = replace(row, outcome=outcome, position=position, written_at=at)
+
+    async def pending(self, document: str) -> Collection[Key]:
+        """What is not settled yet."""
+        return {row.ask.key for row in self._of(document) if row.outcome is None}
+
+    async def unsettled(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+        """Whole turns of which something is not settled, oldest first."""
+        open_turns = {row.ask.scope.turn_id for row in self._rows.values() if row.outcome is None}
+        turns: dict[str, tuple[MemoryScope, list[MemoryUpdate]]] = {}
+        for row in self._rows.values():
+            ask = row.ask
+            if ask.scope.turn_id not in open_turns or ask.refers_to is not None:
+                continue
+            if ask.action == "add" or ask.action == "replace" or ask.action == "remove":  # noqa: PLR1714 (narrows the type)
+                update = MemoryUpdate(action=ask.action, store=ask.store, content=ask.content)
+                turns.setdefault(ask.scope.turn_id, (ask.scope, []))[1].append(update)
+        return list(turns.values())
+
+    async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
+        """What was settled, newest first."""
+        done = [row for row in self._rows.values() if row.outcome is not None]
+        if document is None:
+            oldest = datetime.min.replace(tzinfo=UTC)
+            return sorted(done, key=lambda row: (row.written_at or oldest, row.id), reverse=True)[:limit]
+        mine = [row for row in done if row.ask.document == document and row.position is not None]
+        mine = [row for row in mine if before is None or (row.position or 0) < before]
+        return sorted(mine, key=lambda row: row.position or 0, reverse=True)[:limit]
+
+    async def entry(self, entry_id: int) -> JournalEntry | None:
+        """One entry."""
+        return next((row for row in self._rows.values() if row.id == entry_id), None)
+
+    async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
+        """Applied entries up to `position`, oldest first, from the nearest checkpoint on."""
+        rows = [row for row in self._applied(document) if (row.position or 0) <= position]
+        start = max((at for at, row in enumerate(rows) if row.checkpoint is not None), default=0)
+        return rows[start:]
+
+    # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    def _insert(self, ask: Ask) -> None:
+        if ask.key not in self._rows:
+            self._ids += 1
+            self._rows[ask.key] = JournalEntry(id=self._ids, ask=ask)
+
+    def _outcomes(self, keys: Sequence[Key]) -> dict[Key, EntryOutcome]:
+        rows = [self._rows[key] for key in keys if key in self._rows]
+        return {row.ask.key: row.outcome for row in rows if row.outcome is not None}
+
+    def _of(self, document: str) -> list[JournalEntry]:
+        return [row for row in self._rows.values() if row.ask.document == document]
+
+    def _applied(self, document: str) -> list[JournalEntry]:
+        rows = [row for row in self._of(document) if row.outcome == "applied"]
+        return sorted(rows, key=lambda row: row.position or 0)
+
+    def _last_hash(self, document: str) -> str | None:
+        applied = self._applied(document)
+        return applied[-1].hash_after if applied else HASH_OF_NOTHING
+
+    def _next_position(self, document: str) -> int:
+        return max((row.position or 0 for row in self._of(document)), default=0) + 1
+
+    def _settle_dead(self, write: Write) -> bool:
+        """Settle the entries of a writer that stopped between replacing the file and saying so."""
+        waiting = {row.position: row for row in self._of(write.document) if row.outcome is None and row.position}
+        hash_after: str | None = write.found_hash
+        matching = [position for position, row in waiting.items() if row.hash_after == hash_after]
+        position = max(matching, default=0)
+        while position in waiting and waiting[position].hash_after == hash_after:
+            row = waiting[position]
+            self._rows[row.ask.key] = replace(row, outcome="applied")
+            hash_after = row.hash_before
+            position -= 1
+        return bool(matching)
+
+    def _insert_edit(self, write: Write, data: bytes, before: str) -> None:
+        scope = replace(write.scope, user_id=None, session_id=None, channel=None, turn_id=f"edit:{uuid.uuid4().hex}")
+        ask = Ask(
+            scope=scope,
+            index=0,
+            document=write.document,
+            store=write.store,
+            action="edit",
+            content="",
+            at=write.at,
+        )
+        position = self._next_position(write.document)
+        self._insert(ask)
+        self._rows[ask.key] = replace(
+            self._rows[ask.key],
+            outcome="applied",
+            position=position,
+            written_at=write.at,
+            hash_before=before,
+            hash_after=version(data),
+            checkpoint=data,
+        )

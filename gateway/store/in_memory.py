@@ -1,0 +1,349 @@
+"""The stores without a disk: the twin that tests run on, held to the same conformance suite as the real ones.
+
+Nothing here waits, so every method is one step and a commit is atomic by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import groupby
+
+from gateway.errors import ClaimLost
+from gateway.inbox import InboxRow, NotDue
+from gateway.messages import ConversationRef, InboundMessage, Receipt
+from gateway.outbox import OutboxRow
+from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
+from gateway.sessions import Session, SessionHit, SessionMessage, UsageTotals
+from gateway.store.clock import LONGEST_WAIT_MS, steady_ms
+from gateway.store.in_memory_tables import Answer, Said, Tables
+from gateway.store.search import bm25
+from gateway.store.words import Matcher, parse
+from gateway.turn_commit import TurnCommit
+
+
+class _Inbox:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    async def add(self, message: InboundMessage, turn_id: str) -> int | None:
+        channel = message.conversation.channel
+        for row in self._tables.said.values():
+            there = row.message.conversation
+            is_event = row.message.event_id == message.event_id and there.channel == channel
+            is_place = (there.channel, there.conversation) == (channel, message.conversation.conversation)
+            if is_event or (is_place and row.message.id == message.id):
+                return None
+        seq = self._tables.next_seq()
+        self._tables.said[seq] = Said(seq=seq, turn_id=turn_id, message=message, due_at=self._tables.now_ms())
+        return seq
+
+    async def claim(self, conversation: ConversationRef, *, owner: str, lease_s: float) -> InboxRow | NotDue | None:
+        rows, now_ms = self._tables.open_said(conversation), self._tables.now_ms()
+        if not rows:
+            return None
+        head = rows[0]
+        if head.state == "running":
+            if head.owner == owner or head.lease_until > now_ms:
+                return None
+        elif head.due_at > now_ms:
+            return NotDue(due_in_s=(head.due_at - now_ms) / 1000)
+        head.state, head.owner, head.lease_until = "running", owner, self._tables.due_ms(lease_s)
+        head.attempts += 1
+        return InboxRow(
+            seq=head.seq,
+            turn_id=head.turn_id,
+            message=head.message,
+            attempts=head.attempts,
+            is_told=head.is_told,
+            has_more=len(rows) > 1,
+        )
+
+    async def renew(self, owner: str, lease_s: float) -> None:
+        for row in self._tables.said.values():
+            if row.state == "running" and row.owner == owner:
+                row.lease_until = self._tables.due_ms(lease_s)
+
+    async def release(self, seq: int, *, owner: str, after_s: float, error: str | None, is_counted: bool) -> None:
+        row = self._tables.said[seq]
+        if row.state == "running" and row.owner == owner:
+            row.give_back()
+            row.due_at, row.error = self._tables.due_ms(after_s), error
+            row.attempts -= 0 if is_counted else 1
+
+    async def make_due(self, conversation: ConversationRef) -> None:
+        for row in self._tables.open_said(conversation):
+            row.due_at = min(row.due_at, self._tables.now_ms())
+
+    async def reclaim(self, owner: str) -> int:
+        latest = self._tables.now_ms() + LONGEST_WAIT_MS
+        for row in self._tables.said.values():
+            row.due_at = min(row.due_at, latest)
+        held = [row for row in self._tables.said.values() if row.state == "running" and row.owner != owner]
+        for row in held:
+            row.give_back()
+        return len(held)
+
+    async def waiting(self) -> Sequence[tuple[ConversationRef, float]]:
+        rows = (row for row in self._tables.said.values() if row.is_open)
+        return self._tables.heads(
+            (row.message.conversation, row.lease_until if row.state == "running" else row.due_at) for row in rows
+        )
+
+
+class _Outbox:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    async def claim_reply(self, conversation: ConversationRef, *, is_durable: bool) -> OutboxRow | NotDue | None:
+        del is_durable  # nothing is
+        rows, now_ms = self._tables.open_answers(conversation), self._tables.now_ms()
+        if not rows or rows[0].state == "sending":
+            return None
+        head = rows[0]
+        if head.due_at > now_ms:
+            return NotDue(due_in_s=(head.due_at - now_ms) / 1000)
+        head.state = "sending"
+        head.attempts += 1
+        return OutboxRow(
+            seq=head.seq,
+            message=head.message,
+            attempts=head.attempts,
+            is_uncertain=head.is_uncertain,
+            has_more=len(rows) > 1,
+        )
+
+    async def record_sent(self, seq: int, receipt: Receipt) -> None:
+        row = self._tables.answers[seq]
+        row.state, row.receipt, row.error = "sent", receipt, None
+
+    async def record_retry(
+        self, seq: int, *, after_s: float, error: str, is_uncertain: bool, is_counted: bool = True
+    ) -> None:
+        row = self._tables.answers[seq]
+        if row.state == "sending":
+            row.state, row.due_at, row.error = "ready", self._tables.due_ms(after_s), error
+            row.is_uncertain = is_uncertain
+            row.attempts -= 0 if is_counted else 1
+
+    async def record_dead(self, seq: int, error: str) -> None:
+        row = self._tables.answers[seq]
+        if row.is_open:
+            row.state, row.error = "dead", error
+
+    async def recover_replies(self) -> int:
+        latest = self._tables.now_ms() + LONGEST_WAIT_MS
+        for row in self._tables.answers.values():
+            row.due_at = min(row.due_at, latest)
+        uncertain = [row for row in self._tables.answers.values() if row.state == "sending"]
+        for row in uncertain:
+            row.state, row.is_uncertain = "ready", True
+        return len(uncertain)
+
+    async def unsent(self) -> Sequence[tuple[ConversationRef, float]]:
+        rows = (row for row in self._tables.answers.values() if row.is_open)
+        return self._tables.heads((row.message.conversation, row.due_at) for row in rows)
+
+
+class _Sessions:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    async def active_session(self, key: str) -> Session | None:
+        session_id = self._tables.active.get(key)
+        return None if session_id is None else self._tables.sessions[session_id]
+
+    async def session(self, session_id: str) -> Session | None:
+        return self._tables.sessions.get(session_id)
+
+    async def list_sessions(
+        self, *, user_id: str | None = None, limit: int = 50, before: datetime | None = None
+    ) -> Sequence[Session]:
+        chosen = [
+            session
+            for session in self._tables.sessions.values()
+            if user_id in {None, session.user_id} and (before is None or session.updated_at < before)
+        ]
+        return sorted(chosen, key=lambda session: session.updated_at, reverse=True)[:limit]
+
+    async def messages(self, session_id: str, *, limit: int | None = None) -> Sequence[SessionMessage]:
+        found = [message for message in self._tables.messages if message.session_id == session_id]
+        return found if limit is None else found[max(0, len(found) - limit) :]
+
+    async def window(self, session_id: str, *, after: int, max_chars: int) -> Sequence[SessionMessage]:
+        shown: list[SessionMessage] = []
+        left_chars = max_chars
+        for _, group in groupby(reversed(self._shown(session_id, after)), key=lambda message: message.turn_id):
+            turn = list(group)
+            left_chars -= sum(len(message.text) for message in turn)
+            if left_chars < 0:
+                break
+            shown += turn
+        return shown[::-1]
+
+    async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
+        return [message for message in self._shown(session_id, after) if message.id < before]
+
+    async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
+        session = self._tables.sessions.get(session_id)
+        if session is not None and until >= session.summary_until:
+            self._tables.sessions[session_id] = replace(session, summary=summary, summary_until=until)
+
+    async def search_messages(self, query: str, *, user_id: str | None, limit: int = 20) -> Sequence[SessionHit]:
+        terms = parse(query)
+        matcher = Matcher(terms)
+        found = [
+            message
+            for message in self._tables.messages
+            if message.role in {"user", "assistant"} and user_id in {None, message.user_id}
+            if terms and matcher.is_in(message.text)
+        ]
+        scored = zip(bm25(matcher, [message.text for message in found]), found, strict=True)
+        best = sorted(scored, key=lambda pair: (pair[0], pair[1].id), reverse=True)[: max(0, limit)]
+        return [
+            SessionHit(
+                message_id=message.id,
+                session_id=message.session_id,
+                role=message.role,
+                personality_id=message.personality_id,
+                snippet=matcher.snippet(message.text),
+                score=score,
+                created_at=message.created_at,
+            )
+            for score, message in best
+        ]
+
+    async def usage(self, *, user_id: str | None = None, since: datetime | None = None) -> UsageTotals:
+        used = [
+            (turn_id, call)
+            for turn_id, at, usage in self._tables.usage
+            if user_id in {None, usage.user_id} and (since is None or at >= since)
+            for call in usage.calls
+        ]
+        return UsageTotals(
+            turns=len({turn_id for turn_id, _ in used}),
+            requests=len(used),
+            input_tokens=sum(call.input_tokens for _, call in used),
+            output_tokens=sum(call.output_tokens for _, call in used),
+            cost_usd=sum(call.cost_usd or 0.0 for _, call in used),
+        )
+
+    def _shown(self, session_id: str, after: int) -> list[SessionMessage]:
+        return [
+            message
+            for message in self._tables.messages
+            if message.session_id == session_id and message.id > after and not message.is_superseded
+        ]
+
+
+class _Turns:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    async def commit_turn(self, commit: TurnCommit) -> None:
+        tables = self._tables
+        row = tables.said.get(commit.inbox_seq)
+        if row is None or row.state != "running" or row.owner != commit.owner:
+            raise ClaimLost(f"turn {commit.turn_id} is no longer claimed by {commit.owner}")
+        row.state, row.owner, row.error = commit.end, None, commit.error
+        if commit.end == "parked":
+            row.due_at, row.is_told = tables.due_ms(commit.again_after_s), True
+            row.attempts -= 1
+        else:
+            tables.steps.pop(commit.turn_id, None)
+            tables.tools = {key: result for key, result in tables.tools.items() if key[0] != commit.turn_id}
+        self._keep_messages(commit)
+        known = {answer.message.id for answer in tables.answers.values()}
+        for reply in commit.replies:
+            if reply.id not in known:
+                known.add(reply.id)
+                seq = tables.next_seq()
+                tables.answers[seq] = Answer(seq=seq, message=reply, due_at=tables.now_ms())
+        if commit.memory is not None:
+            tables.memory.setdefault(commit.memory[0].turn_id, commit.memory)
+        if commit.usage is not None:
+            tables.usage.append((commit.turn_id, datetime.now(UTC), commit.usage))
+
+    def _keep_messages(self, commit: TurnCommit) -> None:
+        tables, session = self._tables, commit.session
+        if session is not None:
+            stored = tables.sessions.get(session.id)
+            if stored is not None and stored.summary_until > session.summary_until:
+                session = replace(session, summary=stored.summary, summary_until=stored.summary_until)
+            tables.sessions[session.id] = session
+            tables.active[session.key] = session.id
+        tables.messages = [
+            replace(message, is_superseded=True) if message.turn_id == commit.supersedes else message
+            for message in tables.messages
+        ]
+        for message in commit.messages:
+            tables.messages.append(replace(message, id=len(tables.messages) + 1))
+
+    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
+        del is_durable  # nothing is
+        self._tables.steps[turn_id] = steps
+
+    async def load_steps(self, turn_id: str) -> str | None:
+        return self._tables.steps.get(turn_id)
+
+    async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
+        del name
+        self._tables.tools.setdefault((turn_id, call_id), None)
+
+    async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
+        self._tables.tools[turn_id, call_id] = result
+
+    async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
+        key = (turn_id, call_id)
+        return key in self._tables.tools, self._tables.tools.get(key)
+
+    async def unsettled_memory(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+        return [(scope, list(updates)) for scope, updates in self._tables.memory.values() if updates]
+
+    async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
+        noted = self._tables.memory.get(turn_id)
+        if noted is not None and len(outcomes) >= len(noted[1]):
+            self._tables.memory[turn_id] = (noted[0], ())
+
+
+class _Log:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    async def read(
+        self, conversation: ConversationRef, *, after: int = 0, limit: int = 200, newest: bool = False
+    ) -> Sequence[LogEntry]:
+        rows: list[Said | Answer] = [*self._tables.said.values(), *self._tables.answers.values()]
+        found = [row for row in rows if row.seq > after and row.message.conversation == conversation]
+        found.sort(key=lambda row: row.seq)
+        chosen = found[max(0, len(found) - limit) :] if newest else found[: max(0, limit)]
+        return [_entry(row) for row in chosen]
+
+
+def _entry(row: Said | Answer) -> LogEntry:
+    return LogEntry(
+        cursor=row.seq,
+        direction="in" if isinstance(row, Said) else "out",
+        id=row.message.id,
+        text=row.message.text,
+        display_name=row.message.sender.display_name if isinstance(row, Said) else "",
+        at=row.at,
+        state=row.state,
+        reply_to=row.message.reply_to,
+    )
+
+
+class InMemoryStore:
+    """Every store of the gateway, in dictionaries; gone with the object."""
+
+    def __init__(self, *, now_ms: Callable[[], int] = steady_ms) -> None:
+        tables = Tables(now_ms)
+        self.inbox = _Inbox(tables)
+        self.outbox = _Outbox(tables)
+        self.sessions = _Sessions(tables)
+        self.turns = _Turns(tables)
+        self.log = _Log(tables)
+
+    async def close(self) -> None:
+        """Forget nothing: a store that is closed and used again stands for one that was opened again."""

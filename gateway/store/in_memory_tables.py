@@ -1,0 +1,99 @@
+"""The rows of the in-memory twin, and what its stores ask of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
+from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.sessions import Session, SessionMessage, TurnUsage
+
+
+@dataclass(slots=True, kw_only=True)
+class Said:
+    """A row of the inbox."""
+
+    seq: int
+    turn_id: str
+    message: InboundMessage
+    due_at: int
+    state: str = "ready"
+    attempts: int = 0
+    owner: str | None = None
+    lease_until: int = 0
+    is_told: bool = False
+    error: str | None = None
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is unfinished."""
+        return self.state not in {"done", "dead"}
+
+    def give_back(self) -> None:
+        """End the claim."""
+        self.state = "parked" if self.is_told else "ready"
+        self.owner = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """A row of the outbox."""
+
+    seq: int
+    message: OutboundMessage
+    due_at: int
+    state: str = "ready"
+    attempts: int = 0
+    is_uncertain: bool = False
+    error: str | None = None
+    receipt: Receipt | None = None
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is unfinished."""
+        return self.state in {"ready", "sending"}
+
+
+@dataclass(slots=True)
+class Tables:
+    """Everything that is stored."""
+
+    now_ms: Callable[[], int]
+    seq: int = 0
+    said: dict[int, Said] = field(default_factory=dict)
+    answers: dict[int, Answer] = field(default_factory=dict)
+    sessions: dict[str, Session] = field(default_factory=dict)
+    active: dict[str, str] = field(default_factory=dict)
+    messages: list[SessionMessage] = field(default_factory=list)
+    usage: list[tuple[str, datetime, TurnUsage]] = field(default_factory=list)
+    steps: dict[str, str] = field(default_factory=dict)
+    tools: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    memory: dict[str, tuple[MemoryScope, tuple[MemoryUpdate, ...]]] = field(default_factory=dict)
+
+    def next_seq(self) -> int:
+        """The next cursor, of both queues."""
+        self.seq += 1
+        return self.seq
+
+    def open_said(self, conversation: ConversationRef) -> list[Said]:
+        """Unfinished messages, oldest first."""
+        return [row for row in self.said.values() if row.is_open and row.message.conversation == conversation]
+
+    def open_answers(self, conversation: ConversationRef) -> list[Answer]:
+        """Unsent replies, oldest first."""
+        return [row for row in self.answers.values() if row.is_open and row.message.conversation == conversation]
+
+    def due_ms(self, after_s: float) -> int:
+        """The moment some seconds from now."""
+        return self.now_ms() + round(after_s * 1000)
+
+    def heads(self, rows: Iterable[tuple[ConversationRef, int]]) -> list[tuple[ConversationRef, float]]:
+        """The first row of each conversation, with the seconds until its time."""
+        first: dict[ConversationRef, int] = {}
+        for conversation, due_at in rows:
+            first.setdefault(conversation, due_at)
+        return [(conversation, max(0, due_at - self.now_ms()) / 1000) for conversation, due_at in first.items()]

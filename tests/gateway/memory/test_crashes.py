@@ -1,0 +1,136 @@
+"""kill -9 at every step, and a power cut that takes what the journal did not fsync: nothing is lost, nothing doubled."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.store.database import Database
+from gateway.store.memory_journal import SqliteMemoryJournal
+from tests.gateway.memory import writer_process
+from tests.gateway.memory.conftest import prepare_database
+
+MEMORY = "personalities/assistant/MEMORY.md"
+USER = "users/u_1/USER.md"
+STEPS = ["begun", "looked", "staged", "linked", "recorded", "archived", "compared", "renamed", "synced"]
+TURNS = [f"t{number}" for number in range(6)]
+
+
+def run(root, database, step, count, turns):
+    return subprocess.run(
+        [sys.executable, writer_process.__file__, root, database, step, str(count), *turns],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=60,
+        check=False,
+    ).returncode
+
+
+def start(tmp_path):
+    root = tmp_path / "data"
+    (root / MEMORY).parent.mkdir(parents=True)
+    (root / MEMORY).write_text("old line\nkept line\n")
+    return root, prepare_database(tmp_path / "journal.db")
+
+
+async def replay(root, path):
+    """What the next start does."""
+    database = Database(path)
+    provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database), max_file_bytes=120)
+    await provider.replay()
+    for turn in TURNS:  # and the turns that were not committed come again
+        await provider.sync(writer_process.turn_scope(turn), writer_process.turn_updates(turn))
+    log = await provider.log(writer_process.turn_scope("x"), limit=1000)
+    left = await SqliteMemoryJournal(database).unsettled()
+    await provider.close()
+    await database.close()
+    assert left == []
+    return log
+
+
+def assert_each_once(root):
+    directory = (root / MEMORY).parent
+    text = (directory / "memory-archive.md").read_text() if (directory / "memory-archive.md").exists() else ""
+    text += (root / MEMORY).read_text()
+    assert sorted(line for line in text.split("\n") if line) == [
+        "fact t0.",
+        *(f"fact {t}." for t in TURNS[1:]),
+        "kept line",
+    ]
+    user = (root / USER).read_text()
+    assert [line for line in user.split("\n") if line] == [f"trait {t}." for t in TURNS]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_process_killed_at_any_step_is_made_good_by_the_next(tmp_path, step, count):
+    root, path = start(tmp_path)
+    died = await asyncio.to_thread(run, root, path, step, count, TURNS)
+    assert died == (-signal.SIGKILL if (step, count) != ("archived", 4) else died)
+    log = await replay(root, path)
+    assert_each_once(root)
+    changed = [entry for entry in log if entry.outcome == "applied"]
+    assert [entry.action for entry in changed].count("edit") == 1  # the text that was there before us, and no other
+    for newer, older in zip(changed, changed[1:], strict=False):
+        assert newer.hash_before == older.hash_after
+
+
+@pytest.mark.parametrize("step", ["staged", "linked", "recorded", "compared", "renamed", "synced"])
+async def test_a_power_cut_that_takes_the_unsynced_journal_is_made_good_from_the_evidence(tmp_path, step):
+    root, path = start(tmp_path)
+    run(root, path, "begun", 4, TURNS)  # three turns are whole, the fourth is committed
+    asyncio.get_running_loop()
+    await replay_without(root, path)
+    saved = tmp_path / "saved.db"
+    commit_pending(path, TURNS[:5])
+    copy_database(path, saved)  # what a power cut leaves: the turn's commit, and nothing that came after it
+    await asyncio.to_thread(run, root, path, step, 1, TURNS[:5])
+    copy_database(saved, path)
+    await replay(root, path)
+    assert_each_once(root)
+
+
+async def replay_without(root, path):
+    database = Database(path)
+    provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database), max_file_bytes=120)
+    await provider.replay()
+    await provider.close()
+    await database.close()
+
+
+def commit_pending(path, turns):
+    with closing(sqlite3.connect(path)) as connection:
+        for turn in turns:
+            writer_process.insert_pending(
+                connection,
+                writer_process.turn_scope(turn),
+                writer_process.turn_updates(turn),
+                writer_process.datetime.now(writer_process.UTC),
+            )
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def copy_database(source: Path, target: Path):
+    for suffix in ("-wal", "-shm"):
+        target.with_name(target.name + suffix).unlink(missing_ok=True)
+    shutil.copyfile(source, target)
+
+
+async def test_a_process_that_dies_after_the_rename_and_an_edit_by_hand_do_not_confuse_each_other(tmp_path):
+    root, path = start(tmp_path)
+    assert run(root, path, "renamed", 1, TURNS[:1]) == -signal.SIGKILL
+    files = [root / MEMORY, root / USER]
+    written = next(file for file in files if file.exists() and "t0." in file.read_text())
+    with written.open("a") as file:
+        file.write("by hand\n")
+    await replay(root, path)
+    assert written.read_text().count("t0.") == 1
+    assert written.read_text().count("by hand") == 1

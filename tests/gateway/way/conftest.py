@@ -1,0 +1,51 @@
+"""A whole gateway in the test's own event loop, with a channel and a model that the test writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.agent.model import Model
+from gateway.app import Gateway
+from gateway.config_file import load_config
+from tests.fake_channel import FakeChannel
+
+
+class House:
+    """A data directory in which gateways can be started one after another."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    @asynccontextmanager
+    async def gateway(self, model: Model | None = None, **settings: Any) -> AsyncIterator[tuple[Gateway, FakeChannel]]:
+        """A running gateway with one fake channel; ended when the block is left."""
+        fake = settings.pop("fake", {})
+        settings.setdefault("channels", {"fake": {"kind": "tests.fake_channel", **fake}})
+        settings.setdefault("delivery", {"first_retry_s": 0.001, "longest_retry_s": 0.01})
+        settings.setdefault("shutdown_s", 5)
+        self.home.mkdir(mode=0o700, exist_ok=True)
+        (self.home / "config.yaml").write_text(yaml.safe_dump(settings))
+        config = load_config(home=self.home).config
+        stop = asyncio.Event()
+        chosen: Callable[[str | None], Model] | None = None if model is None else lambda _name: model
+        async with Gateway(self.home, config, is_served=False, model=chosen) as gateway:
+            running = asyncio.create_task(gateway.run(stop))
+            adapter = gateway.adapters[0]
+            assert isinstance(adapter, FakeChannel)
+            try:
+                yield gateway, adapter
+            finally:
+                stop.set()
+                await running
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path / "home")

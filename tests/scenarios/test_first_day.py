@@ -1,0 +1,144 @@
+"""What a person does on the first day, through the real command."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.process import ROOT, Ethos
+
+
+def test_a_first_answer_needs_no_key_no_account_and_no_file(tmp_path: Path) -> None:
+    ethos = Ethos(tmp_path / "nothing there yet")
+    done = ethos.run("chat", stdin="hi\n")
+    assert done.returncode == 0, done.stderr
+    assert "I am the offline model" in done.stdout
+    assert (ethos.home / "users" / "identity-map.json").exists()
+    assert (ethos.home.stat().st_mode & 0o777, (ethos.home / "ethos.sqlite").stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_what_was_told_is_still_known_after_kill_9_and_a_restart(ethos: Ethos) -> None:
+    ethos.serve()
+    ethos.run("chat", stdin="remember that my cat is called Mia")
+    ethos.kill()
+    ethos.serve()
+    assert "Mia" in ethos.run("chat", "what", "do", "you", "know", "about", "me?").stdout
+    assert ethos.stop() == 0
+    assert "Mia" in ethos.run("chat", "what", "do", "you", "know", "about", "me?").stdout
+    [user] = [path for path in (ethos.home / "users").iterdir() if path.is_dir()]
+    assert "Mia" in (user / "USER.md").read_text()
+
+
+def test_two_chats_at_once_talk_to_one_gateway(ethos: Ethos) -> None:
+    ethos.serve()
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "gateway.cli", "chat", "--conversation", name, "repeat", "after", "me:", name],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=ethos.environment,
+        )
+        for name in ("one", "two")
+    ]
+    assert ["one" in both[0].communicate(timeout=30)[0], "two" in both[1].communicate(timeout=30)[0]] == [True, True]
+
+
+def test_the_terminal_and_the_web_page_are_one_person(ethos: Ethos) -> None:
+    ethos.serve()
+    ethos.run("chat", "remember", "that", "my", "cat", "is", "called", "Mia")
+    identities = json.loads((ethos.home / "users" / "identity-map.json").read_text())["identities"]
+    assert set(identities) == {"cli:operator", "web:operator"}
+    assert len({entry["userId"] for entry in identities.values()}) == 1
+
+
+def test_a_second_gateway_on_one_directory_is_refused_with_the_holders_pid(ethos: Ethos) -> None:
+    running = ethos.serve()
+    second = ethos.run("serve", "--no-chat")
+    assert second.returncode == 75
+    assert f"process {running['pid']} is running on {ethos.home}" in second.stderr
+    ethos.kill()
+    ethos.serve()  # the lock died with its process
+
+
+def test_health_says_ok_to_everybody_and_more_to_nobody_without_the_token(ethos: Ethos) -> None:
+    running = ethos.serve()
+    answer = json.loads(urllib.request.urlopen(running["url"] + "health", timeout=10).read())  # noqa: S310 (our own)
+    assert answer == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "said"),
+    [
+        ("chanels: {}\n", 78, "config.yaml:1:1: chanels: "),
+        ("web: {port: eight}\n", 78, "config.yaml:1:13: web.port: "),
+        ('models: {m: {provider: openai, model: x, api_key: "${NO_SUCH_KEY}"}}\n', 78, "NO_SUCH_KEY"),
+    ],
+)
+def test_a_broken_configuration_says_where_and_what_was_expected(
+    ethos: Ethos, config: str, code: int, said: str
+) -> None:
+    ethos.configure(config)
+    done = ethos.run("serve", "--no-chat")
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_busy_port_is_named_with_the_key_that_changes_it(ethos: Ethos) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        ethos.configure(f"web: {{port: {port}}}\n")
+        done = ethos.run("serve", "--no-chat")
+    assert done.returncode == 78
+    assert str(port) in done.stderr
+    assert "web.port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_no_database_is_named_and_left_as_it_is(ethos: Ethos) -> None:
+    (ethos.home / "ethos.sqlite").write_bytes(b"this is no database" * 100)
+    done = ethos.run("chat", "hi")
+    assert done.returncode == 69
+    assert "ethos.sqlite" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (ethos.home / "ethos.sqlite").read_bytes() == b"this is no database" * 100
+
+
+def test_a_message_of_five_megabytes_and_bytes_that_are_no_text_are_answered_or_refused_with_a_word(
+    ethos: Ethos,
+) -> None:
+    ethos.serve()
+    large = ethos.run("chat", stdin="x" * 5_000_000)
+    assert large.returncode != 0
+    assert large.stderr.strip()
+    assert "Traceback" not in large.stderr
+    assert "echo" in ethos.run("chat", stdin=b"repeat after me: echo \x00\xff\xed\xa0\x80").stdout
+
+
+def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done = Ethos(tmp_path / "file" / "home").run("chat", "hi")
+    assert done.returncode != 0
+    assert str(tmp_path / "file") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_command_works_from_any_directory(ethos: Ethos) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "--version"],
+        capture_output=True,
+        text=True,
+        env=ethos.environment,
+        cwd=os.sep,
+        check=True,
+    )
+    assert done.stdout.startswith("ethos ")
+    assert ROOT.exists()
