@@ -206,7 +206,7 @@ class _Endpoint:
                     await self._hang(request, receive)
                 await write(self._wire.stream_error() if answer.fault == "error" else "", is_last=True)
                 return
-            if answer.drip_s and event:
+            if answer.drip_s and number and event:
                 await asyncio.sleep(answer.drip_s)
             await write(event)
         await write("".join(self._wire.tail(answer, model, request.body)), is_last=True)

@@ -153,12 +153,13 @@ class AgentLoop:
                     await self._save(work, state, is_durable=not self._is_repeatable(work, state))
 
     async def _ask(self, work: AgentWork, state: AgentState) -> None:
-        """One model call. The last one that is allowed gets no tools, so that it has to answer."""
+        """One model call. The last one that is allowed may not call tools, so that it has to answer."""
         is_last = len(state.usage) + 1 >= work.steps_limit
         request = ModelRequest(
             system=work.system,
             messages=(*work.history, *state.messages),
-            tools=() if is_last else work.toolbox.specs,
+            tools=work.toolbox.specs,
+            may_call_tools=not is_last,
             max_output_tokens=work.max_output_tokens,
         )
         state.partial.clear()

@@ -49,12 +49,14 @@ class ModelRequest:
     """One call of a model.
 
     Attributes:
+        may_call_tools: False: the tools are named because earlier messages call them, and none may be called now.
         purpose: why it is made; a model of the network need not care, the offline model has no other way to know.
     """
 
     system: str
     messages: tuple[ChatMessage, ...]
     tools: tuple[ToolSpec, ...] = ()
+    may_call_tools: bool = True
     max_output_tokens: int | None = None
     purpose: Literal["answer", "summary"] = "answer"
 

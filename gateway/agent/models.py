@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
@@ -38,7 +38,8 @@ class Endpoint:
         model: the provider's id of the model.
         base_url: None for the provider's own service.
         prices_usd: dollars for a million tokens of input and of output; None to ask the library's price list.
-        timeout_s: how long one call may take to connect, and until its first byte.
+        read_timeout_s: the longest silence of the connection: a second net below the watchdog, which watches for
+            pieces of an answer and not for bytes.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Endpoint:
     api_key: str | None
     base_url: str | None
     prices_usd: tuple[float, float] | None
-    timeout_s: float
+    read_timeout_s: float
 
     @property
     def url(self) -> str:
@@ -89,7 +90,24 @@ class WireModel:
 
     Transient failures (429, 5xx, a lost connection, silence) are tried again: at most `max_retries` times, and no
     attempt begins later than `timeout_s` after the first failure. A provider's `retry-after` is waited for exactly, or
-    handed on where it lies beyond that.
+    handed on where it lies beyond that. Making one checks the settings; nothing is loaded and nobody is called yet.
+
+    Args:
+        name: as in the configuration.
+        provider: the wire format.
+        model: the provider's id of the model.
+        api_key: None for a server of one's own that asks for none.
+        base_url: with the `/v1` of an OpenAI-compatible endpoint; None for the provider's own service.
+        timeout_s: until the first piece of an answer.
+        silence_s: between two pieces of an answer.
+        max_retries: further attempts after the first.
+        input_usd_per_million: with `output_usd_per_million`, wins over the library's price list.
+        output_usd_per_million: as above.
+        max_output_tokens: of one answer, where a request does not ask for less; None leaves it to the provider.
+        backoff_s: the first wait where the provider names none; doubled each time, and varied by half.
+
+    Raises:
+        ConfigError: all that cannot work.
     """
 
     def __init__(
@@ -105,26 +123,9 @@ class WireModel:
         max_retries: int = 2,
         input_usd_per_million: float | None = None,
         output_usd_per_million: float | None = None,
+        max_output_tokens: int | None = None,
         backoff_s: float = 0.5,
     ) -> None:
-        """Check the settings; nothing is loaded and nobody is called yet.
-
-        Args:
-            name: as in the configuration.
-            provider: the wire format.
-            model: the provider's id of the model.
-            api_key: None for a server of one's own that asks for none.
-            base_url: with the `/v1` of an OpenAI-compatible endpoint; None for the provider's own service.
-            timeout_s: until the first piece of an answer.
-            silence_s: between two pieces of an answer.
-            max_retries: further attempts after the first.
-            input_usd_per_million: with `output_usd_per_million`, wins over the library's price list.
-            output_usd_per_million: as above.
-            backoff_s: the first wait where the provider names none; doubled each time, and varied by half.
-
-        Raises:
-            ConfigError: all that cannot work.
-        """
         prices = (input_usd_per_million, output_usd_per_million)
         key = api_key.strip() if api_key else None
         problems = _problems(name, provider, key, base_url, prices)
@@ -139,10 +140,12 @@ class WireModel:
             prices_usd=None
             if input_usd_per_million is None or output_usd_per_million is None
             else (input_usd_per_million, output_usd_per_million),
-            timeout_s=timeout_s,
+            read_timeout_s=max(timeout_s, silence_s),
         )
+        self._timeout_s = timeout_s
         self._silence_s = silence_s
         self._max_retries = max_retries
+        self._max_output_tokens = max_output_tokens
         self._backoff_s = backoff_s
         self._wire: Wire | None = None
         self._loading = asyncio.Lock()
@@ -170,7 +173,9 @@ class WireModel:
             ModelRefused: never an answer to this request.
         """
         wire = await self._opened()
-        patience = _Patience(self._max_retries, self._endpoint.timeout_s, self._backoff_s)
+        limits = [tokens for tokens in (request.max_output_tokens, self._max_output_tokens) if tokens is not None]
+        request = replace(request, max_output_tokens=min(limits, default=None))
+        patience = _Patience(self._max_retries, self._timeout_s, self._backoff_s)
         while True:
             has_shown = False
             try:
@@ -189,7 +194,7 @@ class WireModel:
 
     async def _attempt(self, wire: Wire, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
         """One call under the watchdog."""
-        allowed_s, waited_for = self._endpoint.timeout_s, "gave no answer within"
+        allowed_s, waited_for = self._timeout_s, "gave no answer within"
         async with aclosing(wire.answer(request)) as events:
             while True:
                 try:

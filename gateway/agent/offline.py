@@ -109,7 +109,7 @@ def _say(text: str) -> ChatMessage:
 
 def _use(request: ModelRequest, name: str, *arguments: dict[str, str]) -> ChatMessage:
     """Calls of one tool, or a word that it is not at hand."""
-    if all(tool.name != name for tool in request.tools):
+    if not request.may_call_tools or all(tool.name != name for tool in request.tools):
         return _say(f"I cannot do that here: the tool {name} is not at hand.")
     return _calls(request, [(name, json.dumps(each, ensure_ascii=False)) for each in arguments])
 
@@ -191,7 +191,7 @@ def _call_as_told(match: re.Match[str], request: ModelRequest) -> ChatMessage | 
     """Exactly the calls that stand there, malformed ones too; a line that names no tool belongs to the one above."""
     if not _CALL_LINE.match(match.string):
         return None
-    if not request.tools:
+    if not request.tools or not request.may_call_tools:
         return _say("I cannot do that here: no tool is at hand.")
     calls: list[tuple[str, str]] = []
     for line in match.string.split("\n"):

@@ -47,8 +47,7 @@ class PydanticWire:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._http = httpx2.AsyncClient(
-            # Read: a second net below the watchdog of `models.py`, for the bytes of a body that are no events.
-            timeout=httpx2.Timeout(endpoint.timeout_s, connect=min(_CONNECT_S, endpoint.timeout_s)),
+            timeout=httpx2.Timeout(endpoint.read_timeout_s, connect=min(_CONNECT_S, endpoint.read_timeout_s)),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
             # A proxy from the environment serves the outside world; it cannot know this machine's own ports.
             trust_env=not _is_loopback(endpoint.url),
@@ -94,6 +93,8 @@ class PydanticWire:
         # No `max_retries` here: the SDK's client has it, and the setting would copy the client for every call, reading
         # the environment again.
         settings = ModelSettings()
+        if request.tools and not request.may_call_tools:
+            settings["tool_choice"] = "none"
         if request.max_output_tokens is not None:
             settings["max_tokens"] = request.max_output_tokens
         if self._endpoint.provider == "anthropic":

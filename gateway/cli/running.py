@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from gateway.config import Config
 from gateway.config_file import Loaded, data_directory, load_config
 from gateway.errors import ConfigError, DataDirectoryLocked
+
+if TYPE_CHECKING:  # 0.3 s that no other command needs
+    from gateway.app import Gateway
 
 LOG_NAME = "gateway.log"
 
@@ -54,10 +60,11 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
 
     config = loaded.config
     terminal = _terminal_channel(config) if is_chat else None
-    async with Gateway(home, config) as gateway:
+    async with AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(Gateway(home, config))
         log = None
-        if terminal is not None:
-            log = (home / LOG_NAME).open("a", encoding="utf-8")  # the terminal belongs to the chat
+        if terminal is not None:  # the terminal belongs to the chat
+            log = stack.enter_context(_open_log(home))
         configure_logs(config.log.level, config.log.format, stream=log)
         stop = _stop_on_signals()
         for warning in loaded.warnings:
@@ -65,18 +72,13 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
         if gateway.web is not None:
             typer.echo(f"Web page: {gateway.web.login_url}", err=True)
         typer.echo(f"Data:     {home}" + (f"\nLog:      {home / LOG_NAME}" if log else ""), err=True)
-        running = asyncio.create_task(gateway.run(stop))
-        if terminal is not None:
-            talking = asyncio.create_task(_talk(home, config, terminal, {"is_interactive": True}))
-            await asyncio.wait([running, talking], return_when=asyncio.FIRST_COMPLETED)
-            stop.set()
-            talking.cancel()
-            await asyncio.wait([talking])
-        await running
-    return 0
+        if terminal is None:
+            await gateway.run(stop)
+            return 0
+        return await _talk_beside(gateway, _talk(home, config, terminal, {"is_interactive": True}), stop)
 
 
-async def _chat(home: Path, loaded: Loaded, options: dict[str, object]) -> int:
+async def _chat(home: Path, loaded: Loaded, options: dict[str, Any]) -> int:
     """Attach to a running gateway; where there is none, run one for as long as the chat lasts."""
     from gateway.app import Gateway
     from gateway.logs import configure_logs
@@ -85,27 +87,40 @@ async def _chat(home: Path, loaded: Loaded, options: dict[str, object]) -> int:
     terminal = _terminal_channel(config)
     if terminal is None:
         raise ConfigError(["no channel of the kind `cli` is configured; add `terminal: {kind: cli}` to `channels`"])
-    configure_logs("error", "text")
     try:
         async with Gateway(home, config, only=[terminal], is_served=False) as gateway:
-            stop = asyncio.Event()
-            running = asyncio.create_task(gateway.run(stop))
-            talking = asyncio.create_task(_talk(home, config, terminal, options))
-            await asyncio.wait([running, talking], return_when=asyncio.FIRST_COMPLETED)
-            stop.set()
-            await running
-            return await talking
+            with _open_log(home) as log:  # the terminal belongs to the chat
+                configure_logs(config.log.level, config.log.format, stream=log)
+                return await _talk_beside(gateway, _talk(home, config, terminal, options))
     except DataDirectoryLocked:
-        return await _talk(home, config, terminal, options)
+        # Its holder may be just starting, or have no terminal channel.
+        return await _talk(home, config, terminal, {**options, "patience_s": 2.0})
 
 
-async def _talk(home: Path, config: Config, terminal: str, options: dict[str, object]) -> int:
+async def _talk_beside(gateway: Gateway, talk: Coroutine[Any, Any, int], stop: asyncio.Event | None = None) -> int:
+    """Run the gateway for as long as the chat lasts, or until it is stopped; the chat's exit code."""
+    stop = stop or asyncio.Event()
+    running = asyncio.create_task(gateway.run(stop))
+    talking = asyncio.create_task(talk)
+    await asyncio.wait([running, talking], return_when=asyncio.FIRST_COMPLETED)
+    stop.set()
+    talking.cancel()
+    await asyncio.wait([talking])
+    await running
+    return 0 if talking.cancelled() else talking.result()
+
+
+async def _talk(home: Path, config: Config, terminal: str, options: dict[str, Any]) -> int:
     from adapters.cli import socket_path
     from gateway.cli.chat import chat as talk
 
     state_dir = home / "channels" / terminal
     path = socket_path(config.channels[terminal].settings, state_dir)
-    return await talk(path, state_dir=state_dir, **options)  # type: ignore[arg-type]
+    return await talk(path, state_dir=state_dir, **options)
+
+
+def _open_log(home: Path) -> TextIO:
+    return open(home / LOG_NAME, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600))
 
 
 def _terminal_channel(config: Config) -> str | None:
@@ -114,6 +129,8 @@ def _terminal_channel(config: Config) -> str | None:
 
 
 def _is_terminal() -> bool:
+    if sys.stdin is None or sys.stdout is None:  # closed by whoever started us
+        return False
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 

@@ -112,24 +112,23 @@ def update_of(ask: Ask) -> MemoryUpdate:
             raise ValueError(f"a {ask.action} is no update")
 
 
-def overwritten(edited: bytes, recent: Sequence[JournalEntry]) -> list[Wish]:
+def overwritten(edited: bytes, recent: Sequence[JournalEntry], ours: bytes) -> list[Wish]:
     """What must be made again, because a person saved a text that was read before it was made.
 
     An editor that read the file, and saved it a moment after we had written, takes our update back without meaning to.
-    `recent` are the changes of that moment, oldest first. What came before a `replace`, a `write` or an `undo` among
-    them is not made again, for it was gone already; nor is the replacement itself, for then the person's text would be.
+
+    Args:
+        edited: what the person saved.
+        recent: the changes of that moment, oldest first.
+        ours: the text as we had left it; what is not in it any more (or is in it again) is not made again.
     """
-    start = 0
-    for at, entry in enumerate(recent):
-        if entry.ask.action not in ("add", "remove", "edit"):
-            start = at + 1
-    text = rules.decode(edited)
+    text, left = rules.decode(edited), rules.decode(ours)
     again: list[Wish] = []
-    for entry in recent[start:]:
-        if entry.ask.action == "edit":
-            continue
+    for entry in recent:
+        if entry.ask.action not in ("add", "remove"):
+            continue  # a replaced text, made again, would take the person's own away
         update = update_of(entry.ask)
-        if rules.is_done(text, update):
+        if rules.is_done(text, update) or not rules.is_done(left, update):
             continue
         text = rules.apply(text, update) or text
         scope = replace(entry.ask.scope, turn_id=f"again:{uuid.uuid4().hex}")

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from gateway.errors import FileError, MemoryConflict
 from gateway.files import FileSnapshot, Signature
 from gateway.memory.draft import Draft, Wish, draft, overwritten
-from gateway.memory.journal import JournalEntry, Key, MemoryJournal, Tail, Write
+from gateway.memory.history import History, NoSuchEntry
+from gateway.memory.journal import Key, MemoryJournal, Tail, Write
 from gateway.memory.live_file import LiveFile, Look, Staged, Step
 from gateway.memory.paths import DocumentPlace
 from gateway.protocols import MemoryScope, UpdateOutcome
@@ -114,12 +115,14 @@ class Rewriter:
     def _attempt(self, made: Rewritten, scope: MemoryScope, wishes: Sequence[Wish]) -> str:
         look = self._file.look(self.known.signature if self.known else None)
         self._step("looked")
-        base = _Base(look.data) if self._is_known(look) else self._rebase(look)
         found = [wish.ask.key for wish in wishes if self._file.has_applied(look, wish.ask.key)]
         if found:
             self._call(self._journal.settle(dict.fromkeys(found, "applied"))).result()
             made.results.update(dict.fromkeys(found, "replayed"))
         rest = [wish for wish in wishes if wish.ask.key not in made.results]
+        # A person who has this very text on the screen, and saves another, has seen what was taken back.
+        is_seen = any(wish.expected_version == look.sha256 for wish in rest)
+        base = _Base(look.data) if is_seen or self._is_known(look) else self._rebase(look)
         new = draft(base.data, [*base.again, *rest], max_bytes=self._max_bytes)
         published = self._write(made, scope, look, base, new)
         if published != "refused":
@@ -198,14 +201,26 @@ class Rewriter:
         """
         since = datetime.now(UTC) - 10 * OVERWRITTEN_WITHIN
         tail = self._call(self._journal.tail(self._place.key, since)).result()
-        is_ours = tail.hash is None or look.sha256 == tail.hash or look.sha256 in tail.unsettled
-        if not is_ours:
-            again = [] if look.signature is None else overwritten(look.data, _around(look.signature, tail))
-            return _Base(look.data, None, again)
-        late = self._late_save(look, tail)
-        if late is None:
-            return _Base(look.data)
-        return _Base(late.data, late.data, overwritten(late.data, _around(late.signature, tail)))
+        if tail.hash is None or look.sha256 == tail.hash or look.sha256 in tail.unsettled:
+            late = self._late_save(look, tail)
+            if late is None:
+                return _Base(look.data)
+            return _Base(late.data, late.data, self._overwritten(late.data, late.signature, tail))
+        if look.signature is None:
+            return _Base(look.data)  # a file that was deleted was not deleted by mistake
+        return _Base(look.data, None, self._overwritten(look.data, look.signature, tail))
+
+    def _overwritten(self, edited: bytes, signature: Signature, tail: Tail) -> list[Wish]:
+        """What the edit took back without having seen it."""
+        edited_at = datetime.fromtimestamp(signature.mtime_ns / 1e9, UTC)
+        unseen = [each for each in tail.recent if each.written_at and each.written_at >= edited_at - OVERWRITTEN_WITHIN]
+        if not unseen:
+            return []
+        try:
+            ours = self._call(History(self._journal).text_after(tail.recent[-1])).result()
+        except NoSuchEntry:  # a power cut took it; what the person wrote stands
+            return []
+        return overwritten(edited, unseen, ours)
 
     def _late_save(self, look: Look, tail: Tail) -> FileSnapshot | None:
         """A save into the version before, which must be younger than the file and not one of the journal's texts."""
@@ -223,9 +238,3 @@ class Rewriter:
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-
-def _around(edit: Signature, tail: Tail) -> list[JournalEntry]:
-    """The changes that an edit may not have seen."""
-    edited_at = datetime.fromtimestamp(edit.mtime_ns / 1e9, UTC)
-    return [each for each in tail.recent if each.written_at and each.written_at >= edited_at - OVERWRITTEN_WITHIN]

@@ -38,7 +38,10 @@ class SqliteStore:
         """What is wrong with the file's structure, nothing when it is sound; reads the whole file."""
 
         def work(connection: sqlite3.Connection) -> list[str]:
-            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check")]
+            try:
+                found = [str(row[0]) for row in connection.execute("PRAGMA quick_check")]
+            except sqlite3.DatabaseError as error:  # so damaged that the check itself stops
+                found = [str(error)]
             return [] if found == ["ok"] else found
 
         return await self.database.read(work)

@@ -179,12 +179,28 @@ async def test_a_refused_message_can_be_edited_or_discarded(page: Page, site: Si
     await expect(page.locator("#pending article")).to_have_count(0)
 
 
-async def test_five_megabytes_are_refused_before_they_are_sent_and_stay_in_the_box(page: Page, site: Site) -> None:
-    await page.evaluate("document.getElementById('text').value = 'lorem ipsum\\n'.repeat(416_667)")
-    await page.press("#text", "y")
-    await expect(page.locator("#complaint")).to_contain_text("longer than the 100,000 characters")
+async def test_five_megabytes_are_not_pasted_and_what_was_written_stays(page: Page, site: Site) -> None:
+    await page.fill("#text", "already here")
+    await page.evaluate(
+        """() => {
+          const clipboardData = new DataTransfer();
+          clipboardData.setData("text", "lorem ipsum\\n".repeat(420000));
+          const event = new ClipboardEvent("paste", {clipboardData, cancelable: true, bubbles: true});
+          if (document.getElementById("text").dispatchEvent(event)) throw new Error("it was pasted");
+        }"""
+    )
+    await expect(page.locator("#complaint")).to_contain_text("too long (5,040,000 characters) and was left out")
+    await expect(page.locator("#text")).to_have_value("already here")
     await page.press("#text", "Enter")
-    assert await page.evaluate("document.getElementById('text').value.length") == 5_000_005
+    await expect(page.locator("#log article.agent")).to_have_count(1)
+    assert await texts(page, "person") == ["already here"]
+
+
+async def test_a_message_above_the_limit_stays_in_the_box(page: Page, site: Site) -> None:
+    await page.fill("#text", "x" * 100_001)
+    await expect(page.locator("#complaint")).to_contain_text("100,000 characters at most")
+    await page.press("#text", "Enter")
+    assert len(await page.input_value("#text")) == 100_001
     assert site.gateway.accepted == []
 
 

@@ -9,15 +9,15 @@ A test module gives a `Harness`, the adapter together with the platform's side o
             yield harness
             await harness.close()
 
-What a platform can do besides is a small protocol more (`CanRedeliver`, `CanDropConnection`, ...); the tests that need
-it are skipped where the harness has it not.
+What a platform can do besides is a small protocol more (`CanRedeliver`, `CanDropConnection`, ...), and is declared with
+`class TestMyAdapter(AdapterConformance, abilities={"redelivers"})`; the tests that need it come with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 from itertools import count
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -202,19 +202,60 @@ def answer(harness: Harness, text: str, *, conversation: ConversationRef | None 
     return OutboundMessage(id=f"out-{next(_numbers)}", conversation=conversation or harness.conversation, text=text)
 
 
-def _texts(test: Any) -> Any:
-    """Examples for `text`; what the harness's platform cannot carry is skipped."""
+def _with_texts(test: Any) -> Any:
+    """Draw examples for `text`; what the harness's platform cannot carry is skipped."""
+    test = given(text=st.text(min_size=1, max_size=300).filter(str.strip))(test)
     for text in (
         "Ünïcödé 👩‍👩‍👧 \u202e\u05e2\u05d1\u202c 漢字 \t end",
         "line\nline\r\n```\ncode\n```\n\u2028 \u0085 \\ \" ' { } <b> &amp; @all",
     ):
         test = example(text=text)(test)
-    test = given(text=st.text(min_size=1, max_size=300).filter(str.strip))(test)
     return settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])(test)
 
 
+def needs(*abilities: str) -> Callable[[_T], _T]:
+    """Mark a test that only adapters with these abilities have."""
+
+    def mark(test: _T) -> _T:
+        test.needs = set(abilities)  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
+def abilities_of(harness: Harness) -> set[str]:
+    """What the platform and its adapter can do besides the contract."""
+    found = {
+        "can be down": isinstance(harness, CanBeDown),
+        "redelivers": isinstance(harness, CanRedeliver),
+        "drops connections": isinstance(harness, CanDropConnection),
+        "sends idempotently": harness.adapter.capabilities.is_idempotent_send,
+        "shows previews": isinstance(harness.adapter, SupportsPreview) and isinstance(harness, ShowsPreviews),
+        "knows strangers": isinstance(harness, KnowsStrangers),
+    }
+    return {ability for ability, has in found.items() if has}
+
+
 class AdapterConformance:
-    """The tests; a subclass provides the fixture `harness`."""
+    """The tests; a subclass provides the fixture `harness`, and says which abilities it has."""
+
+    abilities: frozenset[str] = frozenset()
+
+    def __init_subclass__(cls, *, abilities: Collection[str] = (), **kwargs: Any) -> None:
+        """Leave out the tests of abilities that the adapter does not have.
+
+        Each adapter gets property tests of its own: hypothesis keeps what it has found by function.
+        """
+        super().__init_subclass__(**kwargs)
+        cls.abilities = frozenset(abilities)
+        for name, test in list(vars(AdapterConformance).items()):
+            if getattr(test, "needs", set()) - cls.abilities:
+                setattr(cls, name, None)
+        for test in (_any_text_of_the_person_arrives_whole, _any_text_of_the_agent_arrives_whole):
+            setattr(cls, f"test{test.__name__}", _with_texts(test))
+
+    def test_the_declared_abilities_are_those_that_it_has(self, harness: Harness) -> None:
+        assert self.abilities == abilities_of(harness)
 
     # ---- life cycle -------------------------------------------------------------------------------------------------
 
@@ -236,13 +277,16 @@ class AdapterConformance:
             await task
         await soon(harness.adapter.close())
 
-    async def test_run_ends_when_the_adapter_is_closed_under_it(self, harness: Harness) -> None:
+    async def test_it_may_be_closed_while_it_runs_and_run_ends_when_cancelled_at_the_latest(
+        self, harness: Harness
+    ) -> None:
         inbox = Inbox()
         await soon(harness.adapter.connect())
         task = asyncio.create_task(harness.adapter.run(inbox.accept))
         await soon(harness.attach())
         await soon(harness.adapter.close())
-        with contextlib.suppress(AdapterError):
+        task.cancel()
+        with contextlib.suppress(AdapterError, asyncio.CancelledError):
             await soon(task)
 
     async def test_after_close_it_can_be_connected_again_and_works(self, harness: Harness) -> None:
@@ -251,9 +295,9 @@ class AdapterConformance:
                 await harness.person_says(f"hello {number}")
                 assert (await inbox.has(1))[0].text == f"hello {number}"
 
+    @needs("can be down")
     async def test_a_platform_out_of_reach_is_not_ready_and_can_be_tried_again(self, harness: Harness) -> None:
-        if not isinstance(harness, CanBeDown):
-            pytest.skip("this platform is always there")
+        assert isinstance(harness, CanBeDown)
         await harness.go_down()
         for _ in range(2):
             with pytest.raises(AdapterNotReady):
@@ -346,9 +390,9 @@ class AdapterConformance:
                 await harness.person_says(text)
             assert [message.text for message in await inbox.has(len(texts))] == texts
 
+    @needs("redelivers")
     async def test_a_redelivery_has_the_same_event_id(self, harness: Harness) -> None:
-        if not isinstance(harness, CanRedeliver):
-            pytest.skip("this platform delivers once")
+        assert isinstance(harness, CanRedeliver)
         async with running(harness) as inbox:
             first = await harness.person_says("once")
             second = await harness.person_says("twice")
@@ -360,22 +404,15 @@ class AdapterConformance:
         assert ids[0] == ids[3]
         assert ids[1] == ids[2]
 
-    @_texts
-    async def test_any_text_of_the_person_arrives_whole(self, harness: Harness, text: str) -> None:
-        assume(harness.carries(text))
-        async with running(harness) as inbox:
-            await harness.person_says(text)
-            assert (await inbox.has(1))[0].text == text
-
     async def test_a_long_text_of_the_person_arrives_whole(self, harness: Harness) -> None:
         text = _long_text(harness.longest_text_chars)
         async with running(harness) as inbox:
             await harness.person_says(text)
             assert (await inbox.has(1))[0].text == text
 
+    @needs("drops connections")
     async def test_after_a_broken_connection_messages_arrive_again(self, harness: Harness) -> None:
-        if not isinstance(harness, CanDropConnection):
-            pytest.skip("this platform has no connection that could break")
+        assert isinstance(harness, CanDropConnection)
         async with running(harness) as inbox:
             await harness.person_says("before")
             await inbox.has(1)
@@ -395,15 +432,6 @@ class AdapterConformance:
             seen = await soon(harness.saw(len(messages)))
         assert [text for _, text in seen] == [message.text for message in messages]
 
-    @_texts
-    async def test_any_text_of_the_agent_arrives_whole(self, harness: Harness, text: str) -> None:
-        assume(harness.carries(text))
-        async with running(harness):
-            message = answer(harness, text)
-            await harness.record(message)
-            await soon(harness.adapter.send(message))
-            assert (await soon(harness.saw(1)))[-1][1] == text
-
     async def test_a_long_text_of_the_agent_arrives_whole(self, harness: Harness) -> None:
         text = _long_text(harness.longest_text_chars)
         async with running(harness):
@@ -412,9 +440,8 @@ class AdapterConformance:
             await soon(harness.adapter.send(message))
             assert "".join(part for _, part in await soon(harness.saw(1))) == text
 
+    @needs("sends idempotently")
     async def test_sending_one_id_twice_shows_one_message_where_that_is_declared(self, harness: Harness) -> None:
-        if not harness.adapter.capabilities.is_idempotent_send:
-            pytest.skip("not declared")
         async with running(harness):
             first, last = answer(harness, "once"), answer(harness, "the end")
             await harness.record(first)
@@ -425,11 +452,11 @@ class AdapterConformance:
         assert [text for _, text in seen] == ["once", "the end"]
         assert receipts[0] == receipts[1] == receipts[2]
 
+    @needs("drops connections", "sends idempotently")
     async def test_what_is_sent_while_the_connection_is_broken_is_shown_once_and_in_order(
         self, harness: Harness
     ) -> None:
-        if not isinstance(harness, CanDropConnection) or not harness.adapter.capabilities.is_idempotent_send:
-            pytest.skip("only where a send may be repeated")
+        assert isinstance(harness, CanDropConnection)
         async with running(harness):
             messages = [answer(harness, f"answer {number}") for number in range(3)]
             for message in messages:
@@ -440,10 +467,11 @@ class AdapterConformance:
             seen = await soon(harness.saw(3))
         assert [text for _, text in seen] == [message.text for message in messages]
 
+    @needs("shows previews")
     async def test_the_answer_replaces_its_preview(self, harness: Harness) -> None:
         adapter = harness.adapter
-        if not isinstance(adapter, SupportsPreview) or not isinstance(harness, ShowsPreviews):
-            pytest.skip("no previews")
+        assert isinstance(adapter, SupportsPreview)
+        assert isinstance(harness, ShowsPreviews)
         async with running(harness):
             final = answer(harness, "The answer is 42.")
             for text in ("The", "The answer"):
@@ -454,10 +482,11 @@ class AdapterConformance:
             seen = await soon(harness.saw(1))
         assert [text for _, text in seen] == [final.text]
 
+    @needs("shows previews")
     async def test_an_empty_preview_withdraws_it(self, harness: Harness) -> None:
         adapter = harness.adapter
-        if not isinstance(adapter, SupportsPreview) or not isinstance(harness, ShowsPreviews):
-            pytest.skip("no previews")
+        assert isinstance(adapter, SupportsPreview)
+        assert isinstance(harness, ShowsPreviews)
         async with running(harness):
             withdrawn, final = answer(harness, "Never"), answer(harness, "Something else")
             await soon(adapter.preview(withdrawn))
@@ -469,14 +498,14 @@ class AdapterConformance:
             seen = await soon(harness.saw(1))
         assert [text for _, text in seen] == [final.text]
 
+    @needs("shows previews")
     async def test_a_preview_never_fails_not_even_when_the_channel_is_closed(self, harness: Harness) -> None:
-        if not isinstance(harness.adapter, SupportsPreview):
-            pytest.skip("no previews")
+        assert isinstance(harness.adapter, SupportsPreview)
         await soon(harness.adapter.preview(answer(harness, "nobody sees it")))
 
+    @needs("knows strangers")
     async def test_a_conversation_that_cannot_be_is_refused_for_good_or_waits(self, harness: Harness) -> None:
-        if not isinstance(harness, KnowsStrangers):
-            pytest.skip("this platform has every conversation")
+        assert isinstance(harness, KnowsStrangers)
         async with running(harness):
             message = answer(harness, "is anybody there?", conversation=harness.unknown_conversation)
             await harness.record(message)
@@ -485,6 +514,22 @@ class AdapterConformance:
                     await soon(harness.adapter.send(message))
             else:
                 await soon(harness.adapter.send(message))
+
+
+async def _any_text_of_the_person_arrives_whole(_: object, harness: Harness, text: str) -> None:
+    assume(harness.carries(text))
+    async with running(harness) as inbox:
+        await harness.person_says(text)
+        assert (await inbox.has(1))[0].text == text
+
+
+async def _any_text_of_the_agent_arrives_whole(_: object, harness: Harness, text: str) -> None:
+    assume(harness.carries(text))
+    async with running(harness):
+        message = answer(harness, text)
+        await harness.record(message)
+        await soon(harness.adapter.send(message))
+        assert (await soon(harness.saw(1)))[-1][1] == text
 
 
 def _with_text(message: OutboundMessage, text: str) -> OutboundMessage:

@@ -210,12 +210,19 @@ class SearchSuite:
         await wrote(house, session_of("one"), "text * 🙂")
         assert await self._found(house, query) == []
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=150,
+        deadline=None,
+        # one store for all examples, and one suite for all stores, is what is meant
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+    )
     @given(
         query=st.one_of(
             st.text(),
-            st.text(alphabet='ab "*^:(){}-+\\\'ANDORTEXNr,.\0\ud800中ก', max_size=40),
-            st.lists(st.sampled_from(["AND", "OR", "NOT", "NEAR(", "a", '"', "*", "scope:", "^", "{", ")"])).map(" ".join),
+            st.text(alphabet="ab \"*^:(){}-+\\'ANDORTEXNr,.\0\ud800中ก", max_size=40),
+            st.lists(st.sampled_from(["AND", "OR", "NOT", "NEAR(", "a", '"', "*", "scope:", "^", "{", ")"])).map(
+                " ".join
+            ),
         )
     )
     async def test_no_query_is_an_error(self, house: House, query: str) -> None:

@@ -80,7 +80,7 @@ def answer(name: str, where: ConversationRef = HERE, **changes: Any) -> Outbound
 def session_of(name: str, user_id: str = "u_ada", **changes: Any) -> Session:
     """A session whose key is its name."""
     made = new_session(said("x"), key=name, user_id=user_id, personality_id="assistant")
-    return replace(made, id=f"s_{name}", created_at=BEGAN, updated_at=BEGAN, **changes)
+    return replace(replace(made, id=f"s_{name}", created_at=BEGAN, updated_at=BEGAN), **changes)
 
 
 def written(session: Session, turn_id: str, text: str, **changes: Any) -> SessionMessage:
@@ -472,7 +472,9 @@ class TurnSuite:
         for name in ("a", "b"):
             scope = MemoryScope(personality_id="p", user_id=None, session_id=None, turn_id=name, channel="web")
             scopes.append(scope)
-            await turn(house.store, memory=(scope, (MemoryUpdate.add("memory", name), MemoryUpdate.remove("user", "x"))))
+            await turn(
+                house.store, memory=(scope, (MemoryUpdate.add("memory", name), MemoryUpdate.remove("user", "x")))
+            )
         assert [scope for scope, _ in await house.store.turns.unsettled_memory()] == scopes
         for _ in range(2):
             await house.store.turns.settle_memory("a", ["applied", "no_match"])

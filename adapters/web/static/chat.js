@@ -443,14 +443,16 @@ function onInput() {
   fitHeight();
   if (text.value) kept.set(draftKey, text.value);
   else kept.remove(draftKey);
-  const isTooLong = text.value.length > maxTextChars && [...text.value].length > maxTextChars;
-  $("complaint").hidden = !isTooLong;
-  if (isTooLong) {
-    $("complaint").textContent =
-      `This is longer than the ${maxTextChars.toLocaleString()} characters that a message may have. Send it in parts.`;
-  }
+  complain(isTooLong(text.value) ? "This is too long." : "");
   updateSendButton();
   showHints();
+}
+
+const isTooLong = (words) => words.length > maxTextChars && [...words].length > maxTextChars; // an emoji is one
+
+function complain(words) {
+  $("complaint").hidden = !words;
+  if (words) $("complaint").textContent = `${words} A message has ${maxTextChars.toLocaleString()} characters at most; send it in parts.`;
 }
 
 function fitHeight() {
@@ -496,7 +498,7 @@ function submit() {
     return;
   }
   const words = text.value.trim();
-  if (!words || !$("complaint").hidden) return;
+  if (!words || isTooLong(words)) return;
   text.value = "";
   selected = 0;
   onInput();
@@ -504,6 +506,12 @@ function submit() {
 }
 
 text.addEventListener("input", () => { selected = 0; onInput(); });
+text.addEventListener("paste", (event) => {
+  const pasted = event.clipboardData.getData("text");
+  if (!isTooLong(text.value + pasted)) return;
+  event.preventDefault(); // a browser takes many seconds to lay megabytes out; what was copied is still in the clipboard
+  complain(`What you pasted is too long (${pasted.length.toLocaleString()} characters) and was left out.`);
+});
 text.addEventListener("blur", () => { hints.hidden = true; });
 text.addEventListener("focus", showHints);
 text.addEventListener("keydown", (event) => {

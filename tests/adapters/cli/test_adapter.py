@@ -142,6 +142,19 @@ async def test_a_file_name_too_long_for_an_address_is_said(tmp_path: Path) -> No
         await make_adapter(tmp_path, FakeLog(), config=Config(socket=tmp_path / ("s" * 90))).connect()
 
 
+async def test_closing_it_ends_run_and_lets_the_terminals_go(tmp_path: Path) -> None:
+    adapter = make_adapter(tmp_path, FakeLog())
+    await adapter.connect()
+    task = asyncio.create_task(adapter.run(Inbox().accept))
+    terminal = BareTerminal(tmp_path / "state" / "chat.sock")
+    await terminal.open()
+    await terminal.hello()
+    await adapter.close()
+    await soon(task)
+    await terminal.ended()
+    await terminal.close()
+
+
 async def test_run_before_connect_is_not_ready(tmp_path: Path) -> None:
     with pytest.raises(AdapterNotReady, match="connect first"):
         await make_adapter(tmp_path, FakeLog()).run(Inbox().accept)

@@ -11,7 +11,17 @@ from tests.adapters.cli.terminal import CliHarness
 from tests.conformance.adapters import AdapterConformance
 
 
-class TestCliAdapter(AdapterConformance):
+ABILITIES = {
+    "can be down",
+    "drops connections",
+    "knows strangers",
+    "redelivers",
+    "sends idempotently",
+    "shows previews",
+}
+
+
+class TestCliAdapter(AdapterConformance, abilities=ABILITIES):
     @pytest.fixture
     async def harness(self, tmp_path: Path) -> AsyncIterator[CliHarness]:
         harness = CliHarness(tmp_path)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from itertools import count
 from pathlib import Path
+from uuid import uuid4
 
 from adapters.web import Config, build
 from adapters.web.adapter import WebAdapter
@@ -41,7 +41,6 @@ class ScriptedGateway:
         self._answer = answer
         self._seen: set[str] = set()
         self._turns: set[asyncio.Task[None]] = set()
-        self._outbound_ids = count(1)
         self._running: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -70,7 +69,7 @@ class ScriptedGateway:
             turn.add_done_callback(self._turns.discard)
 
     def next_id(self) -> str:
-        return f"out-{next(self._outbound_ids)}"
+        return f"out-{uuid4()}"
 
     async def say(self, conversation: ConversationRef, text: str, *, message_id: str | None = None) -> str:
         """Commit a reply, then send it."""

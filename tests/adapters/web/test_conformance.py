@@ -11,7 +11,10 @@ from tests.adapters.web.open_page import WebHarness
 from tests.conformance.adapters import AdapterConformance
 
 
-class TestWebAdapter(AdapterConformance):
+ABILITIES = {"drops connections", "redelivers", "sends idempotently", "shows previews"}
+
+
+class TestWebAdapter(AdapterConformance, abilities=ABILITIES):
     @pytest.fixture
     async def harness(self, tmp_path: Path) -> AsyncIterator[WebHarness]:
         harness = WebHarness(tmp_path)

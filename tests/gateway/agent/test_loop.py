@@ -213,7 +213,7 @@ async def test_a_wrong_call_is_told_to_the_model_which_may_try_again(wrong: Tool
 async def test_the_last_step_that_is_allowed_gets_no_tools_and_has_to_answer() -> None:
     model = ScriptedModel([call("look")], [call("look")], [call("look")])
     state = await run(model, steps_limit=3)
-    assert [bool(request.tools) for request in model.requests] == [True, True, False]
+    assert [request.may_call_tools for request in model.requests] == [True, True, False]
     assert state.messages[-1].tool_calls == ()
     assert "more steps than one answer is allowed" in state.text
     assert_acceptable(state.messages)
@@ -229,7 +229,7 @@ async def test_the_steps_limit_counts_the_steps_from_before_an_interruption() ->
         usage=[ModelUsage(model="m", input_tokens=1, output_tokens=1)],
     )
     await run(model, state=before, steps_limit=3)
-    assert [bool(request.tools) for request in model.requests] == [True, False]
+    assert [request.may_call_tools for request in model.requests] == [True, False]
 
 
 @pytest.mark.parametrize("ids", [("same", "same", "same"), ("", "", ""), ("a.2", "a", "a"), ("a", "a", "a.2")])

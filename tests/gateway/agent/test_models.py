@@ -71,6 +71,15 @@ async def test_system_prompt_history_and_limit_reach_the_provider(bench: Bench) 
     assert body["stream"] is True
 
 
+@pytest.mark.parametrize(("configured", "asked", "sent"), [(50, None, 50), (50, 20, 20), (50, 90, 50), (None, 20, 20)])
+async def test_the_smaller_of_two_limits_of_an_answer_counts(
+    bench: Bench, configured: int | None, asked: int | None, sent: int
+) -> None:
+    await reply(bench.make(max_output_tokens=configured), ask("hello", max_output_tokens=asked))
+
+    assert bench.server.requests[0].body["max_tokens"] == sent
+
+
 async def test_anthropic_is_asked_to_cache_the_system_prompt_and_the_tools(bench: Bench) -> None:
     await reply(bench.make(), ask("hello", tools=(LOOK_UP,)))
 

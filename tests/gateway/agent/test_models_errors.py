@@ -24,7 +24,7 @@ from gateway.errors import ModelError, ModelRefused, ModelUnavailable
 KEY = "sk-test-0123456789"
 ENDPOINT = Endpoint(
     name="main", provider="openai", model="m", api_key=KEY, base_url="http://127.0.0.1:1/v1", prices_usd=None,
-    timeout_s=60,
+    read_timeout_s=60,
 )  # fmt: skip
 REQUEST = httpx2.Request("POST", "http://127.0.0.1:1/v1")
 

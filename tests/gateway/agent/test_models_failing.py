@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
@@ -23,6 +23,21 @@ WAIT_S = 10.0
 async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     async with open_bench(request.param) as opened:
         yield opened
+
+
+class FakeWire:
+    """Says one word, then tells when its call is ended."""
+
+    is_ended = False
+
+    async def answer(self, _: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
+        try:
+            yield TextDelta(text="one")
+        finally:
+            self.is_ended = True
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 async def events(model: WireModel) -> list[ModelEvent]:
@@ -198,6 +213,13 @@ async def test_a_slow_stream_that_keeps_coming_is_left_alone(bench: Bench) -> No
     assert len(bench.server.requests) == 1
 
 
+async def test_silence_may_be_allowed_longer_than_the_first_piece(bench: Bench) -> None:
+    bench.server.script([Answer(text="a b", drip_s=0.8)])
+
+    assert shown(await events(bench.make(timeout_s=0.5, silence_s=5.0))) == "a b"
+    assert len(bench.server.requests) == 1
+
+
 async def test_an_empty_answer_is_tried_again_once(bench: Bench) -> None:
     bench.server.script([Answer(text="")])
     assert shown(await events(bench.make())) == "You said: hello"
@@ -274,6 +296,17 @@ async def test_a_consumer_that_stops_reading_hangs_up_on_the_provider(bench: Ben
 
     await stream.aclose()
     await asyncio.wait_for(bench.server.requests[0].disconnected.wait(), WAIT_S)
+
+
+async def test_a_consumer_that_stops_reading_ends_the_call_before_it_goes_on(bench: Bench) -> None:
+    model = bench.make()
+    wire = FakeWire()
+    model._wire = wire
+    stream = model.stream(HELLO)
+    await anext(stream)
+
+    await stream.aclose()
+    assert wire.is_ended
 
 
 async def test_many_conversations_at_once_share_one_model(bench: Bench) -> None:

@@ -114,25 +114,38 @@ async def test_a_rest_ends_when_the_provider_said() -> None:
     assert answer_of(await events(model)) == "from the first"
 
 
-async def test_cancelling_reaches_the_model_that_is_answering() -> None:
+class Watched(ScriptedModel):
+    """Tells when its stream is ended."""
+
+    is_ended = False
+
+    async def stream(self, request: ModelRequest):
+        try:
+            async for event in super().stream(request):
+                yield event
+        finally:
+            self.is_ended = True
+
+
+async def test_cancelling_ends_the_model_that_is_answering() -> None:
     silence = Hang()
-    ended = asyncio.Event()
-
-    class Watched(ScriptedModel):
-        async def stream(self, request: ModelRequest):
-            try:
-                async for event in super().stream(request):
-                    yield event
-            finally:
-                ended.set()
-
-    model = FallbackModel("all", [ScriptedModel([DOWN], name="first"), Watched([silence], name="second")])
-    asking = asyncio.create_task(events(model))
+    second = Watched([silence], name="second")
+    asking = asyncio.create_task(events(FallbackModel("all", [ScriptedModel([DOWN], name="first"), second])))
     await asyncio.wait_for(silence.started.wait(), 10)
+
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    assert ended.is_set()
+    assert second.is_ended
+
+
+async def test_a_consumer_that_stops_reading_ends_the_model_before_it_goes_on() -> None:
+    only = Watched(["one", "two"], name="only")
+    stream = FallbackModel("all", [only]).stream(HELLO)
+    await anext(stream)
+
+    await stream.aclose()
+    assert only.is_ended
 
 
 async def test_one_vendor_takes_over_from_another_in_the_middle_of_an_answer() -> None:

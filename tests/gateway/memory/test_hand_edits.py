@@ -99,6 +99,17 @@ async def test_an_editor_that_had_not_seen_our_update_takes_it_back_only_until_t
     assert [entry.turn_id for entry in await provider.log(scope("x")) if entry.turn_id == "t2"] == ["t2", "t2"]
 
 
+async def test_what_went_to_the_archive_is_not_brought_back_by_a_hand_edit(markdown, root):
+    path = root / MEMORY
+    provider = markdown(max_file_bytes=30)
+    for fact in ("fact one", "fact two", "fact three"):
+        await provider.sync(scope(fact), [add("memory", fact)])
+    path.write_text(path.read_text() + "by hand\n")
+    await provider.sync(scope("t"), [add("memory", "last")])
+    text = path.with_name("memory-archive.md").read_text() + path.read_text()
+    assert [line for line in text.split("\n") if line] == ["fact one", "fact two", "fact three", "by hand", "last"]
+
+
 async def test_what_a_person_takes_out_later_stays_out(markdown, root):
     path = root / MEMORY
     provider = markdown()

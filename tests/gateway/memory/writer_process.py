@@ -1,4 +1,6 @@
-"""A process that writes memory, and may be killed at a named step: `writer_process.py root database step count turns...`.
+"""A process that writes memory, and may be killed at a named step.
+
+Arguments: the data directory, the database, the step, a count, and the turns.
 
 It syncs each turn in order, and kills itself with SIGKILL when `step` comes for the `count`th time.
 """
@@ -11,9 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal, insert_pending
-from gateway.protocols import MemoryScope, MemoryUpdate
+
+MAX_FILE_BYTES = 40
 
 
 def turn_updates(turn: str) -> list[MemoryUpdate]:
@@ -43,7 +47,7 @@ async def main() -> None:
 
     database = Database(Path(path))
     provider = MarkdownFileMemoryProvider(
-        Path(root), SqliteMemoryJournal(database), max_file_bytes=120, on_step=kill_at
+        Path(root), SqliteMemoryJournal(database), max_file_bytes=MAX_FILE_BYTES, on_step=kill_at
     )
     for turn in turns:
         scope, updates = turn_scope(turn), turn_updates(turn)

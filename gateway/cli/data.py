@@ -1,0 +1,113 @@
+"""The data directory as the operator's commands open it, whether or not a gateway runs on it.
+
+SQLite and the memory files have locks of their own, so no command needs the lock of the data directory. Nothing is made
+by a command that only looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gateway.cli.process import DATABASE_NAME, running_gateway
+from gateway.config import Config
+from gateway.config_file import CONFIG_NAME, load_config
+from gateway.errors import ConfigError, StoreError
+from gateway.files import make_private_directory
+from gateway.marked_yaml import read_marked_yaml
+from gateway.memory.in_memory_journal import InMemoryJournal
+from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.store.schema import migrations
+from gateway.store.sqlite import SqliteStore, open_store
+from gateway.validation import validate
+
+_PARTS = ("personality", "memory", "web")
+
+
+def operator_config(home: Path) -> Config:
+    """Those parts of the configuration that the operator's commands need, and the defaults for all others.
+
+    The secrets of the models and the channels are not looked up: they may be there for the gateway's process only.
+
+    Raises:
+        ConfigError: one of these parts is wrong, or the file cannot be read.
+    """
+    path = home / CONFIG_NAME
+    try:
+        document = read_marked_yaml(path, path.name)
+    except FileNotFoundError:
+        return Config()
+    if document.is_readable:
+        values = {name: document.values[name] for name in _PARTS if name in document.values}
+        config = validate(Config, document, values=values) if "${" not in str(values) else None
+        if config is not None:
+            return config
+    if document.problems:
+        raise ConfigError(document.sorted_problems())
+    return load_config(home=home).config
+
+
+@asynccontextmanager
+async def opened_store(home: Path) -> AsyncIterator[SqliteStore | None]:
+    """The database; None where there is none yet.
+
+    Raises:
+        StoreError: it cannot be used; or a running gateway of an older version works with it, and it would have to be
+            changed under its feet.
+    """
+    path = home / DATABASE_NAME
+    if not path.exists():
+        yield None
+        return
+    version, newest = schema_version(path), migrations()[-1].version
+    if version is not None and 0 < version < newest and running_gateway(home) is not None:
+        raise StoreError(
+            f"{path} has schema version {version}, this program works with {newest}. Restart the running gateway with "
+            f"this program, which brings the database up to date."
+        )
+    store = open_store(path)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def opened_memory(
+    home: Path, config: Config, *, is_written: bool = False
+) -> AsyncIterator[MarkdownFileMemoryProvider]:
+    """The memory files with their history.
+
+    Args:
+        is_written: the command may change them, so the database is made where there is none.
+
+    Raises:
+        StoreError: as `opened_store`.
+        UnsafePath: the data directory lies on a file system that cannot lock.
+    """
+    if is_written and not (home / DATABASE_NAME).exists():
+        make_private_directory(home)
+        await open_store(home / DATABASE_NAME).close()
+    async with opened_store(home) as store:
+        memory = MarkdownFileMemoryProvider(
+            home,
+            InMemoryJournal() if store is None else store.journal,
+            max_file_bytes=config.memory.max_file_bytes,
+            lock_timeout_s=config.memory.lock_timeout_s,
+        )
+        try:
+            yield memory
+        finally:
+            await memory.close()
+
+
+def schema_version(path: Path) -> int | None:
+    """The version in the file, without changing it; None where it is no database or cannot be read."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            return int(connection.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.Error:
+        return None

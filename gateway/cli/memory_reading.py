@@ -1,0 +1,160 @@
+"""What the memory says, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gateway.cli.data import opened_memory, operator_config
+from gateway.cli.named import NotNamed, Wanted, find_memory, labels
+from gateway.cli.output import local, print_diff, print_json, print_table, say
+from gateway.config_file import data_directory
+from gateway.memory.history import HistoryEntry
+from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
+
+OUTSIDE = "(an editor)"
+_LOG_COLUMNS = ("id", "when", "who", "channel", "action", "outcome", "file", "turn")
+
+
+async def show_memory(wanted: Wanted, *, as_json: bool) -> None:
+    """Print the documents, each with its place, time and size."""
+    home = data_directory()
+    config = operator_config(home)
+    scope, stores = await find_memory(home, config, wanted)
+    async with opened_memory(home, config) as memory:
+        documents = [(store, await memory.read(scope, store)) for store in stores]
+    described = [
+        describe(scope, store, document, max_bytes=config.memory.max_file_bytes) for store, document in documents
+    ]
+    if as_json:
+        print_json(described)
+        return
+    for index, one in enumerate(described):
+        share = one["size_bytes"] / one["max_bytes"]
+        say(("\n" if index else "") + str(one["path"]))
+        size = f"{one['size_bytes']:,} of at most {one['max_bytes']:,} bytes ({share:.0%})"
+        say(f"{local(one['modified_at'])}, {size}\n" if one["modified_at"] else "Not there yet.\n")
+        if one["content"]:
+            say(one["content"].removesuffix("\n"))
+
+
+async def show_log(wanted: Wanted, *, limit: int, with_diff: bool, as_json: bool) -> None:
+    """Print the newest changes, of the documents that are named or of all."""
+    home = data_directory()
+    config = operator_config(home)
+    is_all = wanted == Wanted()
+    async with opened_memory(home, config) as memory:
+        if is_all:
+            entries = await memory.log(limit=limit)
+        else:
+            scope, stores = await find_memory(home, config, _narrowed(wanted))
+            found = [entry for store in stores for entry in await memory.log(scope, store, limit)]
+            entries = sorted(found, key=lambda entry: (entry.at, entry.id), reverse=True)[:limit]
+    if as_json:
+        print_json([as_value(entry) for entry in entries])
+    elif not entries:
+        say("No change yet.")
+    elif with_diff:
+        await _print_diffs(home, entries)
+    else:
+        print_table(_LOG_COLUMNS, _rows(entries, await labels(home)), flexible=("turn", "file", "who"))
+
+
+async def show_why(line: str, wanted: Wanted, *, as_json: bool) -> None:
+    """Print the change that brought a line in.
+
+    Raises:
+        NotNamed: no change is known that did.
+    """
+    home = data_directory()
+    config = operator_config(home)
+    scope, stores = await find_memory(home, config, wanted)
+    async with opened_memory(home, config) as memory:
+        entry = None
+        for store in stores:
+            entry = entry or await memory.why(scope, line, store)
+    if entry is None:
+        where = " and ".join({"user": "USER.md", "memory": "MEMORY.md"}[store] for store in stores)
+        raise NotNamed(
+            f"no known change brought {line!r} into {where}. Give a part of one line as the file has it; a line that "
+            f"was there before the gateway's first write has no history"
+        )
+    if as_json:
+        print_json(as_value(entry))
+    else:
+        await _print_diffs(home, [entry])
+
+
+def describe(
+    scope: MemoryScope, store: MemoryStoreName, document: MemoryDocument, *, max_bytes: int
+) -> Mapping[str, Any]:
+    """A document as the commands print it in JSON."""
+    return {
+        "store": store,
+        "personality_id": scope.personality_id if store == "memory" and scope.place != "global" else None,
+        "user_id": scope.user_id if store == "user" or scope.place == "per-user" else None,
+        "path": document.path,
+        "modified_at": document.modified_at,
+        "size_bytes": size_bytes(document.path),
+        "max_bytes": max_bytes,
+        "version": document.version,
+        "content": document.content,
+    }
+
+
+def as_value(entry: HistoryEntry) -> Mapping[str, Any]:
+    """A change as the commands print it in JSON."""
+    return {**asdict(entry), "store": store_of(entry.document)}
+
+
+def store_of(document: str) -> MemoryStoreName | None:
+    """The store of a document by its name in the journal; None where a change found no document."""
+    if not document:
+        return None
+    return "user" if document.endswith("/USER.md") else "memory"
+
+
+def size_bytes(path: Path) -> int:
+    """Of the file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _narrowed(wanted: Wanted) -> Wanted:
+    """The file of whoever alone was named: a user's USER.md, a personality's MEMORY.md."""
+    if wanted.store is None and wanted.personality is None:
+        return Wanted(user=wanted.user, store="user")
+    if wanted.store is None and wanted.user is None:
+        return Wanted(personality=wanted.personality, store="memory")
+    return wanted
+
+
+def _rows(entries: Sequence[HistoryEntry], names: Mapping[str, str]) -> list[tuple[object, ...]]:
+    return [
+        (
+            entry.id,
+            entry.at,
+            OUTSIDE if entry.action == "edit" else names.get(entry.user_id or "", entry.user_id),
+            entry.channel,
+            f"{entry.action} {entry.refers_to}" if entry.refers_to else entry.action,
+            entry.outcome,
+            entry.document,
+            entry.turn_id,
+        )
+        for entry in entries
+    ]
+
+
+async def _print_diffs(home: Path, entries: Sequence[HistoryEntry]) -> None:
+    names = await labels(home)
+    for index, (entry, row) in enumerate(zip(entries, _rows(entries, names), strict=True)):
+        _, _, who, channel, action, outcome, document, turn = row
+        told = [f"{entry.id}", local(entry.at), str(action), str(outcome), str(document or "-")]
+        say(("\n" if index else "") + "  ".join(told))
+        say(f"    by {who or '-'} on {channel or '-'}, turn {turn}")
+        if entry.diff:
+            print_diff(entry.diff)

@@ -1,0 +1,102 @@
+"""What the operator's commands print: tables for people, JSON for programs.
+
+What strangers wrote stands in it, so nothing that could control a terminal gets through.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gateway.cli.chat_text import neutralise
+
+_UNLIMITED_CHARS = 1_000_000
+_NOTHING = "-"
+
+
+def say(text: str) -> None:
+    """Print a text, whatever the stream can encode."""
+    _write(neutralise(text) + "\n")
+
+
+def print_json(value: Any) -> None:
+    """Print one document; times in ISO 8601 and UTC."""
+    text = json.dumps(value, ensure_ascii=not _is_utf8(), indent=2, default=_plain)
+    # JSON leaves DEL and C1 as they are, and some terminals obey them.
+    _write("".join(f"\\u{ord(char):04x}" if "\x7f" <= char <= "\x9f" else char for char in text) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, flexible: Collection[str] = ()) -> None:
+    """Print rows under their titles.
+
+    Args:
+        columns: their titles.
+        rows: a value for each column; None is shown as `-`.
+        flexible: columns that are cut when a terminal is too narrow; the others are always whole.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    is_terminal = sys.stdout.isatty()
+    screen = io.StringIO()
+    console = Console(
+        file=screen,
+        force_terminal=is_terminal,
+        width=None if is_terminal else _UNLIMITED_CHARS,
+        highlight=False,
+        legacy_windows=False,
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in columns:
+        table.add_column(title, no_wrap=True, overflow="ellipsis" if title in flexible else "ignore")
+        if is_terminal and title not in flexible:
+            cells = [_cell(row[columns.index(title)]) for row in rows]
+            table.columns[-1].min_width = max([len(title), *map(len, cells)])
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console.print(table)
+    _write("".join(line.rstrip() + "\n" for line in screen.getvalue().splitlines()))
+
+
+def print_diff(diff: str) -> None:
+    """Print a unified diff, in colours on a terminal."""
+    colours = {"+": "\x1b[32m", "-": "\x1b[31m"} if sys.stdout.isatty() else {}
+    for line in diff.split("\n"):
+        before = colours.get(line[:1], "")
+        after = "\x1b[0m" if before else ""
+        _write(f"    {before}{neutralise(line)}{after}\n")
+
+
+def local(at: datetime | None) -> str:
+    """A time as the reader's clock shows it."""
+    return _NOTHING if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return _NOTHING
+    text = local(value) if isinstance(value, datetime) else str(value)
+    return neutralise(" ".join(text.split()))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _is_utf8() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def _write(text: str) -> None:
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))

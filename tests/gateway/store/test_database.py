@@ -1,0 +1,199 @@
+"""The writer: group commit, savepoints, cancellation, faults of the disk, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import StoreUnavailable
+from gateway.store.database import Database
+
+PAGE_BYTES = 4096
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    opened = Database(tmp_path / "d.db")
+    await opened.write(lambda c: c.execute("CREATE TABLE t (x INTEGER UNIQUE)").close())
+    yield opened
+    await opened.close()
+
+
+def insert(x: int):
+    return lambda c: c.execute("INSERT INTO t VALUES (?)", (x,)).close()
+
+
+async def rows(database: Database) -> list[int]:
+    return await database.read(lambda c: [row[0] for row in c.execute("SELECT x FROM t ORDER BY x")])
+
+
+async def in_one_group(database: Database, *works, durable: bool = True) -> list[object]:
+    """Run the works in one transaction: they queue up behind a work that holds the writer."""
+    holding, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold(_: sqlite3.Connection) -> None:
+        loop.call_soon_threadsafe(holding.set)
+        assert go_on.wait(10)
+
+    holder = asyncio.create_task(database.write(hold, is_durable=False))
+    await holding.wait()
+    tasks = [asyncio.create_task(database.write(work, is_durable=durable)) for work in works]
+    await asyncio.sleep(0)
+    go_on.set()
+    await holder
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_what_was_written_is_read_by_another_connection(database: Database) -> None:
+    assert await database.write(lambda c: c.execute("INSERT INTO t VALUES (7) RETURNING x").fetchall()[0][0]) == 7
+    assert await rows(database) == [7]
+
+
+async def test_those_who_wait_share_one_commit(database: Database) -> None:
+    commits = []
+    await database.write(lambda c: c.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None))
+    await asyncio.sleep(0)
+    commits.clear()
+    await in_one_group(database, *map(insert, range(50)))
+    assert await rows(database) == list(range(50))
+    assert len(commits) == 2, "the holder's own, and one for all who waited"
+
+
+async def test_one_that_fails_takes_back_only_itself(database: Database) -> None:
+    def half_done(c: sqlite3.Connection) -> None:
+        c.execute("INSERT INTO t VALUES (100)")
+        raise ValueError("no")
+
+    results = await in_one_group(database, insert(1), half_done, insert(1), insert(2))
+    assert results[0] is results[3] is None
+    assert isinstance(results[1], ValueError)
+    assert isinstance(results[2], sqlite3.IntegrityError)
+    assert await rows(database) == [1, 2]
+
+
+async def test_one_who_no_longer_waits_does_not_disturb_the_others(database: Database) -> None:
+    holding, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold(_: sqlite3.Connection) -> None:
+        loop.call_soon_threadsafe(holding.set)
+        assert go_on.wait(10)
+
+    holder = asyncio.create_task(database.write(hold))
+    await holding.wait()
+    gone = asyncio.create_task(database.write(insert(1)))
+    stays = asyncio.create_task(database.write(insert(2)))
+    await asyncio.sleep(0)
+    gone.cancel()
+    go_on.set()
+    await asyncio.gather(holder, stays)
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    assert await rows(database) == [1, 2], "what was asked is done; only the answer is not waited for"
+
+
+async def test_a_full_disk_fails_the_whole_group_and_nothing_of_it_is_there(database: Database) -> None:
+    await database.write(insert(1))
+    await database.write(lambda c: c.execute("CREATE TABLE big (b BLOB)").close())
+    pages = await database.read(lambda c: c.execute("PRAGMA page_count").fetchone()[0])
+    await database.write(lambda c: c.execute(f"PRAGMA max_page_count = {pages + 2}").fetchall())
+
+    def fill(c: sqlite3.Connection) -> None:
+        c.execute("INSERT INTO big VALUES (zeroblob(?))", (20 * PAGE_BYTES,))
+
+    results = await in_one_group(database, insert(2), fill, insert(3))
+    assert isinstance(results[1], StoreUnavailable)
+    assert "SQLITE_FULL" in str(results[1])
+    survivors = {x for x, result in ((2, results[0]), (3, results[2])) if result is None}
+    assert set(await rows(database)) == {1, *survivors}, "who was told that it is there finds it, and nobody else"
+    await database.write(lambda c: c.execute("PRAGMA max_page_count = 1000000").fetchall())
+    await database.write(fill)
+    await database.write(insert(4))
+    assert {1, 4} <= set(await rows(database))
+
+
+async def test_a_rollback_of_the_whole_group_fails_everybody_in_it(database: Database) -> None:
+    def roll_back_all(c: sqlite3.Connection) -> None:
+        c.execute("INSERT OR ROLLBACK INTO t VALUES (1)")  # as a full disk or an I/O error may do
+
+    await database.write(insert(1))
+    results = await in_one_group(database, insert(2), roll_back_all, insert(3))
+    assert all(isinstance(result, Exception) for result in results)
+    assert await rows(database) == [1]
+    await database.write(insert(2))
+
+
+async def test_what_was_asked_before_closing_is_done_and_what_comes_after_is_refused(tmp_path: Path) -> None:
+    database = Database(tmp_path / "d.db")
+    await database.write(lambda c: c.execute("CREATE TABLE t (x)").close())
+    asked = [asyncio.create_task(database.write(insert(x))) for x in range(20)]
+    await asyncio.sleep(0)
+    await database.close()
+    await asyncio.gather(*asked)
+    await database.close()
+    with pytest.raises(StoreUnavailable):
+        await database.write(insert(99))
+    with pytest.raises(StoreUnavailable):
+        await database.read(lambda c: c.execute("SELECT 1").fetchone())
+    reopened = Database(tmp_path / "d.db")
+    assert await rows(reopened) == list(range(20))
+    await reopened.close()
+
+
+async def test_closing_ends_the_threads(tmp_path: Path) -> None:
+    before = threading.active_count()
+    database = Database(tmp_path / "d.db")
+    await database.read(lambda c: c.execute("SELECT 1").fetchone())
+    assert threading.active_count() > before
+    await database.close()
+    assert {thread.name for thread in threading.enumerate()}.isdisjoint({"store-writer", "store-reader_0"})
+
+
+async def test_the_event_loop_runs_on_while_a_write_takes_its_time(database: Database) -> None:
+    go_on = threading.Event()
+    loop = asyncio.get_running_loop()
+    writing = asyncio.create_task(database.write(lambda _: go_on.wait(10)))
+    ticked = asyncio.Event()
+    loop.call_soon(ticked.set)
+    await ticked.wait()
+    go_on.set()
+    assert await writing is True
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="fsyncs are counted with strace")
+def test_a_relaxed_write_costs_no_fsync_and_durable_ones_that_wait_share_one(tmp_path: Path) -> None:
+    def fsyncs(program: str) -> int:
+        trace = tmp_path / "trace"
+        code = (
+            "import asyncio, sys; from pathlib import Path; from gateway.store.database import Database\n"
+            "add = lambda c: c.execute('INSERT INTO t VALUES (1)').close()\n"
+            "async def main():\n"
+            "    d = Database(Path(sys.argv[1]))\n"
+            "    await d.write(lambda c: c.execute('CREATE TABLE IF NOT EXISTS t (x)').close())\n"
+            f"    {program}\n"
+            "    import os; os._exit(0)\n"  # closing would checkpoint, with fsyncs of its own
+            "asyncio.run(main())"
+        )
+        command = ["strace", "-f", "-o", trace, "-e", "trace=fsync,fdatasync", sys.executable, "-c", code]
+        ran = subprocess.run([*command, tmp_path / "s.db"], capture_output=True, text=True, check=False, timeout=60)
+        if "PTRACE" in ran.stderr or "ptrace" in ran.stderr:
+            pytest.skip("this machine does not let strace work")
+        assert ran.returncode == 0, ran.stderr
+        return len(re.findall(r"f(?:data)?sync\(", trace.read_text()))
+
+    fsyncs("pass")
+    base = fsyncs("pass")
+    assert fsyncs("[await d.write(add, is_durable=False) for _ in range(20)]") == base
+    one_by_one = fsyncs("[await d.write(add) for _ in range(20)]")
+    assert base + 20 <= one_by_one <= base + 22, "one each, and the write-ahead log's own beginning"
+    assert fsyncs("await asyncio.gather(*(d.write(add) for _ in range(20)))") <= base + 3

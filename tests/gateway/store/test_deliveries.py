@@ -1,0 +1,119 @@
+"""What operators see of the queues, and do to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.inbox import NotDue
+from gateway.messages import ConversationRef, Receipt
+from gateway.store.sqlite import SqliteStore
+from gateway.turn_commit import TurnCommit
+from tests.conformance.stores import HERE, THERE, House, answer, claimed, claimed_reply, said, turn
+
+MAIL = ConversationRef(channel="mail", conversation="m")
+
+
+async def dead_letter(store: SqliteStore, name: str, where: ConversationRef = HERE) -> int:
+    await store.inbox.add(said(name, where), f"t_{name}")
+    row = await claimed(store, where)
+    dead = TurnCommit(inbox_seq=row.seq, owner="me", turn_id=row.turn_id, end="dead", error="too hard")
+    await store.turns.commit_turn(dead)
+    return row.seq
+
+
+async def test_rows_are_counted_by_channel_and_state(store: SqliteStore) -> None:
+    await dead_letter(store, "a")
+    await turn(store, THERE, replies=(answer("r1"), answer("r2", MAIL), answer("r3", MAIL)))
+    await store.inbox.add(said("b"), "t_b")
+    await store.inbox.add(said("c", MAIL), "t_c")
+    await claimed(store, MAIL)
+    sent = await claimed_reply(store)
+    await store.outbox.record_sent(sent.seq, Receipt(message_ids=("p",)))
+    counts = store.deliveries.counts
+    unfinished = {("web", "ready"): 1, ("web", "dead"): 1, ("mail", "running"): 1}
+    assert await counts("inbox") == unfinished
+    assert await counts("inbox", with_finished=True) == {**unfinished, ("web", "done"): 1}
+    assert await counts("outbox") == {("mail", "ready"): 2}
+    assert await counts("outbox", with_finished=True) == {("mail", "ready"): 2, ("web", "sent"): 1}
+
+
+async def test_rows_are_listed_newest_first_with_their_reason_in_pages(store: SqliteStore) -> None:
+    seqs = [await dead_letter(store, f"d{i}") for i in range(3)]
+    await turn(store)
+    dead = await store.deliveries.rows("inbox", chosen="dead", limit=2)
+    assert [(row.seq, row.id, row.error, row.state) for row in dead] == [
+        (seqs[2], "d2", "too hard", "dead"),
+        (seqs[1], "d1", "too hard", "dead"),
+    ]
+    assert dead[0].text == "text of d2"
+    assert dead[0].ended_at is not None
+    rest = await store.deliveries.rows("inbox", chosen="dead", before=dead[-1].seq)
+    assert [row.id for row in rest] == ["d0"]
+    assert len(await store.deliveries.rows("inbox", chosen="all")) == 4
+    assert await store.deliveries.rows("inbox") == []
+    assert await store.deliveries.rows("inbox", chosen="all", channel="mail") == []
+
+
+async def test_a_waiting_reply_says_why_and_for_how_long(sqlite_house: House) -> None:
+    store = sqlite_house.store
+    await turn(store, replies=(answer("r"),))
+    row = await claimed_reply(store)
+    await store.outbox.record_retry(row.seq, after_s=7, error="503", is_uncertain=True)
+    [waiting] = await store.deliveries.rows("outbox")
+    assert (waiting.due_in_s, waiting.error, waiting.is_uncertain, waiting.attempts) == (7.0, "503", True, 1)
+
+
+async def test_a_dead_message_that_is_retried_begins_anew(store: SqliteStore) -> None:
+    seq = await dead_letter(store, "a")
+    assert await store.deliveries.retry("inbox", seq) == HERE
+    row = await claimed(store)
+    assert (row.seq, row.attempts) == (seq, 1)
+    assert await store.deliveries.retry("inbox", seq) is None, "it is not dead any more"
+
+
+async def test_a_dead_reply_that_is_retried_keeps_its_id(store: SqliteStore) -> None:
+    await turn(store, replies=(answer("r"),))
+    row = await claimed_reply(store)
+    await store.outbox.record_dead(row.seq, "blocked")
+    assert await store.deliveries.retry("outbox", row.seq) == HERE
+    again = await claimed_reply(store)
+    assert (again.message.id, again.attempts) == ("r", 1)
+
+
+async def test_a_row_that_is_dropped_is_never_delivered_and_its_event_stays_known(store: SqliteStore) -> None:
+    seq = await dead_letter(store, "a")
+    assert await store.deliveries.drop("inbox", seq) == HERE
+    assert await store.inbox.add(said("a"), "t_again") is None
+    assert await store.deliveries.retry("inbox", seq) is None
+    await turn(store, replies=(answer("r1"), answer("r2")))
+    [_, first] = await store.deliveries.rows("outbox")
+    assert await store.deliveries.drop("outbox", first.seq) == HERE
+    assert (await claimed_reply(store)).message.id == "r2"
+    dropped = [entry for entry in await store.log.read(HERE) if entry.id == "r1"]
+    assert [entry.state for entry in dropped] == ["dropped"]
+
+
+async def test_what_is_being_sent_or_run_cannot_be_dropped(store: SqliteStore) -> None:
+    await turn(store, replies=(answer("r"),))
+    reply = await claimed_reply(store)
+    await store.inbox.add(said("b"), "t_b")
+    row = await claimed(store)
+    assert await store.deliveries.drop("outbox", reply.seq) is None
+    assert await store.deliveries.drop("inbox", row.seq) is None
+
+
+@pytest.mark.parametrize("queue", ["inbox", "outbox"])
+async def test_rows_that_are_not_there_are_nobodys(store: SqliteStore, queue: str) -> None:
+    assert await store.deliveries.retry(queue, 99) is None
+    assert await store.deliveries.drop(queue, 99) is None
+
+
+async def test_a_late_retry_of_a_finished_reply_changes_nothing(store: SqliteStore) -> None:
+    await turn(store, replies=(answer("r"),))
+    row = await claimed_reply(store)
+    await store.outbox.record_sent(row.seq, Receipt(message_ids=("p",)))
+    await store.outbox.record_retry(row.seq, after_s=0, error="late", is_uncertain=True)
+    await store.outbox.record_dead(row.seq, "late")
+    assert not isinstance(await store.outbox.claim_reply(HERE, is_durable=True), NotDue)
+    [sent] = await store.deliveries.rows("outbox", chosen="all")
+    assert sent.state == "sent"
