@@ -30,7 +30,9 @@ import time
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import Self
 
 from gateway.files import sync_directory
 from gateway.memory.markdown import MarkdownFileMemoryProvider
@@ -57,6 +59,7 @@ class Expected:
     wrong: list[str] = field(default_factory=list)
 
     def merge(self, other: Expected) -> None:
+        """Add what another process expects."""
         self.shared += other.shared
         self.gone += other.gone
         self.user += other.user
@@ -127,7 +130,7 @@ class Editor:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._edit)
 
-    def __enter__(self) -> Editor:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -234,7 +237,7 @@ async def check(root: Path, expected: Expected, edits: list[str]) -> tuple[int, 
         doubled += tell(f"removed, but in {path}", [line for line in unwanted if found[line]])
         doubled += tell(f"never written, but in {path}", list(found.keys() - set(wanted) - set(unwanted)))
     chain = [each for each in await journal.entries(REPLACED, 10**9) if each.outcome == "applied"]
-    broken = [str(new.id) for new, old in zip(chain, chain[1:], strict=False) if new.hash_before != old.hash_after]
+    broken = [str(new.id) for new, old in pairwise(chain) if new.hash_before != old.hash_after]
     lost += tell("breaks in the chain of replacements", broken)
     lost += tell("replacements missing", [""] * max(0, expected.replacements - len(chain)))
     doubled += tell("replacements too many", [""] * max(0, len(chain) - expected.replacements))

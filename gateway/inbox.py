@@ -19,6 +19,7 @@ class InboxRow:
         turn_id: chosen at accept, so that it is the same however often the turn is tried.
         attempts: claims so far, this one included; a parked message's waits do not count.
         is_told: the person was told already that the message waits.
+        has_steps: an earlier try left steps from which the turn goes on; see `TurnStore.load_steps`.
         has_more: its conversation has another message behind it.
     """
 
@@ -27,6 +28,7 @@ class InboxRow:
     message: InboundMessage
     attempts: int
     is_told: bool
+    has_steps: bool
     has_more: bool
 
 

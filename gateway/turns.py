@@ -202,7 +202,7 @@ class TurnRunner:
     async def _answer(self, turn: _Turn, control: TurnControl, *, text: str, supersedes: str | None) -> float | None:
         """Let the agent answer `text`, and commit."""
         services, row = self._services, turn.row
-        state = AgentState.load(await services.store.load_steps(row.turn_id) if _may_have_steps(row) else None)
+        state = AgentState.load(await services.store.load_steps(row.turn_id) if row.has_steps else None)
         adapter = services.adapter(turn.message.conversation.channel)
         preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text)
         work = await self._work(turn, state, preview, text, supersedes)
@@ -343,7 +343,3 @@ class TurnRunner:
         await self._services.store.commit_turn(commit)
         for reply in commit.replies:
             self._services.woken(reply.conversation)
-
-
-def _may_have_steps(row: InboxRow) -> bool:
-    return row.attempts > 1 or row.is_told

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gateway import __version__
-from gateway.cli import config, running
+from gateway.cli import config, doctor, memory, outbox, personalities, running, sessions, status, users
 
 app = typer.Typer(
     name="ethos",
@@ -19,7 +19,14 @@ app = typer.Typer(
 app.command("serve")(running.serve)
 app.command("chat")(running.chat)
 app.command("init")(config.init)
+app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
 app.add_typer(config.app, name="config")
+app.add_typer(memory.app, name="memory")
+app.add_typer(sessions.app, name="sessions")
+app.add_typer(users.app, name="users")
+app.add_typer(outbox.app, name="outbox")
+app.add_typer(personalities.app, name="personality")
 
 
 def _print_version(is_asked: bool) -> None:

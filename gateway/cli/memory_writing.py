@@ -8,23 +8,26 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from gateway.cli.data import opened_memory, opened_store, operator_config
-from gateway.cli.errors import EXIT_ERROR, EXIT_TEMPORARY
+from gateway.cli.errors import EXIT_TEMPORARY
 from gateway.cli.memory_reading import describe
 from gateway.cli.named import Wanted, find_memory, scope_of
 from gateway.cli.output import print_diff, print_json, say
-from gateway.config import Config
 from gateway.config_file import data_directory
 from gateway.errors import EthosError, FileError, MemoryConflict
-from gateway.files import make_private_directory, write_new
+from gateway.files import make_private_directory, write_atomically
 from gateway.memory.history import NoSuchEntry, difference
-from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
+from gateway.protocols import MemoryDocument, MemoryStoreName
 
 EXIT_CONFLICT = EXIT_TEMPORARY  # nothing was written; look at what changed, and do it again
 _EDITORS = ("sensible-editor", "nano", "vi")
+
+
+# ---- taking back ----------------------------------------------------------------------------------------------------
 
 
 async def undo_entry(entry_id: int, *, as_json: bool) -> int:
@@ -44,79 +47,161 @@ async def undo_entry(entry_id: int, *, as_json: bool) -> int:
         try:
             document = await memory.undo(scope, entry_id)
         except MemoryConflict as conflict:
-            _tell_conflict(entry.ask.document, conflict, as_json=as_json)
+            _tell_undo_conflict(entry.ask.document, conflict, as_json=as_json)
             return EXIT_CONFLICT
     if as_json:
         described = describe(scope, kind, document, max_bytes=config.memory.max_file_bytes)
         print_json({"outcome": "undone", **described})
     else:
-        say(f"{document.path} is as it was before change {entry_id}. `ethos memory log` has a way back from that, too.")
+        say(f"{document.path} is again as it was before change {entry_id}.")
     return 0
 
 
-def _tell_conflict(document: str, conflict: MemoryConflict, *, as_json: bool) -> None:
+def _tell_undo_conflict(document: str, conflict: MemoryConflict, *, as_json: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "outcome": "conflict",
-                "document": document,
-                "current": conflict.current,
-                "current_version": conflict.current_version,
-                "proposed": conflict.proposed,
-            }
-        )
+        print_json({"outcome": "conflict", "document": document, **_both(conflict)})
         return
-    say(f"{document} has changed since; nothing was written. From what is there now (-) to what would be (+):\n")
+    say(f"{document} has changed since; nothing was written. From the text of now (-) to the one from before (+):\n")
     print_diff(difference(conflict.current, conflict.proposed))
-    say("\nTake the later changes back first, the newest before the others, or put it right with `ethos memory edit`.")
+    say("\nUndo the later changes first, the newest before the others; or put it right with `ethos memory edit`.")
+
+
+def _both(conflict: MemoryConflict) -> dict[str, str]:
+    return {
+        "current": conflict.current,
+        "current_version": conflict.current_version,
+        "proposed": conflict.proposed,
+    }
 
 
 # ---- the editor -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A file of its own to edit: it keeps what was typed until that is in the memory.
+
+    Attributes:
+        given: the bytes with which it began.
+    """
+
+    path: Path
+    given: bytes
+
+    @classmethod
+    def make(cls, home: Path, document: MemoryDocument, start: Path | None) -> _Copy:
+        """In a directory of its own, because editors leave files beside, and of the same name, because they colour."""
+        given = document.content.encode("utf-8", "replace") if start is None else start.read_bytes()
+        directory = home / "run" / f"edit-{secrets.token_hex(4)}"
+        make_private_directory(directory)
+        copy = cls(directory / document.path.name, given)
+        write_atomically(copy.path, given)
+        return copy
+
+    def edit(self) -> None:
+        """Wait for the editor.
+
+        Raises:
+            FileError: there is none, or it did not end well.
+        """
+        command = _editor()
+        try:
+            code = subprocess.run([*command, self.path], check=False).returncode  # noqa: S603 (the person's own)
+        except OSError as error:
+            raise FileError(f"the editor {command[0]} could not be started: {error.strerror}; set EDITOR") from error
+        if code != 0:
+            raise FileError(f"the editor {command[0]} ended with {code}; nothing was written")
+
+    def text(self) -> str:
+        """What is in it now.
+
+        Raises:
+            FileError: the editor removed it, or it is not UTF-8.
+        """
+        try:
+            return self.path.read_bytes().decode()
+        except OSError as error:
+            raise FileError(f"{self.path} cannot be read: {error.strerror}; nothing was written") from error
+        except UnicodeDecodeError as error:
+            raise FileError(f"byte {error.start} is not UTF-8; nothing was written. Save it as UTF-8") from error
+
+    @property
+    def holds_work(self) -> bool:
+        """Whether something was typed into it."""
+        try:
+            return self.path.read_bytes() != self.given
+        except OSError:
+            return False
+
+    def remove(self) -> None:
+        """Remove it and whatever the editor left beside it."""
+        shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
 async def edit_memory(wanted: Wanted, *, start: Path | None, as_json: bool) -> int:
     """Let a person edit a copy, and write that if the memory is still as it was; returns the exit code.
 
     Raises:
-        FileError: there is no editor, or it failed, or what it left is no text; where something was typed, it is kept.
+        FileError: there is no editor, it failed, or what it left is no text. What was typed is kept, and it is said
+            where.
     """
     home = data_directory()
     config = operator_config(home)
-    scope, stores = await find_memory(home, config, wanted)
-    store = stores[0]
+    scope, (store, *_) = await find_memory(home, config, wanted)
     async with opened_memory(home, config, is_written=True) as memory:
         before = await memory.read(scope, store)
-        copy = _copy(home, before, start)
+        copy = _Copy.make(home, before, start)
         try:
-            text = _edited(copy, before.content)
-        except FileError:
-            if _is_as_given(copy, before.content if start is None else None):
-                _remove(copy)
+            copy.edit()
+            text = copy.text()
+            is_changed = text != before.content
+            document = await memory.write(scope, store, text, before.version) if is_changed else before
+        except MemoryConflict as conflict:
+            _tell_edit_conflict(before, conflict, copy, store, as_json=as_json)
+            return EXIT_CONFLICT
+        except EthosError:
+            if copy.holds_work:
+                sys.stderr.write(f"ethos: what you typed is kept in {copy.path}\n")
+            else:
+                copy.remove()
             raise
-        if text == before.content:
-            _remove(copy)
-            return _tell(scope, store, before, config, outcome="unchanged", as_json=as_json)
-        return await _write(memory, scope, store, before, copy, text, config=config, as_json=as_json)
+    copy.remove()
+    outcome: Literal["written", "unchanged"] = "written" if is_changed else "unchanged"
+    if as_json:
+        print_json({"outcome": outcome, **describe(scope, store, document, max_bytes=config.memory.max_file_bytes)})
+    else:
+        say(f"{document.path}: {outcome}.")
+    return 0
 
 
-async def _write(
-    memory: MarkdownFileMemoryProvider,
-    scope: MemoryScope,
-    store: MemoryStoreName,
-    before: MemoryDocument,
-    copy: Path,
-    text: str,
-    *,
-    config: Config,
-    as_json: bool,
-) -> int:
-    try:
-        document = await memory.write(scope, store, text, before.version)
-    except MemoryConflict as conflict:
-        _tell_edit_conflict(before, conflict, copy, as_json=as_json)
-        return EXIT_CONFLICT
-    except EthosError:
-        sys.stderr.write(f"ethos: nothing was written. Your text is kept in {copy}\n")
-        raise
-    _remove(copy)
-    return _tell(scope, store, document, config, outcome="written", as_json=as_json)
+def _editor() -> list[str]:
+    """The command line of the person's editor.
+
+    Raises:
+        FileError: there is none.
+    """
+    for name in ("VISUAL", "EDITOR"):
+        try:
+            words = shlex.split(os.environ.get(name, ""))
+        except ValueError as error:
+            raise FileError(f"{name} is no command line ({error}); set it to the name of an editor") from error
+        if words:
+            return words
+    found = next(filter(None, map(shutil.which, _EDITORS)), None)
+    if found is None:
+        raise FileError("there is no editor; set EDITOR to the name of one")
+    return [found]
+
+
+def _tell_edit_conflict(
+    before: MemoryDocument, conflict: MemoryConflict, copy: _Copy, store: MemoryStoreName, *, as_json: bool
+) -> None:
+    if as_json:
+        print_json({"outcome": "conflict", "path": before.path, "kept_in": copy.path, **_both(conflict)})
+        return
+    say(f"{before.path} changed while you were editing; nothing was written.\n\nWhat changed there:\n")
+    print_diff(difference(before.content, conflict.current))
+    say("\nWhat you changed:\n")
+    print_diff(difference(before.content, conflict.proposed))
+    again = f"ethos memory edit --store {store} --from {shlex.quote(str(copy.path))}"
+    say(f"\nYour text is kept in {copy.path}. To go on with it, beside what is there now:\n\n  {again}")

@@ -77,9 +77,7 @@ async def only_user(home: Path) -> str | None:
     return users[0].id if users else None
 
 
-async def find_memory(
-    home: Path, config: Config, wanted: Wanted
-) -> tuple[MemoryScope, Sequence[MemoryStoreName]]:
+async def find_memory(home: Path, config: Config, wanted: Wanted) -> tuple[MemoryScope, Sequence[MemoryStoreName]]:
     """Whose memory is meant, and which of its stores: those that were not excluded and can be there.
 
     Raises:

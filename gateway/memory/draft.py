@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from gateway.errors import MemoryConflict
 from gateway.memory import rules
 from gateway.memory.delta import Delta
-from gateway.memory.journal import Ask, Change, EntryOutcome, JournalEntry, Key
+from gateway.memory.journal import Ask, Change, EntryOutcome, Key
 from gateway.protocols import MemoryUpdate
 
 
@@ -112,25 +112,31 @@ def update_of(ask: Ask) -> MemoryUpdate:
             raise ValueError(f"a {ask.action} is no update")
 
 
-def overwritten(edited: bytes, recent: Sequence[JournalEntry], ours: bytes) -> list[Wish]:
+def overwritten(edited: bytes, recent: Sequence[tuple[int, Ask]], ours: bytes) -> list[Wish]:
     """What must be made again, because a person saved a text that was read before it was made.
 
     An editor that read the file, and saved it a moment after we had written, takes our update back without meaning to.
 
     Args:
         edited: what the person saved.
-        recent: the changes of that moment, oldest first.
+        recent: the entries of that moment, oldest first.
         ours: the text as we had left it; what is not in it any more (or is in it again) is not made again.
     """
     text, left = rules.decode(edited), rules.decode(ours)
+    had, has = set(left.split("\n")), set(rules.to_newlines(text).split("\n"))
+    missing, new = had - has, has - had
     again: list[Wish] = []
-    for entry in recent:
-        if entry.ask.action not in ("add", "remove"):
-            continue  # a replaced text, made again, would take the person's own away
-        update = update_of(entry.ask)
+    for entry_id, ask in recent:
+        if ask.action == "add":
+            is_affected = not missing.isdisjoint(ask.content.strip().split("\n"))
+        else:  # a replaced text, made again, would take the person's own away
+            is_affected = ask.action == "remove" and any(ask.content in line for line in new)
+        if not is_affected:
+            continue
+        update = update_of(ask)
         if rules.is_done(text, update) or not rules.is_done(left, update):
             continue
         text = rules.apply(text, update) or text
-        scope = replace(entry.ask.scope, turn_id=f"again:{uuid.uuid4().hex}")
-        again.append(Wish(ask=replace(entry.ask, scope=scope, index=0, refers_to=entry.id)))
+        scope = replace(ask.scope, turn_id=f"again:{uuid.uuid4().hex}")
+        again.append(Wish(ask=replace(ask, scope=scope, index=0, refers_to=entry_id)))
     return again

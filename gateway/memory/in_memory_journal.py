@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from gateway.memory.journal import (
     HASH_OF_NOTHING,
-    TAIL_ENTRIES,
+    LATELY_ENTRIES,
     Ask,
     EntryOutcome,
     JournalEntry,
@@ -35,17 +35,18 @@ class InMemoryJournal:
             self._insert(ask)
         return self._outcomes([ask.key for ask in asks])
 
-    async def tail(self, document: str, since: datetime) -> Tail:
-        """What was applied last, and what since a moment."""
-        applied = self._applied(document)
-        newest = applied[-TAIL_ENTRIES:] + [row for row in applied if row.written_at == applied[-1].written_at]
-        waiting = [row for row in self._of(document) if row.outcome is None]
-        return Tail(
-            hash=self._last_hash(document),
-            earlier=frozenset(row.hash_before for row in newest if row.hash_before),
-            unsettled=frozenset(row.hash_after for row in waiting if row.hash_after),
-            recent=tuple(row for row in applied if row.written_at is not None and row.written_at >= since),
-        )
+    async def tail(self, document: str) -> Tail:
+        """What was applied last."""
+        waiting = [row for row in self._of(document) if row.outcome is None and row.position is not None]
+        return Tail(hash=self._last_hash(document), unsettled=frozenset(row.ask.key for row in waiting))
+
+    async def since(self, document: str, moment: datetime) -> Sequence[tuple[int, Ask]]:
+        """What was written at a moment or later, with the entries' ids, oldest first."""
+        return [(row.id, row.ask) for row in self._applied(document) if row.written_at and row.written_at >= moment]
+
+    async def knows(self, document: str, text_hash: str) -> bool:
+        """Whether a text is one that the document had lately."""
+        return any(text_hash in (row.hash_before, row.hash_after) for row in self._applied(document)[-LATELY_ENTRIES:])
 
     async def record(self, write: Write) -> Mapping[Key, EntryOutcome]:
         """Note what is about to be written."""

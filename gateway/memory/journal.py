@@ -23,7 +23,7 @@ Key = tuple[str, int]
 """Turn id and the update's index in it."""
 
 HASH_OF_NOTHING = sha256(b"").hexdigest()
-TAIL_ENTRIES = 256
+LATELY_ENTRIES = 1000
 _CHECKPOINT_EVERY = 64
 _BYTES_PER_STEP = 256
 
@@ -115,16 +115,11 @@ class Tail:
 
     Attributes:
         hash: of the text as we left it; None when a power cut took the record.
-        earlier: hashes of the texts before each of the newest entries, among them the text that our last write
-            replaced.
-        unsettled: hashes of texts that a process may have written before it died.
-        recent: what was applied lately, oldest first.
+        unsettled: what was recorded and is not settled: another process is about to, has failed, or has died.
     """
 
     hash: str | None
-    earlier: frozenset[str]
-    unsettled: frozenset[str]
-    recent: tuple[JournalEntry, ...]
+    unsettled: frozenset[Key]
 
 
 class MemoryJournal(Protocol):
@@ -133,8 +128,14 @@ class MemoryJournal(Protocol):
     async def begin(self, asks: Sequence[Ask]) -> Mapping[Key, EntryOutcome]:
         """Note what is not noted yet; returns the outcomes of those that are settled."""
 
-    async def tail(self, document: str, since: datetime) -> Tail:
-        """What was applied last, and what since a moment."""
+    async def tail(self, document: str) -> Tail:
+        """What was applied last."""
+
+    async def since(self, document: str, moment: datetime) -> Sequence[tuple[int, Ask]]:
+        """What was written at a moment or later, with the entries' ids, oldest first."""
+
+    async def knows(self, document: str, text_hash: str) -> bool:
+        """Whether a text is one that the document had lately."""
 
     async def record(self, write: Write) -> Mapping[Key, EntryOutcome]:
         """Note what is about to be written.

@@ -25,9 +25,11 @@ from gateway.errors import FileError
 from gateway.files import (
     FileSnapshot,
     Signature,
+    exchange,
     make_private_directory,
     read_once,
     read_settled,
+    rename_new,
     sign,
     sync_directory,
     write_new,
@@ -82,9 +84,9 @@ class LiveFile:
         self._note = path.with_name(f"{self._hidden}cut")
         self._archive_path = path.with_name(ARCHIVE_NAME)
 
-    def look(self, trusted: Signature | None) -> Look:
-        """Read the file and what lies beside it; `trusted` is the signature of our own last write."""
-        snapshot = read_settled(self.path, trusted=trusted)
+    def look(self, *, is_edited: bool = False) -> Look:
+        """Read the file and what lies beside it; a file that an editor wrote is read until it rests."""
+        snapshot = read_settled(self.path) if is_edited else read_once(self.path)
         evidence: list[str] = []
         staged: dict[int, str] = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.path.parent) as names:
@@ -158,15 +160,13 @@ class LiveFile:
                 self.unstage(staged)
                 return "refused"
             self._step("compared")
-            with contextlib.suppress(FileNotFoundError):
-                self._previous.unlink()
-            if look.signature is not None:
-                os.link(self.path, self._previous)
-            os.replace(staged.path, self.path)  # noqa: PTH105 (the same call, without a second Path object)
+            if not self._swap(staged, look):
+                self.unstage(staged)
+                return "refused"
             self._step("renamed")
             sync_directory(self.path.parent)
         except OSError as error:
-            if sign(staged.path) is None:
+            if sign(staged.path) != staged.signature:
                 raise FileError(f"{self.path} was replaced, but perhaps not durably: {error.strerror}") from error
             self.unstage(staged)
             raise FileError(
@@ -177,10 +177,10 @@ class LiveFile:
         self._step("synced")
         return "placed" if look.signature is None or sign(self._previous) == look.signature else "overtaken"
 
-    def tidy(self, pending: Collection[Key], current: Signature | None) -> None:
+    def tidy(self, pending: Collection[Key]) -> None:
         """Remove evidence that nobody will ask for and versions that a dead process left; the settling is durable."""
         self._take_back_cut()
-        look = self.look(current)
+        look = self.look()
         waiting = {_mark(key) for key in pending}
         for name in look.evidence:  # before the staged versions, without which it would speak of a rename
             if self._is_staged(look, name) or not waiting & _marks(name):
@@ -195,6 +195,30 @@ class LiveFile:
             return False
         signature = sign(self.path.with_name(name))
         return signature is not None and signature.inode in look.staged
+
+    def _swap(self, staged: Staged, look: Look) -> bool:
+        """Put the next version in place, and what was there, whatever it is by now, in the place of the version before.
+
+        Returns:
+            False when somebody has made the file that was not there.
+        """
+        if look.signature is None:
+            with contextlib.suppress(FileNotFoundError):
+                self._previous.unlink()
+            try:
+                if not rename_new(staged.path, self.path):
+                    staged.path.rename(self.path)
+            except FileExistsError:
+                return False
+            return True
+        if exchange(staged.path, self.path):
+            staged.path.replace(self._previous)
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            self._previous.unlink()
+        os.link(self.path, self._previous)
+        staged.path.replace(self.path)
+        return True
 
     def _is_still(self, look: Look) -> bool:
         """Compare the signature, and then the bytes: a clock of 4 ms tells two quick saves as one."""

@@ -113,16 +113,17 @@ class Rewriter:
         raise FileError(f"{self._place.path} is being saved by an editor again and again; the update is kept for later")
 
     def _attempt(self, made: Rewritten, scope: MemoryScope, wishes: Sequence[Wish]) -> str:
-        look = self._file.look(self.known.signature if self.known else None)
+        look = self._file.look()
         self._step("looked")
         found = [wish.ask.key for wish in wishes if self._file.has_applied(look, wish.ask.key)]
         if found:
             self._call(self._journal.settle(dict.fromkeys(found, "applied"))).result()
             made.results.update(dict.fromkeys(found, "replayed"))
         rest = [wish for wish in wishes if wish.ask.key not in made.results]
+        base = _Base(look.data)
         # A person who has this very text on the screen, and saves another, has seen what was taken back.
-        is_seen = any(wish.expected_version == look.sha256 for wish in rest)
-        base = _Base(look.data) if is_seen or self._is_known(look) else self._rebase(look)
+        if not self._is_known(look) and all(wish.expected_version != look.sha256 for wish in rest):
+            look, base = self._rebase(look)
         new = draft(base.data, [*base.again, *rest], max_bytes=self._max_bytes)
         published = self._write(made, scope, look, base, new)
         if published != "refused":
@@ -180,7 +181,7 @@ class Rewriter:
         if is_due:
             made.settled.result()
             pending = self._call(self._journal.pending(self._place.key)).result()
-            self._file.tidy(pending, self.known.signature if self.known else None)
+            self._file.tidy(pending)
 
     # ---- hand edits -------------------------------------------------------------------------------------------------
 
@@ -193,31 +194,43 @@ class Rewriter:
             and look.previous == known.previous
         )
 
-    def _rebase(self, look: Look) -> _Base:
-        """What to start from when the file is not as we left it.
+    def _rebase(self, look: Look) -> tuple[Look, _Base]:
+        """What to start from when the file is not as we left it; looks again when it is not as any of us left it.
 
         It is the file's own text, but for one case: an editor opened the file, we replaced it, and the editor then
         saved into the version before. That save is what the person means to be there.
         """
-        since = datetime.now(UTC) - 10 * OVERWRITTEN_WITHIN
-        tail = self._call(self._journal.tail(self._place.key, since)).result()
-        if tail.hash is None or look.sha256 == tail.hash or look.sha256 in tail.unsettled:
+        tail = self._tail(look)
+        if tail.hash not in (None, look.sha256):
+            look = self._file.look(is_edited=True)
+            tail = self._tail(look)
+        if tail.hash in (None, look.sha256):
             late = self._late_save(look, tail)
             if late is None:
-                return _Base(look.data)
-            return _Base(late.data, late.data, self._overwritten(late.data, late.signature, tail))
+                return look, _Base(look.data)
+            return look, _Base(late.data, late.data, self._overwritten(late.data, late.signature))
         if look.signature is None:
-            return _Base(look.data)  # a file that was deleted was not deleted by mistake
-        return _Base(look.data, None, self._overwritten(look.data, look.signature, tail))
+            return look, _Base(look.data)  # a file that was deleted was not deleted by mistake
+        return look, _Base(look.data, None, self._overwritten(look.data, look.signature))
 
-    def _overwritten(self, edited: bytes, signature: Signature, tail: Tail) -> list[Wish]:
+    def _tail(self, look: Look) -> Tail:
+        """The end of the history, after settling what is in the file and was not settled yet."""
+        tail = self._call(self._journal.tail(self._place.key)).result()
+        landed = [key for key in tail.unsettled if self._file.has_applied(look, key)]
+        if not landed:
+            return tail
+        self._call(self._journal.settle(dict.fromkeys(landed, "applied"))).result()
+        return self._call(self._journal.tail(self._place.key)).result()
+
+    def _overwritten(self, edited: bytes, signature: Signature) -> list[Wish]:
         """What the edit took back without having seen it."""
-        edited_at = datetime.fromtimestamp(signature.mtime_ns / 1e9, UTC)
-        unseen = [each for each in tail.recent if each.written_at and each.written_at >= edited_at - OVERWRITTEN_WITHIN]
+        moment = datetime.fromtimestamp(signature.mtime_ns / 1e9, UTC) - OVERWRITTEN_WITHIN
+        unseen = self._call(self._journal.since(self._place.key, moment)).result()
         if not unseen:
             return []
+        newest = self._call(self._journal.entries(self._place.key, 1)).result()
         try:
-            ours = self._call(History(self._journal).text_after(tail.recent[-1])).result()
+            ours = self._call(History(self._journal).text_after(newest[0])).result()
         except NoSuchEntry:  # a power cut took it; what the person wrote stands
             return []
         return overwritten(edited, unseen, ours)
@@ -232,9 +245,10 @@ class Rewriter:
         if look.previous.mtime_ns < look.signature.mtime_ns:
             return None
         late = self._file.read_previous()
-        if late is None or not late.data or late.sha256 == tail.hash or late.sha256 in tail.earlier:
+        if late is None or not late.data:
             return None
-        return late
+        is_ours = self._call(self._journal.knows(self._place.key, late.sha256)).result()
+        return None if is_ours else late
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)

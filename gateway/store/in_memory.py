@@ -15,7 +15,7 @@ from gateway.inbox import InboxRow, NotDue
 from gateway.messages import ConversationRef, InboundMessage, Receipt
 from gateway.outbox import OutboxRow
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
-from gateway.sessions import Session, SessionHit, SessionMessage, UsageTotals
+from gateway.sessions import Session, SessionHit, SessionMessage, TurnUsage, UsageTotals
 from gateway.store.clock import LONGEST_WAIT_MS, steady_ms
 from gateway.store.in_memory_tables import Answer, Said, Tables
 from gateway.store.search import bm25
@@ -57,6 +57,7 @@ class _Inbox:
             message=head.message,
             attempts=head.attempts,
             is_told=head.is_told,
+            has_steps=head.turn_id in self._tables.steps,
             has_more=len(rows) > 1,
         )
 
@@ -185,7 +186,8 @@ class _Sessions:
     async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
         return [message for message in self._shown(session_id, after) if message.id < before]
 
-    async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
+    async def save_summary(self, session_id: str, *, summary: str, until: int, usage: TurnUsage) -> None:
+        self._tables.usage.append(("", datetime.now(UTC), usage))
         session = self._tables.sessions.get(session_id)
         if session is not None and until >= session.summary_until:
             self._tables.sessions[session_id] = replace(session, summary=summary, summary_until=until)
@@ -222,7 +224,7 @@ class _Sessions:
             for call in usage.calls
         ]
         return UsageTotals(
-            turns=len({turn_id for turn_id, _ in used}),
+            turns=len({turn_id for turn_id, _ in used if turn_id}),
             requests=len(used),
             input_tokens=sum(call.input_tokens for _, call in used),
             output_tokens=sum(call.output_tokens for _, call in used),

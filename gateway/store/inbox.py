@@ -21,7 +21,7 @@ _ADD = """
     RETURNING seq
 """
 _OLDEST_TWO = """
-    SELECT * FROM inbox
+    SELECT *, EXISTS (SELECT 1 FROM turn_steps WHERE turn_steps.turn_id = inbox.turn_id) AS has_steps FROM inbox
     WHERE channel = ? AND conversation = ? AND thread IS ? AND ended_at IS NULL ORDER BY seq LIMIT 2
 """
 _CLAIM = """
@@ -102,6 +102,7 @@ class SqliteInbox:
                 message=inbound(head),
                 attempts=head["attempts"] + 1,
                 is_told=bool(head["is_told"]),
+                has_steps=bool(head["has_steps"]),
                 has_more=len(rows) > 1,
             )
 

@@ -17,7 +17,7 @@ from hashlib import sha256
 from gateway.memory.delta import Delta
 from gateway.memory.journal import (
     HASH_OF_NOTHING,
-    TAIL_ENTRIES,
+    LATELY_ENTRIES,
     Ask,
     EntryOutcome,
     JournalEntry,
@@ -80,9 +80,17 @@ class SqliteMemoryJournal:
         """Note what is not noted yet; returns the outcomes of those that are settled."""
         return await self._database.write(partial(_begin, asks=asks), is_durable=False)
 
-    async def tail(self, document: str, since: datetime) -> Tail:
-        """What was applied last, and what since a moment."""
-        return await self._database.read(partial(_tail, document=document, since=since))
+    async def tail(self, document: str) -> Tail:
+        """What was applied last."""
+        return await self._database.read(partial(_tail, document=document))
+
+    async def since(self, document: str, moment: datetime) -> Sequence[tuple[int, Ask]]:
+        """What was written at a moment or later, with the entries' ids, oldest first."""
+        return await self._database.read(partial(_since, document=document, moment=moment))
+
+    async def knows(self, document: str, text_hash: str) -> bool:
+        """Whether a text is one that the document had lately."""
+        return await self._database.read(partial(_knows, document=document, text_hash=text_hash))
 
     async def record(self, write: Write) -> Mapping[Key, EntryOutcome]:
         """Note what is about to be written."""
@@ -145,29 +153,32 @@ def _outcome(connection: sqlite3.Connection, key: Key) -> dict[Key, EntryOutcome
     return {} if row is None else {key: row["outcome"]}
 
 
-def _tail(connection: sqlite3.Connection, *, document: str, since: datetime) -> Tail:
+def _tail(connection: sqlite3.Connection, *, document: str) -> Tail:
     sql = (
-        "SELECT * FROM memory_journal WHERE document = ? AND outcome = 'applied' AND written_at >= ? ORDER BY position"
+        "SELECT turn_id, update_index FROM memory_journal"
+        " WHERE document = ? AND outcome IS NULL AND position IS NOT NULL"
     )
-    recent = _select(connection, sql=sql, values=(document, _time(since)))
-    sql = "SELECT hash_after FROM memory_journal WHERE document = ? AND outcome IS NULL AND hash_after IS NOT NULL"
-    unsettled = frozenset(row["hash_after"].hex() for row in connection.execute(sql, (document,)))
-    return Tail(
-        hash=_last_hash(connection, document),
-        earlier=_earlier(connection, document),
-        unsettled=unsettled,
-        recent=tuple(recent),
-    )
+    unsettled = frozenset((row["turn_id"], row["update_index"]) for row in connection.execute(sql, (document,)))
+    return Tail(hash=_last_hash(connection, document), unsettled=unsettled)
 
 
-def _earlier(connection: sqlite3.Connection, document: str) -> frozenset[str]:
+def _since(connection: sqlite3.Connection, *, document: str, moment: datetime) -> list[tuple[int, Ask]]:
+    """By position from the end, and so without an index of times."""
+    sql = "SELECT * FROM memory_journal WHERE document = ? AND outcome = 'applied' ORDER BY position DESC"
+    start, found = _time(moment), list[tuple[int, Ask]]()
+    for row in connection.execute(sql, (document,)):
+        if row["written_at"] < start:
+            break
+        found.append((row["id"], _ask(row)))
+    return found[::-1]
+
+
+def _knows(connection: sqlite3.Connection, *, document: str, text_hash: str) -> bool:
     sql = (
-        "SELECT j.hash_before FROM memory_journal AS j, (SELECT position, written_at FROM memory_journal"
-        " WHERE document = ?1 AND outcome = 'applied' ORDER BY position DESC LIMIT 1) AS last"
-        " WHERE j.document = ?1 AND j.outcome = 'applied' AND j.hash_before IS NOT NULL"
-        " AND (j.position > last.position - ?2 OR j.written_at = last.written_at)"
+        "SELECT 1 FROM memory_journal WHERE document = ?1 AND outcome = 'applied' AND ?2 IN (hash_before, hash_after)"
+        " AND position > (SELECT max(position) FROM memory_journal WHERE document = ?1) - ?3 LIMIT 1"
     )
-    return frozenset(row["hash_before"].hex() for row in connection.execute(sql, (document, TAIL_ENTRIES)))
+    return connection.execute(sql, (document, bytes.fromhex(text_hash), LATELY_ENTRIES)).fetchone() is not None
 
 
 def _last_hash(connection: sqlite3.Connection, document: str) -> str | None:
@@ -319,8 +330,8 @@ def _scope(row: sqlite3.Row) -> MemoryScope:
     )
 
 
-def _entry(row: sqlite3.Row) -> JournalEntry:
-    ask = Ask(
+def _ask(row: sqlite3.Row) -> Ask:
+    return Ask(
         scope=_scope(row),
         index=row["update_index"],
         document=row["document"] or "",
@@ -330,10 +341,13 @@ def _entry(row: sqlite3.Row) -> JournalEntry:
         at=datetime.fromisoformat(row["at"]),
         refers_to=row["refers_to"],
     )
+
+
+def _entry(row: sqlite3.Row) -> JournalEntry:
     has_delta = row["prefix_bytes"] is not None
     return JournalEntry(
         id=row["id"],
-        ask=ask,
+        ask=_ask(row),
         outcome=row["outcome"],
         position=row["position"],
         written_at=datetime.fromisoformat(row["written_at"]) if row["written_at"] else None,

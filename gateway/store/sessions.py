@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 
-from gateway.sessions import Session, SessionHit, SessionMessage, UsageTotals
+from gateway.sessions import Session, SessionHit, SessionMessage, TurnUsage, UsageTotals
 from gateway.store.database import Database
 from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
 from gateway.store.search import search_messages
 from gateway.store.search_index import SearchIndex
-from gateway.store.statement import statement
+from gateway.store.usage import save_usage
 
 _ACTIVE = "SELECT sessions.* FROM session_keys JOIN sessions ON sessions.id = session_id WHERE session_keys.key = ?"
 _LIST = """
@@ -28,7 +28,7 @@ _WINDOW = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND NOT is_sup
 _OLDER = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND id < ? AND NOT is_superseded ORDER BY id"
 _SAVE_SUMMARY = "UPDATE sessions SET summary = ?1, summary_until = ?2 WHERE id = ?3 AND summary_until <= ?2"
 _USAGE = """
-    SELECT count(DISTINCT turn_id), count(*), ifnull(sum(input_tokens), 0), ifnull(sum(output_tokens), 0),
+    SELECT count(DISTINCT nullif(turn_id, '')), count(*), ifnull(sum(input_tokens), 0), ifnull(sum(output_tokens), 0),
            total(cost_usd)
     FROM usage WHERE at >= ?
 """
@@ -94,9 +94,16 @@ class SqliteSessions:
         rows = await self._database.read(lambda connection: connection.execute(_OLDER, values).fetchall())
         return [_message(row) for row in rows]
 
-    async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
-        """Put the summary in front of the messages after `until`; an older `until` than the stored one is ignored."""
-        work = statement(_SAVE_SUMMARY, (storable(summary), until, session_id))
+    async def save_summary(self, session_id: str, *, summary: str, until: int, usage: TurnUsage) -> None:
+        """Put the summary in front of the messages after `until`, and count what it cost.
+
+        An `until` that is older than the stored one changes no summary. `TurnCommit.session` never takes one back.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(_SAVE_SUMMARY, (storable(summary), until, session_id))
+            save_usage(connection, "", usage)
+
         await self._database.write(work, is_durable=False)
 
     async def search_messages(self, query: str, *, user_id: str | None, limit: int = 20) -> Sequence[SessionHit]:

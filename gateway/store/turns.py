@@ -9,13 +9,14 @@ from functools import partial
 
 from gateway.errors import ClaimLost
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.sessions import Session, SessionMessage, TurnUsage
+from gateway.sessions import Session, SessionMessage
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
 from gateway.store.statement import statement
+from gateway.store.usage import save_usage
 from gateway.turn_commit import TurnCommit
 
 _END = """
@@ -48,10 +49,6 @@ _SAVE_MESSAGE = """
     INSERT INTO messages (session_id, turn_id, role, personality_id, user_id, text, tool_name, tool_call_id,
                           is_superseded, created_at)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-_SAVE_USAGE = """
-    INSERT INTO usage (turn_id, user_id, personality_id, model, input_tokens, output_tokens, cost_usd, at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 _SAVE_STEPS = """
     INSERT INTO turn_steps (turn_id, steps, saved_at) VALUES (?, ?, ?)
@@ -97,7 +94,7 @@ class SqliteTurns:
             if commit.memory is not None:
                 insert_pending(connection, *commit.memory, datetime.now(UTC))
             if commit.usage is not None:
-                _save_usage(connection, commit.turn_id, commit.usage)
+                save_usage(connection, commit.turn_id, commit.usage)
             if commit.end != "parked":
                 connection.execute("DELETE FROM turn_steps WHERE turn_id = ?", (commit.turn_id,))
                 connection.execute("DELETE FROM tool_journal WHERE turn_id = ?", (commit.turn_id,))
@@ -196,10 +193,3 @@ def _save_message(connection: sqlite3.Connection, message: SessionMessage) -> No
             to_ms(message.created_at),
         ),
     )
-
-
-def _save_usage(connection: sqlite3.Connection, turn_id: str, usage: TurnUsage) -> None:
-    whose = (turn_id, usage.user_id, usage.personality_id)
-    for call in usage.calls:
-        figures = (call.model, call.input_tokens, call.output_tokens, call.cost_usd)
-        connection.execute(_SAVE_USAGE, (*whose, *figures, wall_ms()))

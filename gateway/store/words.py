@@ -33,6 +33,8 @@ _UNSPACED = (
 )
 _RUN = re.compile(f"[{_UNSPACED}]+")
 SEPARATOR = "\x1f"
+# Letters, digits, marks (most scripts of India write vowels as such) and private characters.
+_IN_WORDS = frozenset(["Lu", "Ll", "Lt", "Lm", "Lo", "Nd", "Nl", "No", "Mn", "Mc", "Co"])
 
 MAX_QUERY_CHARS = 1_000
 MAX_TERMS = 32
@@ -46,7 +48,12 @@ _TERM = re.compile(r'"([^"]*)"?(\*?)|([^\s"]+)')
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word or a phrase that must be there; `is_prefix`: its last word may go on."""
+    """A word, or several that must stand together.
+
+    Attributes:
+        text: as `words_of` gives it, with one space between words.
+        is_prefix: the last word may go on.
+    """
 
     text: str
     is_prefix: bool = False
@@ -60,7 +67,7 @@ def parse(query: str) -> tuple[Term, ...]:
     terms = []
     for phrase, star, word in _TERM.findall(query[:MAX_QUERY_CHARS].replace("\0", " ")):
         text, is_prefix = (word.rstrip("*"), word.endswith("*")) if word else (phrase, bool(star))
-        words = normal(segment(_composed(text))).split()
+        words = words_of(text).split()
         if words:
             last = words[-1]
             can_go_on = len(last) > 1 and not _RUN.match(last)  # an unspaced character is no part of a longer word
@@ -68,40 +75,52 @@ def parse(query: str) -> tuple[Term, ...]:
     return tuple(dict.fromkeys(terms))[:MAX_TERMS]
 
 
-def segment(text: str) -> str:
-    """The text with a separator around each character of an unspaced script."""
+def words_of(text: str) -> str:
+    """What is searched in place of the text: its words in lower case and without accents, parted by spaces."""
+    return _plain(_segmented(text))
+
+
+def _segmented(text: str) -> str:
+    """The text with a separator around each character of an unspaced script, and accents joined to their letters."""
     if text.isascii():
         return text
-    return _RUN.sub(_separated, text)
+    return _RUN.sub(_separated, unicodedata.normalize("NFC", text))
 
 
 def _separated(run: re.Match[str]) -> str:
     return f"{SEPARATOR}{SEPARATOR.join(run[0])}{SEPARATOR}"
 
 
-def normal(segmented: str) -> str:
-    """A segmented text as the index sees it, of the same length: lower case, no accents, spaces between words."""
-    return segmented.translate(_NORMAL)
+def _plain(segmented: str) -> str:
+    """The words of a segmented text; each character becomes one character, so positions stay what they are."""
+    return segmented.translate(_PLAIN)
 
 
-class _Normal(dict[int, str]):
-    """One character as the tokenizer `unicode61 remove_diacritics 2` takes it, each worked out once."""
+class _Plain(dict[int, str]):
+    """What a character is in a word, or a space where it is in none; each is worked out once."""
 
     def __missing__(self, code: int) -> str:
-        character = chr(code)
-        category = unicodedata.category(character)
-        if category[0] not in "LN" and category not in {"Mn", "Mc", "Co"}:
-            self[code] = " "
-            return " "
-        folded = character.casefold()
-        if len(folded) > 1:
-            folded = character.lower()[0]
-        base = unicodedata.normalize("NFD", folded)[0]
-        self[code] = base if base.isascii() else folded
-        return self[code]
+        self[code] = plain = _worked_out(chr(code))
+        return plain
 
 
-_NORMAL = _Normal()
+def _worked_out(character: str) -> str:
+    if unicodedata.category(character) not in _IN_WORDS:
+        return " "
+    # full-width and half-width forms, then capitals, as long as one character comes of one
+    for fold in (_compatible, str.casefold, str.lower):
+        folded = fold(character)
+        if len(folded) == 1 and unicodedata.category(folded) in _IN_WORDS:
+            character = folded
+    base = unicodedata.normalize("NFD", character)[0]
+    return base if base.isascii() else character  # accents are taken off Latin letters only
+
+
+def _compatible(character: str) -> str:
+    return unicodedata.normalize("NFKC", character)
+
+
+_PLAIN = _Plain()
 
 
 class Matcher:
@@ -114,18 +133,18 @@ class Matcher:
 
     def counts(self, text: str) -> list[int]:
         """How often each term occurs in the first 20 000 characters."""
-        words = normal(segment(text[:WEIGHED_CHARS]))
+        words = words_of(text[:WEIGHED_CHARS])
         return [len(pattern.findall(words)) for pattern in self._patterns]
 
     def is_in(self, text: str) -> bool:
         """Whether all terms occur."""
-        words = normal(segment(_composed(text)))
+        words = words_of(text)
         return all(pattern.search(words) for pattern in self._patterns)
 
     def snippet(self, text: str) -> str:
         """A passage on one line, with what matched between `[` and `]` and `…` where the text goes on."""
-        text = segment(_composed(text))
-        words = normal(text)
+        text = _segmented(text)
+        words = _plain(text)
         first = self._any.search(words)
         start = 0 if first is None else _word_start(words, max(0, first.start() - _LEAD_CHARS))
         end = _word_end(words, min(len(words), start + SNIPPET_CHARS))
@@ -137,13 +156,9 @@ class Matcher:
         return " ".join("".join(pieces).replace(SEPARATOR, "").split())
 
 
-def _composed(text: str) -> str:
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
-
-
 def _pattern(term: Term) -> str:
-    """Words as `normal` leaves them: nothing beside them but spaces, and nothing but spaces between them."""
-    words = " +".join(map(re.escape, normal(term.text).split(" ")))
+    """Words as `words_of` leaves them: nothing beside them but spaces, and nothing but spaces between them."""
+    words = " +".join(map(re.escape, term.text.split(" ")))
     return rf"(?<![^ ]){words}" + ("[^ ]*" if term.is_prefix else "(?![^ ])")
 
 

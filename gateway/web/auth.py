@@ -239,7 +239,7 @@ class Gate:
     def __init__(self, app: ASGIApp, *, auth: OperatorAuth, allowed_hosts: Sequence[str]) -> None:
         self._app = app
         self._auth = auth
-        self._allowed_hosts = frozenset(host.lower().rstrip(".") for host in allowed_hosts)
+        self._allowed_hosts = frozenset(map(_hostname, allowed_hosts))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check, then call the application."""

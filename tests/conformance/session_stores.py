@@ -13,6 +13,12 @@ from gateway.agent.model import ModelUsage
 from gateway.sessions import Session, TurnUsage
 from tests.conformance.stores import BEGAN, HERE, MINUTE, House, session_of, turn, written
 
+SUMMARY_USAGE = TurnUsage(
+    user_id="u_ada",
+    personality_id="assistant",
+    calls=(ModelUsage(model="small", input_tokens=100, output_tokens=10),),
+)
+
 ADA = "u_ada"
 BEN = "u_ben"
 
@@ -122,11 +128,13 @@ class SessionSuite:
         session = session_of("one")
         await wrote(house, session, "a")
         sessions = house.store.sessions
-        await sessions.save_summary(session.id, summary="new", until=7)
-        await sessions.save_summary(session.id, summary="old", until=5)
+        await sessions.save_summary(session.id, summary="new", until=7, usage=SUMMARY_USAGE)
+        await sessions.save_summary(session.id, summary="old", until=5, usage=SUMMARY_USAGE)
         await wrote(house, replace(session, title="T"), "b")
         stored = await sessions.session(session.id)
         assert stored == replace(session, title="T", summary="new", summary_until=7)
+        used = await sessions.usage()
+        assert (used.requests, used.turns) == (2, 0)  # a summary costs calls and is no turn
         await wrote(house, replace(session, summary="newest", summary_until=9), "c")
         assert (await sessions.active_session("one")) == replace(session, summary="newest", summary_until=9)
 

@@ -148,7 +148,7 @@ class InboxSuite:
         await house.reopen()
         row = await claimed(house.store, message.conversation)
         assert row.message == message
-        assert (row.turn_id, row.attempts, row.is_told, row.has_more) == ("t_1", 1, False, False)
+        assert (row.turn_id, row.attempts, row.is_told, row.has_steps, row.has_more) == ("t_1", 1, False, False, False)
 
     async def test_an_event_is_one_row_for_ever_even_after_it_is_done_and_the_store_was_opened_anew(
         self, house: House

@@ -127,16 +127,15 @@ CREATE TABLE tool_journal (
     PRIMARY KEY (turn_id, call_id)
 ) STRICT, WITHOUT ROWID;
 
--- The full-text index keeps no copy of the texts: it reads them through this view, with the SQL function `segment` of
--- words.py, which parts the characters of scripts without spaces. The person is a word of the index, so that a search
--- among one person's messages skips all others.
+-- The full-text index keeps no copy of the texts: it reads them through this view, with the SQL function `words_of` of
+-- words.py, which decides for every script what a word is; the tokenizer only parts them at spaces. The person is a word
+-- of the index, so that a search among one person's messages skips all others.
 -- Messages are indexed in batches after their turn (5 times cheaper, and no turn waits or fails for the index); `until`
 -- is the last one that is in.
 CREATE VIEW searchable (id, scope, text) AS
-    SELECT id, hex(user_id), segment(text) FROM messages WHERE role IN ('user', 'assistant');
+    SELECT id, hex(user_id), words_of(text) FROM messages WHERE role IN ('user', 'assistant');
 CREATE VIRTUAL TABLE search USING fts5 (
-    scope, text, content = 'searchable', content_rowid = 'id', prefix = '2 3',
-    tokenize = "unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
+    scope, text, content = 'searchable', content_rowid = 'id', prefix = '2 3', tokenize = 'ascii'
 );
 -- Smaller pages than the usual 4050 bytes: a search among one person's messages jumps through the lists of common words,
 -- in half the time, and the index is no larger.
@@ -148,10 +147,10 @@ CREATE TABLE search_progress (
 INSERT INTO search_progress VALUES (1, 0);
 CREATE TRIGGER messages_unindexed AFTER DELETE ON messages
 WHEN old.role IN ('user', 'assistant') AND old.id <= (SELECT until FROM search_progress) BEGIN
-    INSERT INTO search (search, rowid, scope, text) VALUES ('delete', old.id, hex(old.user_id), segment(old.text));
+    INSERT INTO search (search, rowid, scope, text) VALUES ('delete', old.id, hex(old.user_id), words_of(old.text));
 END;
 CREATE TRIGGER messages_reindexed AFTER UPDATE OF user_id, text ON messages
 WHEN old.role IN ('user', 'assistant') AND old.id <= (SELECT until FROM search_progress) BEGIN
-    INSERT INTO search (search, rowid, scope, text) VALUES ('delete', old.id, hex(old.user_id), segment(old.text));
-    INSERT INTO search (rowid, scope, text) VALUES (new.id, hex(new.user_id), segment(new.text));
+    INSERT INTO search (search, rowid, scope, text) VALUES ('delete', old.id, hex(old.user_id), words_of(old.text));
+    INSERT INTO search (rowid, scope, text) VALUES (new.id, hex(new.user_id), words_of(new.text));
 END;

@@ -10,7 +10,6 @@ import pytest
 from tests.adapters.web.open_page import WebHarness
 from tests.conformance.adapters import AdapterConformance
 
-
 ABILITIES = {"drops connections", "redelivers", "sends idempotently", "shows previews"}
 
 

@@ -179,8 +179,10 @@ async def test_of_many_previews_the_latest_is_shown_and_none_after_the_answer(ga
     gateway.log.add_out(answer(1))
     await gateway.adapter.send(answer(1))
     await page.until(lambda: len(page.messages()) == 1)
+    await gateway.adapter.preview(answer(2, "next"))
+    await page.first(lambda event: event[0] == "preview" and event[2]["id"] == "out-2")
     names = [name for name, _, _ in page.events]
-    assert names[-1] == "message"
+    assert names[-2:] == ["message", "preview"], "nothing more of the first"
     assert names.count("typing") == 1
     await page.leave()
 

@@ -170,20 +170,30 @@ async def test_the_event_loop_runs_on_while_a_write_takes_its_time(database: Dat
     assert await writing is True
 
 
+# It ends without closing, which would checkpoint with fsyncs of its own.
+_WRITES = """
+import asyncio, os, sys
+from pathlib import Path
+from gateway.store.database import Database
+
+def add(connection):
+    connection.execute("INSERT INTO t VALUES (1)").close()
+
+async def main():
+    d = Database(Path(sys.argv[1]))
+    await d.write(lambda c: c.execute("CREATE TABLE IF NOT EXISTS t (x)").close())
+    PROGRAM
+    os._exit(0)
+
+asyncio.run(main())
+"""
+
+
 @pytest.mark.skipif(shutil.which("strace") is None, reason="fsyncs are counted with strace")
 def test_a_relaxed_write_costs_no_fsync_and_durable_ones_that_wait_share_one(tmp_path: Path) -> None:
     def fsyncs(program: str) -> int:
         trace = tmp_path / "trace"
-        code = (
-            "import asyncio, sys; from pathlib import Path; from gateway.store.database import Database\n"
-            "add = lambda c: c.execute('INSERT INTO t VALUES (1)').close()\n"
-            "async def main():\n"
-            "    d = Database(Path(sys.argv[1]))\n"
-            "    await d.write(lambda c: c.execute('CREATE TABLE IF NOT EXISTS t (x)').close())\n"
-            f"    {program}\n"
-            "    import os; os._exit(0)\n"  # closing would checkpoint, with fsyncs of its own
-            "asyncio.run(main())"
-        )
+        code = _WRITES.replace("PROGRAM", program)
         command = ["strace", "-f", "-o", trace, "-e", "trace=fsync,fdatasync", sys.executable, "-c", code]
         ran = subprocess.run([*command, tmp_path / "s.db"], capture_output=True, text=True, check=False, timeout=60)
         if "PTRACE" in ran.stderr or "ptrace" in ran.stderr:

@@ -143,7 +143,9 @@ async def test_only_the_owner_may_read_the_files_whatever_they_were_before(path:
     assert modes == {"ethos.db": 0o600, "ethos.db-wal": 0o600, "ethos.db-shm": 0o600}
 
 
-@pytest.mark.parametrize("content", [b"hello, I am no database\n" * 100, b"\0" * 4096, b"SQLite format 3\0" + b"x" * 5000])
+@pytest.mark.parametrize(
+    "content", [b"hello, I am no database\n" * 100, b"\0" * 4096, b"SQLite format 3\0" + b"x" * 5000]
+)
 def test_a_file_that_is_no_database_is_left_as_it_is_and_the_way_out_is_named(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StoreUnavailable, match=r"ethos\.db is damaged, or not a database.*Move it away"):

@@ -8,8 +8,6 @@ from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
 
 
-
-
 @pytest.fixture
 async def house(sqlite_house: House) -> House:
     return sqlite_house

@@ -46,6 +46,13 @@ class House:
                 await running
 
 
+async def settled(gateway: Gateway) -> None:
+    """Wait until every turn has ended, its memory is written, and every answer is sent."""
+    async with asyncio.timeout(20):
+        await gateway.dispatcher._lanes.idle()
+        await gateway.outbox._lanes.idle()
+
+
 @pytest.fixture
 def house(tmp_path: Path) -> House:
     return House(tmp_path / "home")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.messages import Attachment, Sender
 from tests.fake_channel import FakeChannelWithPreviews
-from tests.gateway.way.conftest import House
+from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel, call
 
 
@@ -64,6 +64,7 @@ async def test_what_was_remembered_is_in_the_next_prompt_and_in_the_file(house: 
         await channel.ask("what do I like?")
         assert "Likes tea." not in model.requests[1].system
         assert "## About You\n\nLikes tea." in model.requests[2].system
+        await settled(gateway)
         user = (await gateway.identities.users())[0].id
         assert (house.home / "users" / user / "USER.md").read_text() == "Likes tea.\n"
 

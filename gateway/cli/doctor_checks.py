@@ -1,0 +1,45 @@
+"""The checks of `ethos doctor`, in the order of the report."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from gateway.cli import doctor_configuration, doctor_files, doctor_stores
+from gateway.cli.finding import Check, Finding, Ground
+from gateway.cli.process import running_gateway
+from gateway.config_file import data_directory, load_config
+from gateway.errors import ConfigError
+
+CHECKS: Sequence[Check] = (
+    doctor_configuration.versions,
+    doctor_configuration.configuration,
+    doctor_configuration.personalities,
+    doctor_configuration.models,
+    doctor_files.data_directory_exists,
+    doctor_files.modes,
+    doctor_files.file_system,
+    doctor_files.disk_space,
+    doctor_files.web_token,
+    doctor_files.left_by_a_dead_gateway,
+    doctor_files.port,
+    doctor_stores.running,
+    doctor_stores.database,
+    doctor_stores.queues,
+    doctor_stores.memory_journal,
+    doctor_stores.identity_map,
+)
+
+
+async def examine() -> list[Finding]:
+    """Run all checks on the data directory."""
+    home = data_directory()
+    try:
+        config = load_config(home=home).config
+    except ConfigError:
+        config = None
+    ground = Ground(home=home, config=config, process=running_gateway(home))
+    findings: list[Finding] = []
+    for check in CHECKS:
+        found = check(ground)
+        findings += [finding async for finding in found] if isinstance(found, AsyncIterator) else list(found)
+    return findings

@@ -1,0 +1,116 @@
+"""Checks of the programs, the configuration, the personalities and the models."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import platform
+import sqlite3
+import sys
+from collections.abc import Iterator
+
+from gateway import __version__
+from gateway.cli.finding import Finding, Ground
+from gateway.config import OFFLINE
+from gateway.config_file import CONFIG_NAME, check
+from gateway.errors import EthosError
+from gateway.personalities import BrokenPersonality, Personalities
+from gateway.store.schema import OLDEST_SQLITE
+
+OLDEST_PYTHON = (3, 11)
+FIRST_UNTESTED_PYTHON = (3, 14)
+
+
+def versions(_ground: Ground) -> Iterator[Finding]:
+    """Python, SQLite and its full-text search."""
+    yield Finding(
+        level="note",
+        what=f"Ethos Gateway {__version__}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}",
+    )
+    if sys.version_info < OLDEST_PYTHON:
+        yield Finding(
+            level="problem",
+            what=f"Python {platform.python_version()} is too old.",
+            advice="Install it with Python 3.11, 3.12 or 3.13.",
+        )
+    elif sys.version_info >= FIRST_UNTESTED_PYTHON:
+        yield Finding(
+            level="warning",
+            what=f"Python {platform.python_version()} is newer than those that this version was tested with.",
+            advice="If something is odd, try Python 3.13.",
+        )
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        yield Finding(
+            level="problem",
+            what=f"SQLite {sqlite3.sqlite_version} is too old; {'.'.join(map(str, OLDEST_SQLITE))} or newer is needed.",
+            advice="Use a Python that is built with a newer one.",
+        )
+    if not _has_full_text_search():
+        yield Finding(
+            level="problem",
+            what="SQLite was built without FTS5, the full-text search.",
+            advice="Use a Python whose SQLite has it; those of Debian, Fedora, Homebrew and uv do.",
+        )
+
+
+def _has_full_text_search() -> bool:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        try:
+            connection.execute("CREATE VIRTUAL TABLE trial USING fts5 (text)")
+        except sqlite3.OperationalError:
+            return False
+    return True
+
+
+def configuration(ground: Ground) -> Iterator[Finding]:
+    """Everything that `ethos config check` says."""
+    path = ground.home / CONFIG_NAME
+    findings = check(home=ground.home)
+    advice = f"Edit {path}, then `ethos config check`."
+    for problem in findings.problems:
+        yield Finding(level="problem", what=problem, advice=advice)
+    for warning in findings.warnings:
+        is_about_files = warning.startswith("the personality ")
+        where = f"Edit its files below {ground.home / 'personalities'}." if is_about_files else advice
+        yield Finding(level="warning", what=warning, advice=where)
+
+
+def personalities(ground: Ground) -> Iterator[Finding]:
+    """The default one must be able to answer; where the configuration is broken, nobody else has looked at any."""
+    known = Personalities(ground.home)
+    place = ground.home / "personalities"
+    if ground.config is None:
+        for one in known.list():
+            if isinstance(one, BrokenPersonality):
+                what = f"the personality {one.id} cannot be used: {one.reason}"
+                yield Finding(level="warning", what=what, advice=f"Edit its files below {place}.")
+        return
+    try:
+        known.get(ground.config.personality)
+    except EthosError:
+        yield Finding(
+            level="problem",
+            what=f"Nobody can answer: the default personality {ground.config.personality} cannot be used.",
+            advice=f"Edit its files below {place}, or set `personality` in {CONFIG_NAME} to another one.",
+        )
+
+
+def models(ground: Ground) -> Iterator[Finding]:
+    """What is configured; no model is asked."""
+    config = ground.config
+    if config is None:
+        return
+    if config.model == OFFLINE:
+        yield Finding(level="note", what="The offline model answers: a small program that needs no key and no network.")
+    else:
+        model = config.models[config.model]
+        where = f" at {model.base_url}" if model.base_url else ""
+        what = f"The model {config.model} answers: {model.model} of the provider {model.provider}{where}"
+        yield Finding(level="note", what=f"{what}. It was not asked.")
+    needy = [name for name, model in config.models.items() if model.provider != OFFLINE]
+    if needy and importlib.util.find_spec("pydantic_ai") is None:
+        yield Finding(
+            level="problem",
+            what=f"The libraries for {', '.join(needy)} are not installed.",
+            advice="pip install 'ethos-gateway[models]'",
+        )

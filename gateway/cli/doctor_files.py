@@ -1,0 +1,168 @@
+"""Checks of the data directory: who may read it, whether it can be trusted, and what was left in it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.cli.finding import Finding, Ground
+from gateway.cli.process import DATABASE_NAME, RUNNING_NAME, TOKEN_NAME, left_word
+from gateway.config_file import CONFIG_NAME
+from gateway.errors import UnsafePath
+from gateway.locks import refuse_network_file_system
+
+LITTLE_SPACE_BYTES = 512 * 1024 * 1024
+NO_SPACE_BYTES = 64 * 1024 * 1024
+FEW_FILES = 1_000
+MIN_TOKEN_CHARS = 20  # as gateway/web/auth.py has it
+_LISTED = 5
+
+_DIRECTORIES = ("users", "personalities", "channels", "run", "secrets")
+_FILES = (
+    DATABASE_NAME,
+    f"{DATABASE_NAME}-wal",
+    f"{DATABASE_NAME}-shm",
+    TOKEN_NAME,
+    "users/identity-map.json",
+)
+
+
+def data_directory_exists(ground: Ground) -> Iterator[Finding]:
+    """Where everything is."""
+    if ground.home.is_dir():
+        yield Finding(level="note", what=f"Data directory: {ground.home}")
+    elif os.path.lexists(ground.home):
+        yield Finding(
+            level="problem",
+            what=f"{ground.home} is not a directory.",
+            advice="Move it away, or choose another place with ETHOS_HOME.",
+        )
+    else:
+        yield Finding(
+            level="note", what=f"There is no data directory {ground.home} yet; `ethos init` or `ethos serve` makes it."
+        )
+
+
+def modes(ground: Ground) -> Iterator[Finding]:
+    """Everything belongs to us, and nobody else may read it."""
+    looked_at = _looked_at(ground.home)
+    foreign = [path for path, status in looked_at if status.st_uid != os.geteuid()]
+    if foreign:
+        yield Finding(
+            level="problem",
+            what=f"These belong to another user than you ({os.geteuid()}): {_named(foreign)}",
+            advice=f"Run ethos as the user who owns them, or: chown -R {os.geteuid()} {ground.home}",
+        )
+    open_to_others = [(path, status) for path, status in looked_at if status.st_mode & 0o077]
+    home_is_closed = not any(path == ground.home for path, _ in open_to_others)
+    for is_directory, wanted in ((True, "700"), (False, "600")):
+        paths = [path for path, status in open_to_others if stat.S_ISDIR(status.st_mode) == is_directory]
+        if paths:
+            yield Finding(
+                level="warning" if home_is_closed else "problem",
+                what=f"Other users may look into: {_named(paths)}",
+                advice=f"chmod {wanted} " + " ".join(map(str, paths)),
+            )
+
+
+def _looked_at(home: Path) -> list[tuple[Path, os.stat_result]]:
+    secrets = home / "secrets"
+    below = sorted(secrets.iterdir()) if os.access(secrets, os.R_OK | os.X_OK) and secrets.is_dir() else []
+    paths = [home, *(home / name for name in _DIRECTORIES + _FILES), *below]
+    return [(path, path.stat()) for path in paths if os.access(path.parent, os.X_OK) and path.exists()]
+
+
+def file_system(ground: Ground) -> Iterator[Finding]:
+    """Locks and SQLite need a local disk."""
+    try:
+        if ground.home.is_dir():
+            refuse_network_file_system(ground.home)
+    except UnsafePath as error:
+        yield Finding(level="problem", what=str(error), advice="Move the data directory, and set ETHOS_HOME to it.")
+
+
+def disk_space(ground: Ground) -> Iterator[Finding]:
+    """A full disk stops the gateway from taking messages."""
+    if not ground.home.is_dir():
+        return
+    free_bytes = shutil.disk_usage(ground.home).free
+    if free_bytes < LITTLE_SPACE_BYTES:
+        yield Finding(
+            level="problem" if free_bytes < NO_SPACE_BYTES else "warning",
+            what=f"Only {free_bytes / 1024 / 1024:.0f} MiB are free where {ground.home} is.",
+            advice="Make room. What was said and what is remembered is kept; new messages are not taken when it is full.",
+        )
+    system = os.statvfs(ground.home)
+    if system.f_files and system.f_favail < FEW_FILES:
+        yield Finding(
+            level="warning",
+            what=f"Only {system.f_favail} more files can be made where {ground.home} is.",
+            advice="Remove many small files there.",
+        )
+
+
+def web_token(ground: Ground) -> Iterator[Finding]:
+    """Whoever reads the token is the operator; that only its owner may is checked with the other files."""
+    path = ground.home / TOKEN_NAME
+    if not os.access(ground.home, os.X_OK) or not os.path.lexists(path):
+        return
+    advice = f"Remove {path} and start the gateway again; it makes a new one."
+    if path.is_symlink() or not path.is_file():
+        yield Finding(level="problem", what=f"{path} is not a plain file, so the web page cannot start.", advice=advice)
+        return
+    try:
+        token = path.read_bytes().strip()
+    except OSError as error:
+        yield Finding(level="problem", what=f"{path} cannot be read: {error.strerror}.", advice=advice)
+        return
+    if path.stat().st_mode & 0o077:
+        what = f"{path} holds the key to everything, and other users may read it, or could."
+        yield Finding(level="problem", what=what, advice=advice)
+    if token and (len(token) < MIN_TOKEN_CHARS or not token.isascii()):
+        yield Finding(
+            level="problem", what=f"{path} holds no usable token, so the web page cannot start.", advice=advice
+        )
+
+
+def left_by_a_dead_gateway(ground: Ground) -> Iterator[Finding]:
+    """`run/gateway.json` is removed by a gateway that ends in order."""
+    path = ground.home / RUNNING_NAME
+    if ground.process is not None or not os.access(ground.home, os.X_OK) or not path.exists():
+        return
+    left = left_word(ground.home)
+    who = f"The gateway with the process id {left.pid}" if left else "A gateway"
+    yield Finding(
+        level="warning",
+        what=f"{who} did not end in order: it was killed, or the machine stopped.",
+        advice=f"Look into its log for the reason. Nothing is lost; the next start goes on, and replaces {path}.",
+    )
+
+
+def port(ground: Ground) -> Iterator[Finding]:
+    """The web server's port must be free for the next start."""
+    if ground.process is not None or ground.config is None or not ground.config.web.port:
+        return
+    host, number = ground.config.web.host, ground.config.web.port
+    try:
+        found = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        socket.create_server(found[4][:2], family=found[0]).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            what = f"Another program has port {number} on {host}, so the gateway cannot start."
+            advice = f"Stop that program, or set `web.port` in {CONFIG_NAME} to another port, or to 0 for any free one."
+        elif error.errno == errno.EACCES:
+            what, advice = f"You may not open port {number}.", f"Set `web.port` in {CONFIG_NAME} to 1024 or more."
+        else:
+            what = f"{host} is not an address of this machine ({error.strerror or error})."
+            advice = f"Set `web.host` in {CONFIG_NAME} to 127.0.0.1."
+        yield Finding(level="problem", what=what, advice=advice)
+
+
+def _named(paths: list[Path]) -> str:
+    more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
+    return ", ".join(map(str, paths[:_LISTED])) + more

@@ -1,0 +1,164 @@
+"""Checks of what the gateway keeps: the database, the queues, the memory journal and the identity map."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from gateway.cli.data import opened_store, schema_version
+from gateway.cli.finding import Finding, Ground
+from gateway.cli.named import identities
+from gateway.cli.process import DATABASE_NAME, HealthUnknown, ask_health
+from gateway.errors import EthosError
+from gateway.store.deliveries import Delivery, Queue
+from gateway.store.schema import migrations
+
+OLD = timedelta(hours=1)
+_LOOKED_AT = 10_000
+_QUEUES: tuple[Queue, ...] = ("inbox", "outbox")
+_EXCERPT_CHARS = 200
+
+
+async def running(ground: Ground) -> AsyncIterator[Finding]:
+    """What the running gateway says is wrong."""
+    if ground.process is None:
+        yield Finding(level="note", what="No gateway runs on it.")
+        return
+    yield Finding(level="note", what=f"A gateway runs on it: process {ground.process.pid}.")
+    if ground.process.url is None:
+        return
+    try:
+        health = ask_health(ground.home, ground.process)
+    except HealthUnknown as unknown:
+        yield Finding(level="problem", what=f"The gateway does not say how it is: {unknown}.", advice="Restart it.")
+        return
+    for channel in health.get("channels", []):
+        if channel.get("error"):
+            is_refused = channel.get("state") == "auth_failed"
+            yield Finding(
+                level="problem" if channel.get("state") in ("down", "auth_failed") else "warning",
+                what=f"The channel {channel['name']} is {channel['state']}: {channel['error']}",
+                advice="Give it a key that is valid, and restart the gateway."
+                if is_refused
+                else "The gateway goes on trying; see its log if this lasts.",
+            )
+    if health.get("memory_late"):
+        yield Finding(
+            level="warning",
+            what=f"The memory updates of {health['memory_late']} turns could not be written yet.",
+            advice="They are kept and tried again; see the log for the reason (a lock that is held, a full disk).",
+        )
+
+
+async def database(ground: Ground) -> AsyncIterator[Finding]:
+    """It can be read, is sound, and has a schema that we know."""
+    path = ground.home / DATABASE_NAME
+    if not path.exists():
+        return
+    version, newest = schema_version(path), migrations()[-1].version
+    if version is not None and 0 < version < newest:
+        yield Finding(
+            level="warning" if ground.process is None else "problem",
+            what=f"The database has schema version {version}; this program works with {newest}.",
+            advice="Start the gateway (again): it keeps a copy and brings the database up to date.",
+        )
+        return
+    try:
+        async with opened_store(ground.home) as store:
+            faults = [] if store is None else await store.problems()
+    except EthosError as error:
+        yield Finding(
+            level="problem", what=str(error), advice="Keep a copy of all files of the database before you try."
+        )
+        return
+    if faults:
+        listed = "\n".join(faults[:10])
+        yield Finding(
+            level="problem",
+            what=f"{path} is damaged:\n{listed}",
+            advice="Stop the gateway, keep a copy, and put a backup in its place; without one, "
+            f"`sqlite3 {path.name} .recover` saves what can be saved.",
+        )
+
+
+async def queues(ground: Ground) -> AsyncIterator[Finding]:
+    """Dead letters, and messages that wait for long."""
+    if not _is_usable(ground):
+        return
+    before = datetime.now(UTC) - OLD
+    async with opened_store(ground.home) as store:
+        if store is None:
+            return
+        for queue in _QUEUES:
+            dead = await store.deliveries.rows(queue, chosen="dead", limit=_LOOKED_AT)
+            for rows in _by_channel(dead):
+                yield _about_dead(queue, rows)
+            unfinished = await store.deliveries.rows(queue, chosen="open", limit=_LOOKED_AT)
+            for rows in _by_channel([row for row in unfinished if row.begun_at < before]):
+                yield _about_waiting(queue, rows)
+
+
+def _by_channel(rows: Sequence[Delivery]) -> list[list[Delivery]]:
+    found: dict[str, list[Delivery]] = {}
+    for row in rows:
+        found.setdefault(row.conversation.channel, []).append(row)
+    return list(found.values())
+
+
+def _about_dead(queue: Queue, rows: Sequence[Delivery]) -> Finding:
+    what = "could not be answered" if queue == "inbox" else "could not be delivered"
+    newest = rows[0]
+    return Finding(
+        level="warning",
+        what=f"{_messages(rows)} of the channel {newest.conversation.channel} {what}; the newest: {_reason(newest)}",
+        advice="Mend the cause, then `ethos outbox list`, and `ethos outbox retry` or `drop` for each.",
+    )
+
+
+def _about_waiting(queue: Queue, rows: Sequence[Delivery]) -> Finding:
+    oldest = rows[-1]
+    what = "for an answer" if queue == "inbox" else "to be delivered"
+    is_parked = any(row.state == "parked" for row in rows)
+    return Finding(
+        level="warning",
+        what=f"{_messages(rows)} of the channel {oldest.conversation.channel} have waited for more than an hour {what}"
+        f", the oldest since {oldest.begun_at:%Y-%m-%d %H:%M} UTC: {_reason(oldest)}",
+        advice="The model cannot be reached: look at its key, its address and its quota. They are answered when it is "
+        "back."
+        if is_parked
+        else "They are taken up when the gateway runs and the channel is connected: `ethos status`.",
+    )
+
+
+def _messages(rows: Sequence[Delivery]) -> str:
+    return f"{len(rows)} message{'' if len(rows) == 1 else 's'}"
+
+
+def _reason(row: Delivery) -> str:
+    return " ".join((row.error or "no reason is known").split())[:_EXCERPT_CHARS]
+
+
+async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:
+    """What was to be remembered and is not in the files; a running gateway says so itself."""
+    if ground.process is not None or not _is_usable(ground):
+        return
+    async with opened_store(ground.home) as store:
+        turns = [] if store is None else await store.journal.unsettled()
+    if turns:
+        yield Finding(
+            level="warning",
+            what=f"The memory updates of {len(turns)} turns are in the journal and not in the files yet.",
+            advice="The next start of the gateway brings them in: `ethos serve`.",
+        )
+
+
+async def identity_map(ground: Ground) -> AsyncIterator[Finding]:
+    """It can be read, and nothing was set aside."""
+    for problem in await identities(ground.home).problems():
+        yield Finding(level="problem", what=problem, advice="Correct the file; it counts from the next message on.")
+
+
+def _is_usable(ground: Ground) -> bool:
+    """Whether the database can be opened as it is; if not, `database` has said so."""
+    path = ground.home / DATABASE_NAME
+    return path.exists() and schema_version(path) == migrations()[-1].version

@@ -1,0 +1,48 @@
+"""What a check of `ethos doctor` finds, and what it may look at."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gateway.cli.process import GatewayProcess
+from gateway.config import Config
+
+Level = Literal["problem", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that an operator should know.
+
+    Attributes:
+        level: a `problem` keeps something from working or exposes something; a `warning` does not yet; a `note` is how
+            things are.
+        what: is the case, on one line or more.
+        advice: what to do; empty for a note.
+    """
+
+    level: Level
+    what: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What the checks look at.
+
+    Attributes:
+        home: the data directory.
+        config: the whole configuration; None where it cannot be used.
+        process: the gateway that runs on it, None where none does.
+    """
+
+    home: Path
+    config: Config | None
+    process: GatewayProcess | None
+
+
+Check = Callable[[Ground], Iterator[Finding] | AsyncIterator[Finding]]
+"""Looks at one thing and yields what is to be said about it; never raises for what it is there to find."""

@@ -1,0 +1,169 @@
+"""`ethos status`: whether a gateway runs, and how it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import typer
+
+from gateway.cli.options import AsJson, run
+from gateway.cli.process import GatewayProcess, HealthUnknown, ask_health, running_gateway
+
+State = Literal["ok", "failing", "not_responding", "not_running", "starting"]
+
+# 0, 1, 3 and 4 as the Linux Standard Base has them for `status`; a start is not yet a state.
+EXIT_CODES: Mapping[State, int] = {"ok": 0, "failing": 1, "not_responding": 1, "not_running": 3, "starting": 4}
+_SENTENCES: Mapping[State, str] = {
+    "ok": "running, all well",
+    "failing": "running, and something is wrong",
+    "not_responding": "running, and does not answer",
+    "not_running": "not running; `ethos serve` starts it",
+    "starting": "starting; not every channel was tried yet",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What can be known from outside.
+
+    Attributes:
+        version: of the running gateway; None where it did not say.
+        channels: each with `name`, `kind`, `state`, `since`, `last_exchange_at` and `error`, as the gateway said.
+        queues: unfinished rows of `inbox` and `outbox`, by channel and state; None where the database is not readable.
+        memory_late: updates that are not in the files yet, by turns.
+        problems: one line for people each.
+    """
+
+    state: State
+    home: Path
+    pid: int | None = None
+    url: str | None = None
+    started_at: datetime | None = None
+    version: str | None = None
+    channels: list[Mapping[str, Any]] = field(default_factory=list)
+    turns_running: int | None = None
+    conversations_waiting: int | None = None
+    conversations_parked: int | None = None
+    memory_late: int | None = None
+    queues: Mapping[str, list[Mapping[str, Any]]] | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+def status(as_json: AsJson = False) -> None:
+    """Say whether the gateway runs, and how it is: exit code 0 well, 1 not well, 3 not running, 4 starting."""
+    from gateway.cli.output import print_json
+
+    found = run(look())
+    if as_json:
+        print_json({**asdict(found), "is_running": found.state != "not_running"})
+    else:
+        _print(found)
+    raise typer.Exit(EXIT_CODES[found.state])
+
+
+async def look() -> Status:
+    """Ask the gateway that runs, and the database."""
+    from gateway.config_file import data_directory
+
+    home = data_directory()
+    queues, memory_late, problems = await _stored(home)
+    process = running_gateway(home)
+    if process is None:
+        return Status(state="not_running", home=home, queues=queues, memory_late=memory_late, problems=problems)
+    known: dict[str, Any] = {"pid": process.pid, "url": process.url, "started_at": process.started_at}
+    known |= {"home": home, "queues": queues}
+    try:
+        health = ask_health(home, process)
+    except HealthUnknown as unknown:
+        if process.url is not None:
+            problems = [str(unknown), *problems]
+        return Status(state=_state_by_word(process), memory_late=memory_late, problems=problems, **known)
+    verdict = health.get("status")
+    return Status(
+        state=verdict if verdict in ("ok", "starting") else "failing",
+        version=health.get("version"),
+        channels=list(health.get("channels", [])),
+        turns_running=health.get("turns_running"),
+        conversations_waiting=health.get("conversations_waiting"),
+        conversations_parked=health.get("conversations_parked"),
+        memory_late=health.get("memory_late"),
+        problems=[*health.get("problems", []), *problems],
+        **known,
+    )
+
+
+def _state_by_word(process: GatewayProcess) -> State:
+    """By what the process left, when it was not to be asked: one that serves no web page is known by its lock only."""
+    if process.started_at is None:
+        return "starting"
+    return "ok" if process.url is None else "not_responding"
+
+
+async def _stored(home: Path) -> tuple[dict[str, list[Mapping[str, Any]]] | None, int | None, list[str]]:
+    """The queues, the turns whose memory updates are not in the files, and why these cannot be told."""
+    from gateway.cli.data import opened_store
+    from gateway.errors import EthosError
+
+    queues: dict[str, list[Mapping[str, Any]]] = {"inbox": [], "outbox": []}
+    try:
+        async with opened_store(home) as store:
+            if store is None:
+                return queues, 0, []
+            for queue in ("inbox", "outbox"):
+                counts = await store.deliveries.counts(queue)
+                queues[queue] = [
+                    {"channel": channel, "state": state, "count": count}
+                    for (channel, state), count in sorted(counts.items())
+                ]
+            return queues, len(await store.journal.unsettled()), []
+    except EthosError as error:
+        return None, None, [str(error)]
+
+
+def _print(found: Status) -> None:
+    from gateway.cli.output import local, print_table, say
+
+    say(f"Gateway  {_SENTENCES[found.state]}")
+    for title, value in (
+        ("Data", found.home),
+        ("Process", found.pid),
+        ("Version", found.version),
+        ("Since", local(found.started_at) if found.started_at else None),
+        ("Web page", found.url),
+    ):
+        if value is not None:
+            say(f"{title:8} {value}")
+    if found.channels:
+        say("")
+        rows = [
+            (channel.get("name"), channel.get("kind"), channel.get("state"), _time(channel.get("last_exchange_at")))
+            for channel in found.channels
+        ]
+        print_table(("channel", "kind", "state", "last message"), rows)
+    rows = [
+        (queue, row["channel"], row["state"], row["count"])
+        for queue in found.queues or {}
+        for row in found.queues[queue]
+    ]
+    if rows:
+        say("")
+        print_table(("queue", "channel", "state", "messages"), rows)
+    if found.conversations_parked:
+        say(f"\nConversations that wait for a model: {found.conversations_parked}")
+    if found.memory_late:
+        say(f"\nTurns whose memory updates are not in the files yet: {found.memory_late}")
+    if found.problems:
+        say("\nProblems")
+        for problem in found.problems:
+            say(f"  {problem}")
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None

@@ -1,0 +1,152 @@
+"""What goes wrong on a real machine: a full disk, a held lock, a stop in the middle. Nothing accepted is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from gateway import dispatcher as dispatcher_module
+from gateway import memory_sync as memory_sync_module
+from gateway.app import Gateway
+from gateway.errors import FileError, StoreUnavailable
+from gateway.protocols import MemoryScope, MemoryUpdate, SyncReport
+from tests.gateway.way.conftest import House, settled
+from tests.scripted_model import Hang, ScriptedModel, call
+
+REMEMBER = call("update_memory", '{"action": "add", "store": "user", "content": "Likes tea."}')
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher_module, "AFTER_FAULT_S", 0.01)
+    monkeypatch.setattr(memory_sync_module, "RETRY_S", 0.01)
+
+
+async def fill_disk(gateway: Gateway) -> None:
+    """Let the database grow no more, as on a full disk."""
+    await gateway.store.database.write(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
+
+
+async def make_room(gateway: Gateway) -> None:
+    await gateway.store.database.write(
+        lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone()
+    )
+
+
+async def test_on_a_full_disk_nothing_is_acknowledged_and_afterwards_everything_works(house: House) -> None:
+    async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
+        await fill_disk(gateway)
+        message = channel.message("x" * 50_000)
+        with pytest.raises(StoreUnavailable, match="Nothing was committed"):
+            await channel.deliver(message)
+        await make_room(gateway)
+        await channel.deliver(message)
+        assert await channel.answers_to(message) == ["hello"]
+
+
+async def test_a_disk_that_fills_during_a_turn_delays_the_answer_and_does_not_lose_it(house: House) -> None:
+    hang = Hang()
+    long = "word " * 20_000
+    async with house.gateway(ScriptedModel([hang, long], [long], [long])) as (gateway, channel):
+        message = await channel.say("write much")
+        await asyncio.wait_for(hang.started.wait(), 10)
+        await fill_disk(gateway)
+        hang.released.set()
+        async with asyncio.timeout(10):
+            while not (await gateway.store.deliveries.rows("inbox"))[0].error:
+                await asyncio.sleep(0)
+        await make_room(gateway)
+        assert await channel.answers_to(message) == [long.strip()]
+
+
+async def test_a_memory_that_cannot_be_written_now_is_written_later(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.gateway(ScriptedModel([REMEMBER], "noted", "tea")) as (gateway, channel):
+        failures = [FileError("the lock is held")] * 3
+        sync = gateway.memory_files.sync
+
+        async def failing(scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> SyncReport:
+            if failures:
+                raise failures.pop()
+            return await sync(scope, updates)
+
+        monkeypatch.setattr(gateway.memory_files, "sync", failing)
+        await channel.ask("I like tea")
+        user = (await gateway.identities.users())[0].id
+        file = house.home / "users" / user / "USER.md"
+        async with asyncio.timeout(10):
+            while not file.exists():
+                await asyncio.sleep(0)
+        assert file.read_text() == "Likes tea.\n"
+        assert not failures
+
+
+async def test_memory_that_was_committed_and_not_written_is_written_at_the_next_start_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.gateway(ScriptedModel([REMEMBER], "noted")) as (gateway, channel):
+
+        async def failing(_scope: MemoryScope, _updates: Sequence[MemoryUpdate]) -> SyncReport:
+            raise FileError("never")
+
+        monkeypatch.setattr(gateway.memory_files, "sync", failing)
+        await channel.ask("I like tea")
+        user = (await gateway.identities.users())[0].id
+    file = house.home / "users" / user / "USER.md"
+    assert not file.exists()
+    for _ in range(2):
+        async with house.gateway(ScriptedModel("ok")) as (_, channel):
+            await channel.connected()
+            assert file.read_text() == "Likes tea.\n"
+
+
+async def test_a_turn_that_does_not_end_in_time_at_the_stop_is_given_back_and_answered_after_the_restart(
+    house: House,
+) -> None:
+    hang = Hang()
+    async with house.gateway(ScriptedModel([hang, "never"]), shutdown_s=0) as (_, channel):
+        message = await channel.say("hello")
+        await asyncio.wait_for(hang.started.wait(), 10)
+    async with house.gateway(ScriptedModel("here")) as (gateway, channel):
+        assert await channel.answers_to(message) == ["here"]
+        await gateway.outbox.drain(10)
+        [row] = await gateway.store.deliveries.rows("inbox", chosen="all")
+        assert (row.state, row.attempts) == ("done", 1)  # the stop did not count as a failure
+
+
+async def test_a_turn_that_ends_in_time_at_the_stop_is_answered_before_the_end(house: House) -> None:
+    hang = Hang()
+    async with house.gateway(ScriptedModel([hang, "just in time"])) as (_, channel):
+        await channel.say("hello")
+        await asyncio.wait_for(hang.started.wait(), 10)
+        asyncio.get_running_loop().call_soon(hang.released.set)
+    assert [sent.text for sent in channel.sent] == ["just in time"]
+
+
+async def test_a_tool_that_acts_is_not_called_again_after_its_turn_was_given_back(house: House) -> None:
+    """The steps of a turn are kept: after a restart it goes on behind the tool calls that were made."""
+    hang = Hang()
+    async with house.gateway(ScriptedModel([REMEMBER], [hang]), shutdown_s=0) as (_, channel):
+        message = await channel.say("I like tea")
+        await asyncio.wait_for(hang.started.wait(), 10)
+    model = ScriptedModel("noted")
+    async with house.gateway(model) as (gateway, channel):
+        assert await channel.answers_to(message) == ["noted"]
+        assert [one.role for one in model.requests[0].messages] == ["user", "assistant", "tool"]
+        await settled(gateway)
+        user = (await gateway.identities.users())[0].id
+        assert (house.home / "users" / user / "USER.md").read_text() == "Likes tea.\n"
+
+
+async def test_a_broken_identity_map_delays_messages_and_loses_none(house: House) -> None:
+    async with house.gateway(ScriptedModel("hello")) as (_, channel):
+        await channel.connected()
+        path = house.home / "users" / "identity-map.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"version": 99}')
+        message = await channel.say("hi")
+        path.write_text("{}")
+        assert await channel.answers_to(message) == ["hello"]
