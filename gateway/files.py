@@ -76,14 +76,23 @@ def inside(root: Path, *parts: str) -> Path:
         UnsafePath: the place is outside of `root`.
     """
     path = root.joinpath(*parts)
-    real_root = os.path.realpath(root)
+    follow(path, os.path.realpath(root))
+    return path
+
+
+def follow(path: Path, real_root: str) -> Path:
+    """Where a path leads in the end, links resolved, which must be inside of `real_root`, itself resolved.
+
+    Raises:
+        UnsafePath: it is outside.
+    """
     try:
         real = os.path.realpath(path)
     except OSError as error:
         raise UnsafePath(f"{path}: {error.strerror}") from error
     if real != real_root and not real.startswith(real_root.rstrip(os.sep) + os.sep):
-        raise UnsafePath(f"{path} leads out of {root} (to {real}); replace the link by a real file or directory")
-    return path
+        raise UnsafePath(f"{path} leads out of {real_root} (to {real}); replace the link by a real file or directory")
+    return Path(real)
 
 
 def make_private_directory(path: Path) -> None:

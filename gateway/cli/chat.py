@@ -54,21 +54,14 @@ async def chat(
         return EXIT_ERROR
     state = ChatState(state_dir, conversation)
     is_talk = is_interactive and words is None
-    link = ChatLink(
-        socket_path,
-        conversation=conversation,
-        after=state.load_cursor() if is_talk else None,
-        patience_s=patience_s,
-    )
+    after = state.load_cursor() if is_talk else None
+    link = ChatLink(socket_path, conversation=conversation, after=after, patience_s=patience_s)
     try:
         if is_talk:
             from gateway.cli.chat_screen import ChatScreen  # 0.1 s that a pipe need not wait
 
             return await ChatScreen(link, state).run()
-        if words is not None:
-            messages = one_message(words)
-        else:
-            messages = lines_of_input(stdin_fd) if is_by_lines else whole_input(stdin_fd)
+        messages = _messages(words, stdin_fd, is_by_lines=is_by_lines)
         return await _ask(link, state, messages, timeout_s)
     except AdapterNotReady as error:
         _complain(f"{error}. Start one with `ethos serve`.")
@@ -80,6 +73,12 @@ async def chat(
     except OSError as error:
         _complain(str(error))
     return EXIT_ERROR
+
+
+def _messages(words: str | None, stdin_fd: int, *, is_by_lines: bool) -> AsyncGenerator[str, None]:
+    if words is not None:
+        return one_message(words)
+    return lines_of_input(stdin_fd) if is_by_lines else whole_input(stdin_fd)
 
 
 async def _ask(link: ChatLink, state: ChatState, messages: AsyncGenerator[str, None], timeout_s: float) -> int:

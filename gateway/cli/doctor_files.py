@@ -95,7 +95,7 @@ def disk_space(ground: Ground) -> Iterator[Finding]:
         yield Finding(
             level="problem" if free_bytes < NO_SPACE_BYTES else "warning",
             what=f"Only {free_bytes / 1024 / 1024:.0f} MiB are free where {ground.home} is.",
-            advice="Make room. What was said and what is remembered is kept; new messages are not taken when it is full.",
+            advice="Make room. Nothing is lost when it is full, but then no message is taken.",
         )
     system = os.statvfs(ground.home)
     if system.f_files and system.f_favail < FEW_FILES:

@@ -31,6 +31,7 @@ def show(
 
 @app.command()
 def log(
+    *,
     personality: PersonalityOption = None,
     user: UserOption = None,
     store: StoreOption = None,

@@ -33,11 +33,11 @@ async def show_memory(wanted: Wanted, *, as_json: bool) -> None:
         return
     for index, one in enumerate(described):
         share = one["size_bytes"] / one["max_bytes"]
-        say(("\n" if index else "") + str(one["path"]))
         size = f"{one['size_bytes']:,} of at most {one['max_bytes']:,} bytes ({share:.0%})"
-        say(f"{local(one['modified_at'])}, {size}\n" if one["modified_at"] else "Not there yet.\n")
+        say(("\n" if index else "") + str(one["path"]))
+        say(f"{local(one['modified_at'])}, {size}" if one["modified_at"] else "Not there yet.")
         if one["content"]:
-            say(one["content"].removesuffix("\n"))
+            say("\n" + one["content"].removesuffix("\n"))
 
 
 async def show_log(wanted: Wanted, *, limit: int, with_diff: bool, as_json: bool) -> None:
@@ -142,11 +142,23 @@ def _rows(entries: Sequence[HistoryEntry], names: Mapping[str, str]) -> list[tup
             entry.channel,
             f"{entry.action} {entry.refers_to}" if entry.refers_to else entry.action,
             entry.outcome,
-            entry.document,
+            _file(entry.document, names),
             entry.turn_id,
         )
         for entry in entries
     ]
+
+
+def _file(document: str, names: Mapping[str, str]) -> str | None:
+    """The document for people, who may have many; its path is in the JSON."""
+    match document.split("/"):
+        case ["users", user_id, "USER.md"]:
+            return f"USER.md of {names.get(user_id, user_id)}"
+        case ["personalities", personality_id, "MEMORY.md"]:
+            return f"MEMORY.md of {personality_id}"
+        case ["users", user_id, "personalities", personality_id, "MEMORY.md"]:
+            return f"MEMORY.md of {personality_id} for {names.get(user_id, user_id)}"
+    return document or None
 
 
 async def _print_diffs(home: Path, entries: Sequence[HistoryEntry]) -> None:

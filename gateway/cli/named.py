@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from gateway.validation import did_you_mean
 
 CHANNEL = "command-line"
 """Stands in the journal where a channel stands for other changes."""
+_TURN = "cli"  # the memory adds what makes each write a turn of its own
 _MOST_LISTED = 20
 
 
@@ -124,7 +124,7 @@ def _scope(personality_id: str, user_id: str | None, place: MemoryPlace = "per-p
         personality_id=personality_id,
         user_id=user_id,
         session_id=None,
-        turn_id=f"cli-{uuid.uuid4().hex}",
+        turn_id=_TURN,
         place=place,
         channel=CHANNEL,
     )
@@ -135,4 +135,4 @@ def _listed(users: Sequence[User]) -> str:
         return "nobody is known yet"
     lines = [f"  {user.id}  {', '.join(account.key for account in user.accounts)}" for user in users[:_MOST_LISTED]]
     more = [f"  and {len(users) - _MOST_LISTED} more: `ethos users list`"] if len(users) > _MOST_LISTED else []
-    return "\n".join(["there are", *lines, *more])
+    return "\n".join(["there are:", *lines, *more])

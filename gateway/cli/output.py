@@ -15,8 +15,9 @@ from typing import Any
 
 from gateway.cli.chat_text import neutralise
 
-_UNLIMITED_CHARS = 1_000_000
 _NOTHING = "-"
+_GAP = 2
+_NARROWEST = 12
 
 
 def say(text: str) -> None:
@@ -32,36 +33,41 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, flexible: Collection[str] = ()) -> None:
-    """Print rows under their titles.
+    """Print rows under their titles; each is one line, unless it is wrapped on a terminal.
 
     Args:
         columns: their titles.
         rows: a value for each column; None is shown as `-`.
-        flexible: columns that are cut when a terminal is too narrow; the others are always whole.
+        flexible: columns that are wrapped when a terminal is too narrow; the others never are.
     """
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     is_terminal = sys.stdout.isatty()
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    if is_terminal:
+        _narrow(widths, {columns.index(title) for title in flexible}, Console().width)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for title, width in zip(columns, widths, strict=True):
+        table.add_column(title, width=width, overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
     screen = io.StringIO()
-    console = Console(
-        file=screen,
-        force_terminal=is_terminal,
-        width=None if is_terminal else _UNLIMITED_CHARS,
-        highlight=False,
-        legacy_windows=False,
-    )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in columns:
-        table.add_column(title, no_wrap=True, overflow="ellipsis" if title in flexible else "ignore")
-        if is_terminal and title not in flexible:
-            cells = [_cell(row[columns.index(title)]) for row in rows]
-            table.columns[-1].min_width = max([len(title), *map(len, cells)])
-    for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
-    console.print(table)
+    full_width = sum(widths) + _GAP * len(widths)
+    Console(file=screen, force_terminal=is_terminal, width=full_width, highlight=False).print(table)
     _write("".join(line.rstrip() + "\n" for line in screen.getvalue().splitlines()))
+
+
+def _narrow(widths: list[int], flexible: Collection[int], available: int) -> None:
+    """Take from the widest of the flexible columns until all fit, or none is wide any more."""
+    while sum(widths) + _GAP * (len(widths) - 1) > available:
+        widest = max(flexible, key=lambda index: widths[index], default=None)
+        if widest is None or widths[widest] <= _NARROWEST:
+            return
+        widths[widest] -= 1
 
 
 def print_diff(diff: str) -> None:
@@ -81,7 +87,7 @@ def local(at: datetime | None) -> str:
 def _cell(value: object) -> str:
     if value is None or value == "":
         return _NOTHING
-    text = local(value) if isinstance(value, datetime) else str(value)
+    text = f"{value.astimezone():%Y-%m-%d %H:%M}" if isinstance(value, datetime) else str(value)
     return neutralise(" ".join(text.split()))
 
 

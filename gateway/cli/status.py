@@ -144,11 +144,8 @@ def _print(found: Status) -> None:
             for channel in found.channels
         ]
         print_table(("channel", "kind", "state", "last message"), rows)
-    rows = [
-        (queue, row["channel"], row["state"], row["count"])
-        for queue in found.queues or {}
-        for row in found.queues[queue]
-    ]
+    queues = found.queues or {}
+    rows = [(queue, row["channel"], row["state"], row["count"]) for queue, counts in queues.items() for row in counts]
     if rows:
         say("")
         print_table(("queue", "channel", "state", "messages"), rows)

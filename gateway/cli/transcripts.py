@@ -117,6 +117,6 @@ def _heading(message: SessionMessage, names: Mapping[str, str]) -> str:
             text = message.personality_id
         case "tool_call":
             text = f"{message.personality_id} calls {message.tool_name}"
-        case "tool_result":
+        case _:
             text = f"{message.tool_name} returns"
     return f"{text} (another answer took its place)" if message.is_superseded else text

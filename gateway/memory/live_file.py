@@ -109,7 +109,8 @@ class LiveFile:
     def has_applied(self, look: Look, key: Key) -> bool:
         """Whether the evidence says that an update is in the file, or in a version of it that was replaced since."""
         mark = _mark(key)
-        return any(mark in _marks(name) and not self._is_staged(look, name) for name in look.evidence)
+        names = [name for name in look.evidence if mark in name]
+        return any(mark in _marks(name) and not self._is_staged(look, name) for name in names)
 
     def read_previous(self) -> FileSnapshot | None:
         """The version before, as it is now: an editor that had it open may have saved into it."""

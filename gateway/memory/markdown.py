@@ -61,7 +61,7 @@ class MarkdownFileMemoryProvider:
             lock_timeout_s: how long a write waits for another process.
             on_step: told the name of every step of a write, from whichever thread makes it.
         """
-        self._root = root
+        self._root = root.resolve()
         self._journal = journal
         self._history = History(journal)
         self._max_bytes = max_file_bytes

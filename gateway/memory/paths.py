@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.files import check_id, inside
+from gateway.files import check_id, follow
 from gateway.protocols import MemoryScope, MemoryStoreName
 
 LOCK_NAME = ".memory.lock"
@@ -58,6 +57,11 @@ def check_ids(scope: MemoryScope) -> None:
 def locate(root: Path, scope: MemoryScope, store: MemoryStoreName) -> DocumentPlace | None:
     """The place of a document, None where the scope has no such document.
 
+    Args:
+        root: the data directory, links resolved.
+        scope: whose document it is.
+        store: which one.
+
     Raises:
         InvalidId: an id is malformed.
         UnsafePath: a link leads out of the data directory.
@@ -66,6 +70,9 @@ def locate(root: Path, scope: MemoryScope, store: MemoryStoreName) -> DocumentPl
     key = document_key(scope, store)
     if key is None:
         return None
-    path = inside(root, *key.split("/"))
-    inside(root, *key.split("/")[:-1], ARCHIVE_NAME)
-    return DocumentPlace(key, store, Path(os.path.realpath(path)), path.parent / LOCK_NAME)
+    path = root / key
+    real = follow(path, str(root))
+    archive = real.with_name(ARCHIVE_NAME)
+    if archive.is_symlink():
+        follow(archive, str(root))
+    return DocumentPlace(key, store, real, path.parent / LOCK_NAME)

@@ -19,6 +19,7 @@ from gateway.memory.journal import (
     HASH_OF_NOTHING,
     LATELY_ENTRIES,
     Ask,
+    Change,
     EntryOutcome,
     JournalEntry,
     Key,
@@ -209,16 +210,9 @@ def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, EntryO
     )
     position = _next_position(connection, write.document)
     for change in write.changes:
-        connection.execute(_INSERT, _row(change.ask))
-        delta = change.delta
-        connection.execute(
-            "UPDATE memory_journal SET position = ?, written_at = ?, hash_before = ?, hash_after = ?, prefix_bytes = ?,"
-            " suffix_bytes = ?, removed = ?, inserted = ?, checkpoint = NULL WHERE turn_id = ? AND update_index = ?",
-            (
-                *(position, _time(write.at), bytes.fromhex(change.hash_before), bytes.fromhex(change.hash_after)),
-                *(delta.prefix_bytes, delta.suffix_bytes, delta.removed, delta.inserted, *change.ask.key),
-            ),
-        )
+        if not _record_change(connection, write, change, position):  # nobody has begun it
+            connection.execute(_INSERT, _row(change.ask))
+            _record_change(connection, write, change, position)
         position += 1
     if write.changes and (last is None or is_due(position - 1, len(write.after), len(write.changes))):
         connection.execute(
@@ -226,6 +220,19 @@ def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, EntryO
             (zlib.compress(write.after, 1), *write.changes[-1].ask.key),
         )
     return done
+
+
+def _record_change(connection: sqlite3.Connection, write: Write, change: Change, position: int) -> bool:
+    delta = change.delta
+    cursor = connection.execute(
+        "UPDATE memory_journal SET position = ?, written_at = ?, hash_before = ?, hash_after = ?, prefix_bytes = ?,"
+        " suffix_bytes = ?, removed = ?, inserted = ?, checkpoint = NULL WHERE turn_id = ? AND update_index = ?",
+        (
+            *(position, _time(write.at), bytes.fromhex(change.hash_before), bytes.fromhex(change.hash_after)),
+            *(delta.prefix_bytes, delta.suffix_bytes, delta.removed, delta.inserted, *change.ask.key),
+        ),
+    )
+    return cursor.rowcount > 0
 
 
 def _settle_dead(connection: sqlite3.Connection, write: Write) -> bool:

@@ -10,7 +10,6 @@ import pytest
 from tests.adapters.cli.terminal import CliHarness
 from tests.conformance.adapters import AdapterConformance
 
-
 ABILITIES = {
     "can be down",
     "drops connections",

@@ -205,22 +205,25 @@ async def test_the_cost_of_a_window_and_of_a_claim_does_not_grow_with_what_is_fi
     sessions = SqliteSessions(counting, store.index)
     inbox = type(store.inbox)(counting)
 
-    async def steps_of_a_turn() -> int:
+    async def steps_of_a_turn(name: str) -> int:
         counting.steps = 0
         await sessions.window(session.id, after=0, max_chars=200)
-        await store.inbox.add(said(f"x{counting.steps}"), f"t_x{counting.steps}")
-        row = await inbox.claim(said("x").conversation, owner="me", lease_s=60)
+        await store.inbox.add(said(name), f"t_{name}")
+        row = await inbox.claim(said(name).conversation, owner="me", lease_s=60)
         await store.turns.commit_turn(TurnCommit(inbox_seq=row.seq, owner="me", turn_id=row.turn_id))
         await sessions.active_session("k")
         return counting.steps
+
+    async def least_steps(phase: str) -> int:
+        """Without those of a reader that has just connected and has to learn the schema."""
+        return min([await steps_of_a_turn(f"{phase}{i}") for i in range(8)])
 
     async def grow(turns: int) -> None:
         for i in range(turns):
             await turn(store, session=session, messages=tuple(written(session, f"{i}", "x" * 20) for _ in range(20)))
 
     await grow(5)
-    short = await steps_of_a_turn()
+    short = await least_steps("short")
     await grow(100)
-    assert short > 0
-    await store.inbox.add(said("other"), "t_other")
-    assert await steps_of_a_turn() <= short + 5
+    long = await least_steps("long")
+    assert 0 < long <= short + 2

@@ -1,0 +1,60 @@
+"""What stands in front of the model: a window that does not grow, and a summary of what is older."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.agent.prompt import estimated_tokens
+from tests.gateway.way.conftest import House, settled
+from tests.scripted_model import ScriptedModel
+
+
+class Remembering(ScriptedModel):
+    """Answers at length, and summarises when it is asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.summaries = 0
+
+    async def stream(self, request):
+        if request.purpose == "summary":
+            self.summaries += 1
+            text = f"summary {self.summaries}"
+        else:
+            self.requests.append(request)
+            text = f"answer {len(self.requests)} " + "word " * 100
+        async for event in ScriptedModel(text).stream(request):
+            yield event
+
+
+async def test_the_window_stays_in_its_budget_and_what_falls_out_is_summarised(house: House) -> None:
+    model = Remembering()
+    async with house.gateway(model, limits={"history_tokens": 1000}) as (gateway, channel):
+        for number in range(40):
+            await channel.ask(f"question {number} " + "word " * 50)
+            await settled(gateway)
+            if gateway.history._tasks:
+                await asyncio.wait(list(gateway.history._tasks.values()))
+        sizes = [sum(estimated_tokens(one.text) for one in request.messages) for request in model.requests]
+        assert max(sizes) <= 1000 + 100  # and the new question
+        last = model.requests[-1]
+        assert last.messages[-1].text.startswith("question 39")
+        assert f"summary {model.summaries}" in last.system
+        assert 2 <= model.summaries <= 20  # not every turn
+        [session] = await gateway.store.sessions.list_sessions()
+        assert len(await gateway.store.sessions.messages(session.id)) == 80  # nothing is deleted
+        assert session.summary_until > 0
+
+
+async def test_the_window_is_the_same_after_a_restart(house: House) -> None:
+    model = Remembering()
+    async with house.gateway(model, limits={"history_tokens": 1000}) as (gateway, channel):
+        for number in range(12):
+            await channel.ask(f"question {number}")
+            await settled(gateway)
+            if gateway.history._tasks:
+                await asyncio.wait(list(gateway.history._tasks.values()))
+        kept = [one.text for one in await gateway.history.window((await gateway.store.sessions.list_sessions())[0])]
+    async with house.gateway(model, limits={"history_tokens": 1000}) as (gateway, _):
+        again = [one.text for one in await gateway.history.window((await gateway.store.sessions.list_sessions())[0])]
+        assert again == kept
