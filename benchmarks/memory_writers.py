@@ -45,7 +45,7 @@ SCHEMA = Path(memory_journal.__file__).parent / "migrations" / "0002_memory_jour
 SHARED = "personalities/shared/MEMORY.md"
 REPLACED = "personalities/replaced/MEMORY.md"
 USER = "users/u_shared/USER.md"
-EDIT_EVERY_S = 0.1
+EDIT_EVERY_S = 0.25
 
 
 @dataclass

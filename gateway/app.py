@@ -37,6 +37,7 @@ from gateway.outbox import DeliveryPolicy, Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
 from gateway.protocols import AdapterServices, AuthenticatesOperator, ChannelAdapter, SupportsHttp
+from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
 from gateway.turns import Services, TurnRunner, TurnSettings
@@ -169,7 +170,11 @@ class Gateway:
             if not channel.enabled or (self._only is not None and name not in self._only):
                 continue
             services = AdapterServices(
-                name=name, state_dir=self.home / "channels" / name, log=self.store.log, commands=commands.infos
+                name=name,
+                state_dir=self.home / "channels" / name,
+                log=self.store.log,
+                notes=SqliteNotes(self.store.database, name),
+                commands=commands.infos,
             )
             built.append(load_kind(channel.kind).build(channel.settings, services))
         return built

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from gateway.messages import Capabilities, ConversationRef, InboundMessage, OutboundMessage, Receipt
+from gateway.messages import Attachment, Capabilities, ConversationRef, InboundMessage, OutboundMessage, Receipt
 
 Accept = Callable[[InboundMessage], Awaitable[None]]
 """Returns after the message is committed. If it raises, nothing was kept: do not acknowledge."""
@@ -127,6 +127,19 @@ class SupportsBackfill(Protocol):
 
 
 @runtime_checkable
+class SupportsAttachments(Protocol):
+    """Can fetch the files that come with messages."""
+
+    async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:
+        """The file's content.
+
+        Raises:
+            TransientSendError: it cannot be had now.
+            PermanentSendError: it is gone, or larger than `max_bytes`.
+        """
+
+
+@runtime_checkable
 class SupportsSendLookup(Protocol):
     """Can tell whether an uncertain send arrived."""
 
@@ -184,6 +197,22 @@ class ConversationLog(Protocol):
         """Entries with a cursor above `after`, oldest first; with `newest` the last `limit` of them."""
 
 
+class AdapterNotes(Protocol):
+    """What an adapter must not forget: how far it has read, what it has sent of a message. Text by key, durable."""
+
+    async def get(self, key: str) -> str | None:
+        """The text under the key; None where there is none."""
+
+    async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
+        """Keep the text; `is_durable` False survives a killed process but perhaps not a power cut, and is cheap."""
+
+    async def remove(self, key: str) -> None:
+        """Forget the key; harmless when it is not there. Not durable by itself."""
+
+    async def keys(self, prefix: str = "") -> Sequence[str]:
+        """The keys that begin so, in order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterServices:
     """What the gateway lends to an adapter when it is built: `build(config, services)`.
@@ -192,12 +221,14 @@ class AdapterServices:
         name: of the channel.
         state_dir: a directory of its own (0700) for what must survive a restart; made on first use by the adapter.
         log: what was said in its conversations.
+        notes: its own, shared with no other channel.
         commands: for the platform's own menu and completion.
     """
 
     name: str
     state_dir: Path
     log: ConversationLog
+    notes: AdapterNotes
     commands: Sequence[CommandInfo]
 
 

@@ -19,6 +19,8 @@ from gateway.store.schema import OLDEST_SQLITE
 
 OLDEST_PYTHON = (3, 11)
 FIRST_UNTESTED_PYTHON = (3, 14)
+FULL_TEXT_MODULE = "fts5"
+MODEL_LIBRARY = "pydantic_ai"
 
 
 def versions(_ground: Ground) -> Iterator[Finding]:
@@ -56,7 +58,7 @@ def versions(_ground: Ground) -> Iterator[Finding]:
 def _has_full_text_search() -> bool:
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         try:
-            connection.execute("CREATE VIRTUAL TABLE trial USING fts5 (text)")
+            connection.execute(f"CREATE VIRTUAL TABLE trial USING {FULL_TEXT_MODULE} (text)")
         except sqlite3.OperationalError:
             return False
     return True
@@ -108,7 +110,7 @@ def models(ground: Ground) -> Iterator[Finding]:
         what = f"The model {config.model} answers: {model.model} of the provider {model.provider}{where}"
         yield Finding(level="note", what=f"{what}. It was not asked.")
     needy = [name for name, model in config.models.items() if model.provider != OFFLINE]
-    if needy and importlib.util.find_spec("pydantic_ai") is None:
+    if needy and importlib.util.find_spec(MODEL_LIBRARY) is None:
         yield Finding(
             level="problem",
             what=f"The libraries for {', '.join(needy)} are not installed.",

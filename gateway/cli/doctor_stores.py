@@ -110,7 +110,7 @@ def _about_dead(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     newest = rows[0]
     return Finding(
         level="warning",
-        what=f"{_messages(rows)} of the channel {newest.conversation.channel} {what}; the newest: {_reason(newest)}",
+        what=f"{_counted(rows, 'message')} of the channel {newest.conversation.channel} {what}; the newest: {_reason(newest)}",
         advice="Mend the cause, then `ethos outbox list`, and `ethos outbox retry` or `drop` for each.",
     )
 
@@ -121,7 +121,7 @@ def _about_waiting(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     is_parked = any(row.state == "parked" for row in rows)
     return Finding(
         level="warning",
-        what=f"{_messages(rows)} of the channel {oldest.conversation.channel} have waited for more than an hour {what}"
+        what=f"{_counted(rows, 'message')} of the channel {oldest.conversation.channel} have waited for more than an hour {what}"
         f", the oldest since {oldest.begun_at:%Y-%m-%d %H:%M} UTC: {_reason(oldest)}",
         advice="The model cannot be reached: look at its key, its address and its quota. They are answered when it is "
         "back."
@@ -130,8 +130,8 @@ def _about_waiting(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     )
 
 
-def _messages(rows: Sequence[Delivery]) -> str:
-    return f"{len(rows)} message{'' if len(rows) == 1 else 's'}"
+def _counted(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def _reason(row: Delivery) -> str:
@@ -147,7 +147,7 @@ async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:
     if turns:
         yield Finding(
             level="warning",
-            what=f"The memory updates of {len(turns)} turns are in the journal and not in the files yet.",
+            what=f"The memory updates of {_counted(turns, 'turn')} are in the journal and not in the files yet.",
             advice="The next start of the gateway brings them in: `ethos serve`.",
         )
 

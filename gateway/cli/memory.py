@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli.options import AsJson, PersonalityOption, StoreOption, UserOption, run
+from gateway.cli.options import LARGEST_ID, AsJson, PersonalityOption, StoreOption, UserOption, run
 
 app = typer.Typer(help="Read, follow, take back and edit what the agent remembers.", no_args_is_help=True)
 
@@ -64,7 +64,7 @@ def why(
 
 @app.command()
 def undo(
-    entry: Annotated[int, typer.Argument(min=1, help="The id of a change, from `ethos memory log`.")],
+    entry: Annotated[int, typer.Argument(min=1, max=LARGEST_ID, help="The id of a change, from `ethos memory log`.")],
     as_json: AsJson = False,
 ) -> None:
     """Bring back the text from before a change, if nothing has changed since."""

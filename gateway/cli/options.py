@@ -12,6 +12,8 @@ from gateway.protocols import MemoryStoreName
 
 T = TypeVar("T")
 
+LARGEST_ID = 2**63 - 1  # of a row in SQLite
+
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 UserOption = Annotated[
     str | None, typer.Option("--user", "-u", help="A user id or an account, `kind:id`; the only user by default.")

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from gateway.cli.options import AsJson, run
+from gateway.cli.options import LARGEST_ID, AsJson, run
 
 app = typer.Typer(help="See what waits or failed; try it again, or drop it.", no_args_is_help=True)
 
-Id = Annotated[int, typer.Argument(min=1, help="Its id, from `ethos outbox list`.")]
+Id = Annotated[int, typer.Argument(min=1, max=LARGEST_ID, help="Its id, from `ethos outbox list`.")]
 _LATER = "It is taken up with the next message of its conversation, or when the gateway starts."
 
 

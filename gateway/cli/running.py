@@ -19,6 +19,7 @@ from gateway.errors import ConfigError, DataDirectoryLocked
 
 if TYPE_CHECKING:  # 0.3 s that no other command needs
     from gateway.app import Gateway
+    from gateway.web.server import WebServer
 
 LOG_NAME = "gateway.log"
 
@@ -70,12 +71,17 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
         for warning in loaded.warnings:
             typer.echo(f"warning: {warning}", err=True)
         if gateway.web is not None:
-            typer.echo(f"Web page: {gateway.web.login_url}", err=True)
+            typer.echo(f"Web page: {_web_address(gateway.web, home)}", err=True)
         typer.echo(f"Data:     {home}" + (f"\nLog:      {home / LOG_NAME}" if log else ""), err=True)
         if terminal is None:
             await gateway.run(stop)
             return 0
         return await _talk_beside(gateway, _talk(home, config, terminal, {"is_interactive": True}), stop)
+
+
+def _web_address(web: WebServer, home: Path) -> str:
+    """The address that logs in is a secret: it is shown to a person, and kept out of a service's log."""
+    return web.login_url if sys.stderr.isatty() else f"{web.url} (the token to log in is in {home / TOKEN_NAME})"
 
 
 async def _chat(home: Path, loaded: Loaded, options: dict[str, Any]) -> int:

@@ -2,7 +2,8 @@
 
 Beside `MEMORY.md` lie, all in one directory, so that one fsync of it makes all names durable:
 
-- `.MEMORY.md.<random>.new`: the next version, until it is renamed over the file;
+- `.MEMORY.md.<random>.tmp`, then `.MEMORY.md.<inode>.new`: the next version, until it changes places with the file.
+  Its name holds its inode's number, because for an instant after that the name belongs to the version before;
 - `.MEMORY.md.<hashes>.applied`: the evidence, a hard link to the next version that is made before the rename and whose
   name holds the updates in it. While the version has its `.new` name too, the rename has not happened; once that is
   gone, it has. So after a crash or a power cut the directory itself says what was applied;
@@ -53,7 +54,8 @@ class Look:
         sha256: of `data`, in hex.
         previous: the signature of the version before.
         evidence: the names of all evidence.
-        staged: the inodes of versions that were not renamed.
+        staged: the names of versions that did not come into place, by inode.
+        stale: the names of what a dead process left half done.
     """
 
     data: bytes
@@ -62,6 +64,7 @@ class Look:
     previous: Signature | None
     evidence: tuple[str, ...]
     staged: dict[int, str]
+    stale: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +92,17 @@ class LiveFile:
         snapshot = read_settled(self.path) if is_edited else read_once(self.path)
         evidence: list[str] = []
         staged: dict[int, str] = {}
+        stale: list[str] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.path.parent) as names:
             for entry in names:
                 if not entry.name.startswith(self._hidden):
                     continue
                 if entry.name.endswith(".applied"):
                     evidence.append(entry.name)
-                elif entry.name.endswith(".new"):
+                elif entry.name == self._staged_name(entry.inode()):
                     staged[entry.inode()] = entry.name
+                elif entry.name.endswith((".new", ".tmp")):
+                    stale.append(entry.name)
         return Look(
             data=snapshot.data if snapshot else b"",
             signature=snapshot.signature if snapshot else None,
@@ -104,6 +110,7 @@ class LiveFile:
             previous=sign(self._previous),
             evidence=tuple(evidence),
             staged=staged,
+            stale=tuple(stale),
         )
 
     def has_applied(self, look: Look, key: Key) -> bool:
@@ -123,10 +130,11 @@ class LiveFile:
             FileError: the disk is full or the place cannot be written; nothing has changed.
         """
         make_private_directory(self.path.parent)
-        path = self.path.with_name(f"{self._hidden}{secrets.token_hex(6)}.new")
+        path = self.path.with_name(f"{self._hidden}{secrets.token_hex(6)}.tmp")
         evidence: list[Path] = []
         try:
             signature = write_new(path, data)
+            path = path.rename(path.with_name(self._staged_name(signature.inode)))
             self._step("staged")
             marks = [_mark(key) for key in keys]
             for at in range(0, len(marks), _KEYS_PER_NAME):
@@ -186,10 +194,13 @@ class LiveFile:
         for name in look.evidence:  # before the staged versions, without which it would speak of a rename
             if self._is_staged(look, name) or not waiting & _marks(name):
                 self.path.with_name(name).unlink(missing_ok=True)
-        for name in look.staged.values():
+        for name in (*look.staged.values(), *look.stale):
             self.path.with_name(name).unlink(missing_ok=True)
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    def _staged_name(self, inode: int) -> str:
+        return f"{self._hidden}{inode}.new"
 
     def _is_staged(self, look: Look, name: str) -> bool:
         if not look.staged:
@@ -213,6 +224,7 @@ class LiveFile:
                 return False
             return True
         if exchange(staged.path, self.path):
+            self._step("exchanged")
             staged.path.replace(self._previous)
             return True
         with contextlib.suppress(FileNotFoundError):

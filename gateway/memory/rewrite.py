@@ -172,7 +172,7 @@ class Rewriter:
 
     def _settle(self, made: Rewritten, new: Draft, look: Look) -> None:
         """Settle, and now and then tidy up: what is removed then was made durable before."""
-        leftovers = len(look.evidence) + len(look.staged)
+        leftovers = len(look.evidence) + len(look.staged) + len(look.stale)
         is_due = leftovers >= (1 if self._is_first else _TIDY_AT)
         self._is_first = False
         if not new.outcomes:

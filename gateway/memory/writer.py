@@ -18,6 +18,9 @@ from gateway.protocols import MemoryScope
 
 T = TypeVar("T")
 
+# Whoever was just served needs a few turns of the event loop to come again, and then shares the next write.
+_TURNS_TO_COME_AGAIN = 4
+
 
 @dataclass(slots=True)
 class _Job:
@@ -93,7 +96,9 @@ class DocumentWriter:
                         jobs, self._queue = self._queue, []
                     _fail(jobs, error)
                 else:
-                    self._start(_deliver(jobs, made))
+                    await _deliver(jobs, made)
+                    for _ in range(_TURNS_TO_COME_AGAIN):
+                        await asyncio.sleep(0)
                 jobs = []
         finally:
             self._is_draining = False

@@ -12,6 +12,7 @@ from typing import Any
 
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices, ChannelAdapter, LogEntry
+from tests.conformance.notes import FakeNotes
 
 TOKEN = "a token of Telex"
 _LIMIT_BYTES = 4 * 1024 * 1024
@@ -147,7 +148,7 @@ class TelexHarness:
     async def start(self) -> None:
         await self.service.start()
         telex = importlib.import_module("adapters.telex")
-        services = AdapterServices(name="office", state_dir=Path("unused"), log=NoLog(), commands=())
+        services = AdapterServices(name="office", state_dir=Path("unused"), log=NoLog(), notes=FakeNotes(), commands=())
         config = telex.Config(host="127.0.0.1", port=self.service.port, token=self._token)
         self._adapter = telex.build(config, services)
 

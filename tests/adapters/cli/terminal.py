@@ -15,6 +15,7 @@ from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices, CommandInfo
 from tests.conformance.adapters import soon
 from tests.conformance.conversation_log import FakeLog
+from tests.conformance.notes import FakeNotes
 
 COMMANDS = (
     CommandInfo(name="help", usage="/help", description="lists the commands"),
@@ -26,7 +27,9 @@ def make_adapter(
     directory: Path, log: FakeLog, *, config: Config | None = None, stalled_s: float | None = None
 ) -> CliAdapter:
     """An adapter whose state directory is `directory / "state"`."""
-    services = AdapterServices(name="terminal", state_dir=directory / "state", log=log, commands=COMMANDS)
+    services = AdapterServices(
+        name="terminal", state_dir=directory / "state", log=log, notes=FakeNotes(), commands=COMMANDS
+    )
     if stalled_s is None:
         return build(config or Config(), services)
     return CliAdapter(socket_path(config or Config(), services.state_dir), services, stalled_s=stalled_s)

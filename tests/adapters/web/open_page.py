@@ -19,6 +19,7 @@ from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices
 from tests.conformance.adapters import soon
 from tests.conformance.conversation_log import FakeLog
+from tests.conformance.notes import FakeNotes
 
 MAIN = ConversationRef(channel="web", conversation="main")
 
@@ -148,7 +149,9 @@ class WebHarness:
 
     def __init__(self, directory: Path) -> None:
         self.log = FakeLog()
-        services = AdapterServices(name="web", state_dir=directory / "state", log=self.log, commands=())
+        services = AdapterServices(
+            name="web", state_dir=directory / "state", log=self.log, notes=FakeNotes(), commands=()
+        )
         self.adapter = build(Config(), services)
         self._page: OpenPage | None = None
         self._seen: list[tuple[str, str]] = []

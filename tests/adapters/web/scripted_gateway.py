@@ -12,6 +12,7 @@ from adapters.web.adapter import WebAdapter
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage
 from gateway.protocols import AdapterServices, CommandInfo
 from tests.conformance.conversation_log import FakeLog
+from tests.conformance.notes import FakeNotes
 
 COMMANDS = (
     CommandInfo(name="help", usage="/help", description="what can be said here"),
@@ -34,7 +35,8 @@ class ScriptedGateway:
     ) -> None:
         self.log = log or FakeLog()
         self.adapter: WebAdapter = build(
-            config or Config(), AdapterServices(name="web", state_dir=state_dir, log=self.log, commands=COMMANDS)
+            config or Config(),
+            AdapterServices(name="web", state_dir=state_dir, log=self.log, notes=FakeNotes(), commands=COMMANDS),
         )
         self.accepted: list[InboundMessage] = []
         self.failure: Exception | None = None

@@ -21,7 +21,7 @@ from tests.gateway.memory.conftest import prepare_database
 
 MEMORY = "personalities/assistant/MEMORY.md"
 USER = "users/u_1/USER.md"
-STEPS = ["begun", "looked", "staged", "linked", "recorded", "archived", "compared", "renamed", "synced"]
+STEPS = ["begun", "looked", "staged", "linked", "recorded", "archived", "compared", "exchanged", "renamed", "synced"]
 TURNS = [f"t{number}" for number in range(6)]
 
 
@@ -96,6 +96,36 @@ async def test_a_power_cut_that_takes_the_unsynced_journal_is_made_good_from_the
     copy_database(saved, path)
     await replay(root, path)
     assert_each_once(root)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("step", ["linked", "compared", "exchanged", "renamed"])
+async def test_a_power_cut_that_takes_all_but_the_commits_is_made_good_from_the_evidence(tmp_path, step, count):
+    root, path = start(tmp_path)
+    commit_pending(path, TURNS)
+    saved = tmp_path / "saved.db"
+    copy_database(path, saved)
+    assert await asyncio.to_thread(run, root, path, step, count, TURNS) == -signal.SIGKILL
+    copy_database(saved, path)
+    await replay(root, path)
+    assert_each_once(root)
+
+
+async def test_evidence_is_kept_for_as_long_as_somebody_may_ask_for_it(tmp_path):
+    root, path = start(tmp_path)
+    commit_pending(path, TURNS[:1])
+    saved = tmp_path / "saved.db"
+    copy_database(path, saved)
+    await asyncio.to_thread(run, root, path, "never", 1, TURNS[:1])
+    copy_database(saved, path)  # the power cut took what the journal knew of t0, and the file has it
+    database = Database(path)
+    provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database))
+    # Other turns write, and tidy up, before t0 is replayed.
+    await provider.sync(writer_process.turn_scope("t1"), writer_process.turn_updates("t1"))
+    assert await provider.replay() == 1
+    await provider.close()
+    await database.close()
+    assert lines(root / MEMORY) == ["kept line", "fact t0.", "fact t1."]
 
 
 async def replay_without(root, path):

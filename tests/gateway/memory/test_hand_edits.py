@@ -74,6 +74,23 @@ async def test_a_save_into_the_version_that_was_just_replaced_is_not_lost(markdo
     assert path.read_text() == "ours 1, corrected by hand\n\nours 2\n"
 
 
+@pytest.mark.parametrize("style", [by_rename, in_place])
+async def test_a_save_in_the_instant_between_comparing_and_renaming_is_not_lost(markdown, root, style):
+    path = root / MEMORY
+    provider = markdown()
+    await provider.sync(scope("t1"), [add("memory", "ours 1")])
+    provider = markdown(on_step=Editor("compared", style(path, lambda text: text + "by hand\n")))
+    await provider.sync(scope("t2"), [add("memory", "ours 2")])
+    assert path.read_text() == "ours 1\nby hand\n\nours 2\n"
+
+
+async def test_a_file_that_appears_in_that_instant_is_not_lost(markdown, root):
+    path = root / MEMORY
+    provider = markdown(on_step=Editor("compared", in_place(path, lambda _: "by hand\n")))
+    await provider.sync(scope("t"), [add("memory", "ours")])
+    assert path.read_text() == "by hand\n\nours\n"
+
+
 async def test_a_late_save_into_the_replaced_version_is_found_by_the_next_write(markdown, root):
     path = root / MEMORY
     provider = markdown()

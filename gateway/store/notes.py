@@ -1,0 +1,50 @@
+"""What adapters must not forget, in SQLite: see `gateway.protocols.AdapterNotes`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from gateway.store.database import Database
+from gateway.store.payloads import storable
+from gateway.store.statement import statement
+
+_PUT = """
+    INSERT INTO adapter_notes (channel, key, text) VALUES (?, ?, ?)
+    ON CONFLICT (channel, key) DO UPDATE SET text = excluded.text
+"""
+_REMOVE = "DELETE FROM adapter_notes WHERE channel = ? AND key = ?"
+_GET = "SELECT text FROM adapter_notes WHERE channel = ? AND key = ?"
+_KEYS = "SELECT key FROM adapter_notes WHERE channel = ? AND substr(key, 1, ?) = ? ORDER BY key"
+
+
+class SqliteNotes:
+    """The notes of one channel."""
+
+    def __init__(self, database: Database, channel: str) -> None:
+        self._database = database
+        self._channel = channel
+
+    async def get(self, key: str) -> str | None:
+        """The text under the key; None where there is none."""
+
+        def work(connection: sqlite3.Connection) -> str | None:
+            row = connection.execute(_GET, (self._channel, key)).fetchone()
+            return None if row is None else str(row["text"])
+
+        return await self._database.read(work)
+
+    async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
+        """Keep the text; `is_durable` False survives a killed process but perhaps not a power cut, and is cheap."""
+        await self._database.write(statement(_PUT, (self._channel, key, storable(text))), is_durable=is_durable)
+
+    async def remove(self, key: str) -> None:
+        """Forget the key; harmless when it is not there. Not durable by itself."""
+        await self._database.write(statement(_REMOVE, (self._channel, key)), is_durable=False)
+
+    async def keys(self, prefix: str = "") -> Sequence[str]:
+        """The keys that begin so, in order."""
+        values = (self._channel, len(prefix), prefix)
+        return await self._database.read(
+            lambda connection: [str(row["key"]) for row in connection.execute(_KEYS, values)]
+        )

@@ -1,0 +1,229 @@
+"""`ethos status`, and every command while a gateway runs on the directory."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway import __version__, app
+from gateway.cli import process
+from gateway.locks import hold
+from gateway.web import auth
+from tests.gateway.cli.commands.conftest import Ethos
+
+
+def test_the_names_in_the_data_directory_are_those_of_the_gateway() -> None:
+    assert process.LOCK_NAME == app.LOCK_NAME
+    assert process.DATABASE_NAME == app.DATABASE_NAME
+    assert process.RUNNING_NAME == app.RUNNING_NAME
+    assert process.TOKEN_NAME == auth.TOKEN_FILENAME
+
+
+def test_without_a_gateway_the_exit_code_is_3(ethos: Ethos, fresh_home: Path) -> None:
+    answer = ethos("status")
+    assert (answer.code, answer.out) == (
+        3,
+        f"Gateway  not running; `ethos serve` starts it\nData     {fresh_home}\n",
+    )
+    told = ethos("status", "--json")
+    assert (told.code, told.value["state"], told.value["is_running"]) == (3, "not_running", False)
+    assert not fresh_home.exists()
+
+
+def test_a_running_gateway_says_how_it_is(
+    ethos: Ethos, serving: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9/")  # the token is for nobody else
+    answer = ethos("status", "--json")
+    status = answer.value
+    assert (answer.code, status["state"], status["pid"]) == (0, "ok", serving.pid)
+    assert status["version"] == __version__
+    assert [(one["name"], one["kind"], one["state"]) for one in status["channels"]] == [("fake", "fake", "up")]
+    assert status["queues"] == {"inbox": [], "outbox": []}
+    out = ethos("status").out
+    assert f"Gateway  running, all well\nData     {status['home']}\nProcess  {serving.pid}\n" in out
+    assert "fake     fake  up     -\n" in out
+
+
+def test_every_command_works_while_a_gateway_runs(
+    ethos: Ethos, serving: subprocess.Popen[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDITOR", "sh -c 'echo edited >> \"$1\"' -")
+    (session, *_) = ethos("sessions", "list", "--json").value
+    for words in (
+        "memory show -u fake:1",
+        "memory log --diff",
+        "memory why Rex -u fake:1",
+        "memory edit",
+        "memory undo 1",
+        f"sessions show {session['id']}",
+        "sessions search rex",
+        "users list",
+        "personality list",
+        "outbox list",
+        "config check",
+        "config show",
+        "doctor",
+    ):
+        answer = ethos(*words.split())
+        assert (answer.code, answer.err) == (0, ""), words
+    assert (home / "personalities" / "assistant" / "MEMORY.md").read_text() == "edited\n"
+
+
+def test_what_waits_in_the_queues_is_counted_by_channel(ethos: Ethos, home: Path) -> None:
+    with sqlite3.connect(home / "ethos.sqlite") as connection:
+        connection.execute(
+            "UPDATE inbox SET state = 'parked', ended_at = NULL WHERE seq = (SELECT min(seq) FROM inbox)"
+        )
+    connection.close()
+    answer = ethos("status", "--json")
+    assert answer.value["queues"] == {"inbox": [{"channel": "fake", "state": "parked", "count": 1}], "outbox": []}
+    assert "inbox  fake     parked  1\n" in ethos("status").out
+
+
+def test_a_database_that_is_broken_is_a_problem_of_the_status_too(ethos: Ethos, home: Path) -> None:
+    (home / "ethos.sqlite").write_bytes(b"no database" * 500)
+    answer = ethos("status", "--json")
+    assert (answer.code, answer.value["queues"]) == (3, None)
+    assert "is damaged, or not a database" in answer.value["problems"][0]
+
+
+# ---- gateways that do not answer ------------------------------------------------------------------------------------
+
+
+def left(home: Path, url: str | None, pid: int | None = None) -> None:
+    """What a gateway leaves in its directory when it starts."""
+    (home / "run").mkdir(exist_ok=True)
+    word = {"pid": pid or os.getpid(), "url": url, "started_at": "2026-11-20T10:00:00+00:00"}
+    (home / "run" / "gateway.json").write_text(json.dumps(word))
+
+
+class Stranger(http.server.BaseHTTPRequestHandler):
+    """Answers as it is told, and keeps what it was asked."""
+
+    asked: list[str]
+    status: int
+    body: bytes
+
+    def do_GET(self) -> None:
+        self.asked.append(self.headers.get("authorization", ""))
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def stranger(status: int, body: bytes) -> Iterator[tuple[str, list[str]]]:
+    """A web server; its address, and what it was sent as authorization."""
+    asked: list[str] = []
+    handler = type("Handler", (Stranger,), {"asked": asked, "status": status, "body": body})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def held(home: Path) -> Iterator[Path]:
+    """A directory whose lock this process holds, with a token."""
+    (home / "web-token").write_text("t" * 40)
+    lock = hold(home / ".gateway.lock")
+    yield home
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "code"),
+    [
+        ((200, b'{"status": "ok"}'), "ok", 0),
+        ((503, b'{"status": "starting"}'), "starting", 4),
+        ((503, b'{"status": "failing", "problems": ["telex: no paper"]}'), "failing", 1),
+        ((200, b'{"status": "odd"}'), "failing", 1),
+        ((401, b""), "not_responding", 1),
+        ((200, b"<html>"), "not_responding", 1),
+        ((404, b"{}"), "not_responding", 1),
+    ],
+)
+def test_the_exit_code_follows_what_the_gateway_says(
+    ethos: Ethos, held: Path, answer: tuple[int, bytes], state: str, code: int
+) -> None:
+    with stranger(*answer) as (url, asked):
+        left(held, url)
+        told = ethos("status", "--json")
+        assert (told.code, told.value["state"]) == (code, state)
+        assert asked == ["Bearer " + "t" * 40]
+        if state != "ok":
+            assert ethos("status").out.startswith("Gateway  ")
+
+
+def test_nobody_gets_the_token_but_the_holder_of_the_lock(ethos: Ethos, home: Path) -> None:
+    """A gateway was killed, and another program has its port."""
+    (home / "web-token").write_text("t" * 40)
+    with stranger(200, b'{"status": "ok"}') as (url, asked):
+        left(home, url)
+        assert ethos("status").code == 3
+        lock = hold(home / ".gateway.lock")
+        left(home, url, pid=1)
+        assert ethos("status", "--json").value["state"] == "starting"
+        lock.release()
+        assert asked == []
+
+
+def test_a_gateway_that_does_not_answer_is_not_well(ethos: Ethos, held: Path) -> None:
+    with stranger(200, b"") as (url, _):
+        pass
+    left(held, url)
+    answer = ethos("status")
+    assert answer.code == 1
+    assert "running, and does not answer" in answer.out
+    assert f"{url} does not answer" in answer.out
+
+
+def test_a_gateway_without_a_web_server_is_known_by_its_lock(ethos: Ethos, held: Path) -> None:
+    left(held, None)
+    answer = ethos("status", "--json")
+    assert (answer.code, answer.value["state"], answer.value["problems"]) == (0, "ok", [])
+
+
+@pytest.mark.parametrize("token", [b"\xff", b"", b"a\nb"])
+def test_a_token_that_is_none_is_said(ethos: Ethos, held: Path, token: bytes) -> None:
+    (held / "web-token").write_bytes(token)
+    with stranger(401, b"") as (url, _):
+        left(held, url)
+        answer = ethos("status", "--json")
+    assert (answer.code, answer.value["state"]) == (1, "not_responding")
+    assert "web-token" in answer.value["problems"][0]
+
+
+def test_looking_never_takes_the_lock_from_a_gateway(home: Path, ethos: Ethos) -> None:
+    ethos("status")
+    hold(home / ".gateway.lock").release()
+
+
+def test_the_command_loads_no_web_server_to_say_how_it_is(home: Path) -> None:
+    program = (
+        "import sys; sys.argv = ['ethos', 'status']\n"
+        "from gateway.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('starlette', 'uvicorn', 'httpx', 'gateway.app') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
