@@ -29,8 +29,10 @@ bench: $(STAMP)        ## The numbers of the README.
 	$(BIN)/python -m benchmarks.memory_writers
 	$(BIN)/python -m benchmarks.search
 
-recording: $(STAMP)    ## Make the terminal recording of the README anew.
+recording: $(STAMP)    ## Make the pictures of the README anew.
+	@deploy/install-test-packages
 	$(BIN)/python docs/make_recording.py
+	$(BIN)/python docs/make_screenshots.py
 
 # The newest versions that the constraints admit, for every platform and Python version at once.
 lock: $(STAMP)

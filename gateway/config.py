@@ -86,12 +86,13 @@ class ModelConfig(Section):
         provider: `openai` is every server that speaks OpenAI's chat completions.
         model: the provider's own name of it.
         base_url: None for the provider's own service.
-        timeout_s: for a whole answer.
+        timeout_s: until the first piece of an answer.
         silence_s: for the next piece of a streamed answer.
         max_retries: of one request, before a fallback is asked.
         fallbacks: names of other models, asked in this order when this one cannot answer.
-        input_usd_per_million: price of a million input tokens; None where costs are not counted.
+        input_usd_per_million: price of a million input tokens; with None for one of both, the library's price list.
         max_output_tokens: for one answer; None leaves it to the provider.
+        sees_images: pictures are sent to it; None: only at the provider's own service.
     """
 
     provider: Literal["openai", "anthropic", "offline"]
@@ -105,6 +106,7 @@ class ModelConfig(Section):
     input_usd_per_million: Usd | None = None
     output_usd_per_million: Usd | None = None
     max_output_tokens: Annotated[Count, Field(ge=1)] | None = None
+    sees_images: bool | None = None
 
     @field_validator("model")
     @classmethod

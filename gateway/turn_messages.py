@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from gateway.agent.loop import AgentState
 from gateway.inbox import InboxRow
-from gateway.messages import InboundMessage, OutboundMessage
+from gateway.messages import OutboundMessage
 from gateway.sessions import SessionMessage
 
 
@@ -19,12 +19,6 @@ def reply_to(row: InboxRow, text: str, kind: str) -> OutboundMessage:
         text=text,
         reply_to=row.message.id,
     )
-
-
-def as_asked(message: InboundMessage) -> str:
-    """The message as the model reads it; files are named to it."""
-    named = [f"[attached: {file.filename}, {file.media_type}, {file.size_bytes} bytes]" for file in message.attachments]
-    return "\n".join((message.text.strip(), *named)).strip()
 
 
 def problem_of(asked: str, limit_chars: int) -> str | None:

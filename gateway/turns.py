@@ -15,6 +15,7 @@ from gateway.agent.loop import AgentLoop, AgentState, AgentWork
 from gateway.agent.model import ChatMessage, Model
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
+from gateway.attachments import Asked, read_message
 from gateway.commands import CommandCall, CommandResult, Commands, parse_command
 from gateway.dispatcher import TurnControl
 from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
@@ -37,7 +38,7 @@ from gateway.sessions import (
     with_title,
 )
 from gateway.turn_commit import InboxEnd, TurnCommit, TurnStore
-from gateway.turn_messages import as_asked, as_stored, problem_of, refusal_of_model, reply_to
+from gateway.turn_messages import as_stored, problem_of, refusal_of_model, reply_to
 
 STOPPED = "_(stopped)_"
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.
@@ -153,14 +154,14 @@ class TurnRunner:
         if control.is_stop_requested:
             await self._commit(self._end(row, replies=("Stopped before I could answer.",)))
             return None
-        asked = as_asked(row.message)
-        problem = problem_of(asked, self._settings.max_message_chars)
+        asked = await read_message(row.message, self._services.adapter(row.message.conversation.channel))
+        problem = problem_of(asked.text, self._settings.max_message_chars)
         if problem is not None:
             await self._commit(self._end(row, replies=(problem,)))
             return None
         command = parse_command(row.message)
         if command is None:
-            return await self._answer(turn, control, text=asked, supersedes=None)
+            return await self._answer(turn, control, asked, supersedes=None)
         call = CommandCall(
             arguments=command.arguments,
             message=row.message,
@@ -173,7 +174,7 @@ class TurnRunner:
         if result.ask_again:
             last = await self._services.history.last_question(turn.session)
             if last is not None:
-                return await self._answer(turn, control, text=last.text, supersedes=last.turn_id)
+                return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
         await self._commit_command(turn, result)
         return None
 
@@ -199,13 +200,13 @@ class TurnRunner:
 
     # ---- the agent -------------------------------------------------------------------------------------------------
 
-    async def _answer(self, turn: _Turn, control: TurnControl, *, text: str, supersedes: str | None) -> float | None:
-        """Let the agent answer `text`, and commit."""
+    async def _answer(self, turn: _Turn, control: TurnControl, asked: Asked, *, supersedes: str | None) -> float | None:
+        """Let the agent answer what was asked, and commit."""
         services, row = self._services, turn.row
         state = AgentState.load(await services.store.load_steps(row.turn_id) if row.has_steps else None)
         adapter = services.adapter(turn.message.conversation.channel)
         preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text)
-        work = await self._work(turn, state, preview, text, supersedes)
+        work = await self._work(turn, state, preview, asked, supersedes)
         try:
             async with preview:
                 is_stopped = await self._interruptible(work, state, control)
@@ -218,12 +219,12 @@ class TurnRunner:
         except asyncio.CancelledError:
             await preview.withdraw()
             raise
-        await self._commit_answer(turn, state, asked=text, is_stopped=is_stopped, supersedes=supersedes)
+        await self._commit_answer(turn, state, asked=asked.text, is_stopped=is_stopped, supersedes=supersedes)
         await services.parking.answered(turn.message.conversation, work.model.name)
         return None
 
     async def _work(
-        self, turn: _Turn, state: AgentState, preview: Preview, text: str, supersedes: str | None
+        self, turn: _Turn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
     ) -> AgentWork:
         services, personality, message = self._services, turn.personality, turn.message
         memory = await services.memory.prefetch(turn.scope)
@@ -246,7 +247,7 @@ class TurnRunner:
                 summary=turn.session.summary,
                 can_remember=UPDATE_MEMORY.name in toolbox.names,
             ),
-            history=(*history, ChatMessage(role="user", text=text)),
+            history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
             context=ToolContext(scope=turn.scope, memory=memory, updates=state.updates),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,

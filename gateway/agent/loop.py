@@ -72,7 +72,7 @@ class AgentState:
         """As JSON, for `load`."""
         return json.dumps(
             {
-                "messages": [asdict(message) for message in self.messages],
+                "messages": [_without_images(asdict(message)) for message in self.messages],
                 "updates": [asdict(update) for update in self.updates],
                 "usage": [asdict(usage) for usage in self.usage],
             },
@@ -198,6 +198,12 @@ class AgentLoop:
     @staticmethod
     def _is_repeatable(work: AgentWork, state: AgentState) -> bool:
         return all(work.toolbox.is_repeatable(call.name) for call in state.open_calls)
+
+
+def _without_images(message: dict[str, Any]) -> dict[str, Any]:
+    """Only a person's message has any, and that is not among the steps."""
+    del message["images"]
+    return message
 
 
 def _without_calls(message: ChatMessage) -> ChatMessage:

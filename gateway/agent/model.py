@@ -31,10 +31,19 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelImage:
+    """A picture in front of the model, as the file's bytes."""
+
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMessage:
     """One message in front of the model.
 
     Attributes:
+        images: of a person's message; a model that cannot see passes over them, and knows their names from the text.
         role: `assistant` may carry tool calls; `tool` answers one, named by `tool_call_id`.
     """
 
@@ -42,6 +51,7 @@ class ChatMessage:
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    images: tuple[ModelImage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ class Endpoint:
         prices_usd: dollars for a million tokens of input and of output; None to ask the library's price list.
         read_timeout_s: the longest silence of the connection: a second net below the watchdog, which watches for
             pieces of an answer and not for bytes.
+        sees_images: pictures are sent to it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Endpoint:
     base_url: str | None
     prices_usd: tuple[float, float] | None
     read_timeout_s: float
+    sees_images: bool
 
     @property
     def url(self) -> str:
@@ -104,6 +106,7 @@ class WireModel:
         input_usd_per_million: with `output_usd_per_million`, wins over the library's price list.
         output_usd_per_million: as above.
         max_output_tokens: of one answer, where a request does not ask for less; None leaves it to the provider.
+        sees_images: pictures are sent to it; else it knows of them by name only.
         backoff_s: the first wait where the provider names none; doubled each time, and varied by half.
 
     Raises:
@@ -124,6 +127,7 @@ class WireModel:
         input_usd_per_million: float | None = None,
         output_usd_per_million: float | None = None,
         max_output_tokens: int | None = None,
+        sees_images: bool = False,
         backoff_s: float = 0.5,
     ) -> None:
         prices = (input_usd_per_million, output_usd_per_million)
@@ -141,6 +145,7 @@ class WireModel:
             if input_usd_per_million is None or output_usd_per_million is None
             else (input_usd_per_million, output_usd_per_million),
             read_timeout_s=max(timeout_s, silence_s),
+            sees_images=sees_images,
         )
         self._timeout_s = timeout_s
         self._silence_s = silence_s

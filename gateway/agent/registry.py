@@ -64,4 +64,5 @@ def _build(name: str, config: ModelConfig) -> OfflineModel | WireModel:
         input_usd_per_million=config.input_usd_per_million,
         output_usd_per_million=config.output_usd_per_million,
         max_output_tokens=config.max_output_tokens,
+        sees_images=config.base_url is None if config.sees_images is None else config.sees_images,
     )

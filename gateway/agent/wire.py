@@ -18,6 +18,7 @@ from uuid import uuid4
 import httpx2
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelResponse,
     PartDeltaEvent,
@@ -116,13 +117,19 @@ class PydanticWire:
                 call_id = message.tool_call_id or ""
                 part = ToolReturnPart(names.get(call_id, "unknown"), _clean(message.text), tool_call_id=call_id)
             else:
-                # Both formats refuse an empty message.
-                part = UserPromptPart(_clean(message.text) if message.text.strip() else "(empty message)")
+                part = self._asked(message)
             if history and isinstance(history[-1], LibraryRequest):
                 history[-1].parts = [*history[-1].parts, part]
             else:
                 history.append(LibraryRequest(parts=[part]))
         return history
+
+    def _asked(self, message: ChatMessage) -> UserPromptPart:
+        text = _clean(message.text) if message.text.strip() else "(empty message)"  # both formats refuse an empty one
+        if not message.images or not self._endpoint.sees_images:
+            return UserPromptPart(text)
+        images = [BinaryContent(data=image.data, media_type=image.media_type) for image in message.images]
+        return UserPromptPart([text, *images])
 
     def _remembered(self, message: ChatMessage) -> ModelResponse | None:
         response = self._replies.get(tuple(call.id for call in message.tool_calls))

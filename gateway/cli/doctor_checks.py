@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Sequence
 
 from gateway.cli import doctor_configuration, doctor_files, doctor_stores
@@ -33,6 +34,8 @@ CHECKS: Sequence[Check] = (
 async def examine() -> list[Finding]:
     """Run all checks on the data directory."""
     home = data_directory()
+    if home.is_dir() and not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        return [Finding(level="problem", what=f"You may not use {home}.", advice="Run ethos as the user who owns it.")]
     try:
         config = load_config(home=home).config
     except ConfigError:

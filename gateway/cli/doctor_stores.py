@@ -107,22 +107,24 @@ def _by_channel(rows: Sequence[Delivery]) -> list[list[Delivery]]:
 
 def _about_dead(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     what = "could not be answered" if queue == "inbox" else "could not be delivered"
-    newest = rows[0]
+    whose = f"{_counted(rows, 'message')} of the channel {rows[0].conversation.channel}"
     return Finding(
         level="warning",
-        what=f"{_counted(rows, 'message')} of the channel {newest.conversation.channel} {what}; the newest: {_reason(newest)}",
+        what=f"{whose} {what}; the newest: {_reason(rows[0])}",
         advice="Mend the cause, then `ethos outbox list`, and `ethos outbox retry` or `drop` for each.",
     )
 
 
 def _about_waiting(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     oldest = rows[-1]
+    whose = f"{_counted(rows, 'message')} of the channel {oldest.conversation.channel}"
     what = "for an answer" if queue == "inbox" else "to be delivered"
+    verb = "has" if len(rows) == 1 else "have"
     is_parked = any(row.state == "parked" for row in rows)
     return Finding(
         level="warning",
-        what=f"{_counted(rows, 'message')} of the channel {oldest.conversation.channel} have waited for more than an hour {what}"
-        f", the oldest since {oldest.begun_at:%Y-%m-%d %H:%M} UTC: {_reason(oldest)}",
+        what=f"{whose} {verb} waited for more than an hour {what}, the oldest since "
+        f"{oldest.begun_at:%Y-%m-%d %H:%M} UTC: {_reason(oldest)}",
         advice="The model cannot be reached: look at its key, its address and its quota. They are answered when it is "
         "back."
         if is_parked
@@ -154,8 +156,16 @@ async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:
 
 async def identity_map(ground: Ground) -> AsyncIterator[Finding]:
     """It can be read, and nothing was set aside."""
+    path = ground.home / "users" / "identity-map.json"
     for problem in await identities(ground.home).problems():
-        yield Finding(level="problem", what=problem, advice="Correct the file; it counts from the next message on.")
+        is_set_aside = problem.startswith(f"{path}.broken-")
+        yield Finding(
+            level="warning" if is_set_aside else "problem",
+            what=problem,
+            advice=f"Compare it with {path.name}, then delete it."
+            if is_set_aside
+            else f"Correct {path}; it counts from the next message on.",
+        )
 
 
 def _is_usable(ground: Ground) -> bool:

@@ -81,7 +81,9 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
 
 def _web_address(web: WebServer, home: Path) -> str:
     """The address that logs in is a secret: it is shown to a person, and kept out of a service's log."""
-    return web.login_url if sys.stderr.isatty() else f"{web.url} (the token to log in is in {home / TOKEN_NAME})"
+    from gateway.web.auth import TOKEN_FILENAME
+
+    return web.login_url if sys.stderr.isatty() else f"{web.url} (the token to log in is in {home / TOKEN_FILENAME})"
 
 
 async def _chat(home: Path, loaded: Loaded, options: dict[str, Any]) -> int:

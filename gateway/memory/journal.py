@@ -144,7 +144,7 @@ class MemoryJournal(Protocol):
         that process's entries.
 
         Returns:
-            Those that are settled already; if there are any, nothing was recorded.
+            Those that are settled already; if there are any, the write must not be made.
         """
 
     async def settle(self, outcomes: Mapping[Key, EntryOutcome], *, is_durable: bool = False) -> None:

@@ -91,6 +91,7 @@ class Database:
         self.path = path
         self._connect = partial(connect, path, prepare=prepare)
         self._writer = self._connect()
+        self._level = "FULL"
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._local = threading.local()
         self._reader_connections: list[sqlite3.Connection] = []
@@ -162,21 +163,29 @@ class Database:
 
     def _commit(self, group: Sequence[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
         """Run the jobs in one transaction. A commit that fails fails them all: nothing is half done."""
-        results: list[tuple[_Job, Any, BaseException | None]] = []
         try:
-            level = "FULL" if any(job.is_durable for job in group) else "NORMAL"
-            self._writer.execute(f"PRAGMA synchronous = {level}")
+            self._set_level("FULL" if any(job.is_durable for job in group) else "NORMAL")
             self._writer.execute("BEGIN IMMEDIATE")
-            results.extend((job, *self._run(job)) for job in group)
+            results = [self._alone(group[0])] if len(group) == 1 else [self._beside_others(job) for job in group]
             self._writer.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001 (the callers get it; the thread must live on)
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-            cause = _translated(error, self.path) if isinstance(error, sqlite3.Error) else error
+            cause = self._translated(error)
             return [(job, None, cause) for job in group]
         return results
 
-    def _run(self, job: _Job) -> tuple[Any, BaseException | None]:
+    def _set_level(self, level: str) -> None:
+        """FULL makes a commit wait for the disk; NORMAL leaves that to the next one that does."""
+        if level != self._level:
+            self._writer.execute(f"PRAGMA synchronous = {level}")
+            self._level = level
+
+    def _alone(self, job: _Job) -> tuple[_Job, Any, BaseException | None]:
+        return job, job.work(self._writer), None
+
+    def _beside_others(self, job: _Job) -> tuple[_Job, Any, BaseException | None]:
+        """Run a job in a savepoint, so that its failure is its own."""
         self._writer.execute("SAVEPOINT job")
         try:
             result = job.work(self._writer)
@@ -185,9 +194,12 @@ class Database:
                 raise
             self._writer.execute("ROLLBACK TO job")
             self._writer.execute("RELEASE job")
-            return None, _translated(error, self.path) if isinstance(error, sqlite3.Error) else error
+            return job, None, self._translated(error)
         self._writer.execute("RELEASE job")
-        return result, None
+        return job, result, None
+
+    def _translated(self, error: BaseException) -> BaseException:
+        return _translated(error, self.path) if isinstance(error, sqlite3.Error) else error
 
 
 def _deliver(results: Sequence[tuple[_Job, Any, BaseException | None]]) -> None:

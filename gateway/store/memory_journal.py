@@ -19,7 +19,6 @@ from gateway.memory.journal import (
     HASH_OF_NOTHING,
     LATELY_ENTRIES,
     Ask,
-    Change,
     EntryOutcome,
     JournalEntry,
     Key,
@@ -192,11 +191,6 @@ def _last_hash(connection: sqlite3.Connection, document: str) -> str | None:
 
 
 def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, EntryOutcome]:
-    done: dict[Key, EntryOutcome] = {}
-    for change in write.changes:
-        done.update(_outcome(connection, change.ask.key))
-    if done:
-        return done
     last = _last_hash(connection, write.document)
     if last is not None and last != write.found_hash and not _settle_dead(connection, write):
         _insert_edit(connection, write, write.found, last, write.found_hash)
@@ -209,30 +203,38 @@ def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, EntryO
         (write.document,),
     )
     position = _next_position(connection, write.document)
-    for change in write.changes:
-        if not _record_change(connection, write, change, position):  # nobody has begun it
-            connection.execute(_INSERT, _row(change.ask))
-            _record_change(connection, write, change, position)
-        position += 1
-    if write.changes and (last is None or is_due(position - 1, len(write.after), len(write.changes))):
+    if not _record_changes(connection, write, position):  # some were not begun, or are settled
+        connection.executemany(_INSERT, [_row(change.ask) for change in write.changes])
+        settled = [_outcome(connection, change.ask.key) for change in write.changes]
+        if any(settled):
+            return {key: outcome for each in settled for key, outcome in each.items()}
+        _record_changes(connection, write, position)
+    last_position = position + len(write.changes) - 1
+    if write.changes and (last is None or is_due(last_position, len(write.after), len(write.changes))):
         connection.execute(
             "UPDATE memory_journal SET checkpoint = ? WHERE turn_id = ? AND update_index = ?",
             (zlib.compress(write.after, 1), *write.changes[-1].ask.key),
         )
-    return done
+    return {}
 
 
-def _record_change(connection: sqlite3.Connection, write: Write, change: Change, position: int) -> bool:
-    delta = change.delta
-    cursor = connection.execute(
+def _record_changes(connection: sqlite3.Connection, write: Write, position: int) -> bool:
+    """Whether all were there to be recorded, and none was settled."""
+    at = _time(write.at)
+    cursor = connection.executemany(
         "UPDATE memory_journal SET position = ?, written_at = ?, hash_before = ?, hash_after = ?, prefix_bytes = ?,"
-        " suffix_bytes = ?, removed = ?, inserted = ?, checkpoint = NULL WHERE turn_id = ? AND update_index = ?",
-        (
-            *(position, _time(write.at), bytes.fromhex(change.hash_before), bytes.fromhex(change.hash_after)),
-            *(delta.prefix_bytes, delta.suffix_bytes, delta.removed, delta.inserted, *change.ask.key),
-        ),
+        " suffix_bytes = ?, removed = ?, inserted = ?, checkpoint = NULL"
+        " WHERE turn_id = ? AND update_index = ? AND outcome IS NULL",
+        [
+            (
+                *(position + number, at, bytes.fromhex(change.hash_before), bytes.fromhex(change.hash_after)),
+                *(change.delta.prefix_bytes, change.delta.suffix_bytes, change.delta.removed, change.delta.inserted),
+                *change.ask.key,
+            )
+            for number, change in enumerate(write.changes)
+        ],
     )
-    return cursor.rowcount > 0
+    return not write.changes or cursor.rowcount == len(write.changes)
 
 
 def _settle_dead(connection: sqlite3.Connection, write: Write) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway import parking, supervisor
 from gateway.agent.model import Model
 from gateway.app import Gateway
 from gateway.config_file import load_config
@@ -51,6 +52,13 @@ async def settled(gateway: Gateway) -> None:
     async with asyncio.timeout(20):
         await gateway.dispatcher._lanes.idle()
         await gateway.outbox._lanes.idle()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is parked, or cannot be connected, is tried again at once."""
+    monkeypatch.setattr(parking, "FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(supervisor, "FIRST_RETRY_S", 0.001)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from gateway.errors import ModelRefused, ModelUnavailable
-from gateway.messages import Attachment, Sender
+from gateway.messages import Sender
 from tests.fake_channel import FakeChannelWithPreviews
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel, call
@@ -112,7 +112,6 @@ async def test_stop_without_anything_running_says_so(house: House) -> None:
 async def test_a_model_that_is_down_parks_the_message_tells_the_person_once_and_answers_later(house: House) -> None:
     down = [[ModelUnavailable("no route", retry_after_s=0.0)]] * 3
     async with house.gateway(ScriptedModel(*down, "here I am")) as (gateway, channel):
-        gateway.parking.first_retry_s = 0.001
         message = await channel.say("are you there?")
         told, answer = await channel.answers_to(message, 2)
         assert told.startswith("I cannot reach my model right now. Your message is kept")
@@ -187,16 +186,6 @@ async def test_nuls_and_lone_surrogates_do_no_harm(house: House) -> None:
     async with house.gateway(model) as (_, channel):
         assert await channel.ask("a\0b\ud800c") == "ok"
         assert model.requests[0].messages[-1].text == "ab\ufffdc"
-
-
-async def test_attachments_are_named_to_the_model(house: House) -> None:
-    model = ScriptedModel("a cat")
-    async with house.gateway(model) as (_, channel):
-        picture = Attachment(media_type="image/png", filename="cat.png", size_bytes=7, ref="x")
-        message = channel.message("what is it?", attachments=(picture,))
-        await channel.deliver(message)
-        await channel.answers_to(message)
-        assert model.requests[0].messages[-1].text == "what is it?\n[attached: cat.png, image/png, 7 bytes]"
 
 
 async def test_strangers_are_refused_and_leave_no_trace_in_the_identity_map(house: House) -> None:

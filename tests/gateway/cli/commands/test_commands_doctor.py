@@ -57,6 +57,11 @@ def change(home: Path, sql: str, *values: object) -> None:
     connection.close()
 
 
+FEW_FILES = SimpleNamespace(
+    f_files=1000, f_favail=5, f_bavail=1 << 30, f_bfree=1 << 30, f_blocks=1 << 31, f_frsize=4096
+)
+
+
 # ---- nothing wrong --------------------------------------------------------------------------------------------------
 
 
@@ -176,6 +181,14 @@ def test_a_directory_of_another_user_is_a_problem(home: Path, found: Any, monkey
     assert f"chown -R {os.getuid() + 1} {home}" in only(found()["problem"])
 
 
+def test_a_directory_that_may_not_be_used_is_the_only_finding(
+    home: Path, found: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert only(found()["problem"]) == f"You may not use {home}. → Run ethos as the user who owns it."
+    assert found()["note"] == []
+
+
 def test_a_data_directory_that_is_a_file_is_a_problem(fresh_home: Path, found: Any) -> None:
     fresh_home.write_text("")
     fresh_home.chmod(0o600)
@@ -200,7 +213,7 @@ def test_a_disk_that_is_nearly_full_is_told(
 
 
 def test_a_disk_that_takes_no_more_files_is_told(home: Path, found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_files=1000, f_favail=5))
+    monkeypatch.setattr(os, "statvfs", lambda _: FEW_FILES)
     assert "Only 5 more files" in only(found()["warning"])
 
 
@@ -319,7 +332,9 @@ def test_memory_updates_that_are_not_in_the_files_are_told(home: Path, found: An
 
 def test_a_broken_identity_map_is_a_problem(home: Path, found: Any) -> None:
     (home / "users" / "identity-map.json").write_text("{,")
-    assert "identity-map.json:1:2" in only(found()["problem"])
+    by_level = found()
+    assert "identity-map.json:1:2" in only(by_level["problem"])
+    assert "then delete it." in only(by_level["warning"])  # the copy of it that was set aside
 
 
 # ---- a gateway that runs --------------------------------------------------------------------------------------------
