@@ -23,12 +23,14 @@ from gateway.channel_kinds import load_kind
 from gateway.commands import Commands
 from gateway.config import Config
 from gateway.dispatcher import Dispatcher
-from gateway.files import make_private_directory, write_atomically
+from gateway.errors import DataDirectoryLocked
+from gateway.files import write_atomically
 from gateway.health import Health, verdict
 from gateway.history import History
+from gateway.home import DATABASE_NAME, LOCK_NAME, RUNNING_NAME, prepare_home
 from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
-from gateway.locks import HeldLock, hold, refuse_network_file_system
+from gateway.locks import HeldLock, hold
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.render import render_memory
 from gateway.memory_sync import MemorySync
@@ -43,23 +45,10 @@ from gateway.supervisor import Supervisor
 from gateway.turns import Services, TurnRunner, TurnSettings
 from gateway.web.server import WebServer
 
-LOCK_NAME = ".gateway.lock"
-DATABASE_NAME = "ethos.sqlite"
-RUNNING_NAME = "run/gateway.json"
+# As long as `ethos status` may hold the lock of the data directory to see that nobody else does.
+LOOK_S = 0.05
 
 _log = structlog.get_logger(__name__)
-
-
-def prepare_home(home: Path) -> None:
-    """Make the data directory, for its owner only.
-
-    Raises:
-        UnsafePath: it lies on a file system that cannot lock.
-        OSError: it cannot be made.
-    """
-    for directory in (home, home / "users", home / "personalities", home / "run", home / "channels"):
-        make_private_directory(directory)
-    refuse_network_file_system(home)
 
 
 class Gateway:
@@ -108,8 +97,7 @@ class Gateway:
         """
         async with AsyncExitStack() as stack:
             await asyncio.to_thread(prepare_home, self.home)
-            self._lock: HeldLock = hold(self.home / LOCK_NAME)
-            stack.callback(self._lock.release)
+            stack.callback((await self._hold()).release)
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
             self._compose()
@@ -126,6 +114,14 @@ class Gateway:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    async def _hold(self) -> HeldLock:
+        """Take the directory. Somebody who only looks whether it is held has the lock for a moment, so try twice."""
+        try:
+            return hold(self.home / LOCK_NAME)
+        except DataDirectoryLocked:
+            await asyncio.sleep(LOOK_S)
+            return hold(self.home / LOCK_NAME)
 
     def _compose(self) -> None:
         config, store = self.config, self.store

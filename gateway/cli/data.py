@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway.cli.process import DATABASE_NAME, running_gateway
+from gateway.cli.process import running_gateway
 from gateway.config import Config
 from gateway.config_file import CONFIG_NAME, load_config
 from gateway.errors import ConfigError, StoreError
 from gateway.files import make_private_directory
+from gateway.home import DATABASE_NAME
 from gateway.marked_yaml import read_marked_yaml
 from gateway.memory.in_memory_journal import InMemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from gateway.cli.data import opened_store, schema_version
 from gateway.cli.finding import Finding, Ground
 from gateway.cli.named import identities
-from gateway.cli.process import DATABASE_NAME, HealthUnknown, ask_health
+from gateway.cli.process import HealthUnknown, ask_health
 from gateway.errors import EthosError
+from gateway.home import DATABASE_NAME
 from gateway.store.deliveries import Delivery, Queue
 from gateway.store.schema import migrations
 

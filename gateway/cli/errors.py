@@ -12,6 +12,7 @@ from gateway.errors import (
     ConfigError,
     DataDirectoryLocked,
     EthosError,
+    LockTimeout,
     SchemaTooNew,
     StoreUnavailable,
 )
@@ -25,6 +26,7 @@ EXIT_CONFIG = 78
 _CODES: tuple[tuple[type[EthosError], int], ...] = (
     (ConfigError, EXIT_CONFIG),
     (DataDirectoryLocked, EXIT_TEMPORARY),
+    (LockTimeout, EXIT_TEMPORARY),
     (StoreUnavailable, EXIT_UNAVAILABLE),
     (SchemaTooNew, EXIT_CONFIG),
     (AdapterError, EXIT_UNAVAILABLE),

@@ -41,7 +41,7 @@ _KEY_SOURCES: tuple[tuple[KeyFrom, str], ...] = (
     ("file", "a file in the data directory that only you may read; you type the key now"),
     ("nowhere", "the server needs no key"),
 )
-_DEFAULT_MODELS = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5"}
+_DEFAULT_MODELS = {"openai": "gpt-5.4-mini", "anthropic": "claude-sonnet-5"}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

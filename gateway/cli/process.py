@@ -18,13 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import EthosError
+from gateway.home import LOCK_NAME, RUNNING_NAME, TOKEN_NAME
 from gateway.locks import holder_pid
-
-# Those of gateway/app.py and gateway/web/auth.py, which would cost a command 0.3 s to load; a test compares them.
-LOCK_NAME = ".gateway.lock"
-DATABASE_NAME = "ethos.sqlite"
-RUNNING_NAME = "run/gateway.json"
-TOKEN_NAME = "web-token"  # noqa: S105 (a file's name)
 
 HEALTH_TIMEOUT_S = 5.0
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024

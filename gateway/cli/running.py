@@ -16,12 +16,11 @@ import typer
 from gateway.config import Config
 from gateway.config_file import Loaded, data_directory, load_config
 from gateway.errors import ConfigError, DataDirectoryLocked
+from gateway.home import LOG_NAME, TOKEN_NAME
 
 if TYPE_CHECKING:  # 0.3 s that no other command needs
     from gateway.app import Gateway
     from gateway.web.server import WebServer
-
-LOG_NAME = "gateway.log"
 
 
 def serve(
@@ -81,9 +80,7 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
 
 def _web_address(web: WebServer, home: Path) -> str:
     """The address that logs in is a secret: it is shown to a person, and kept out of a service's log."""
-    from gateway.web.auth import TOKEN_FILENAME
-
-    return web.login_url if sys.stderr.isatty() else f"{web.url} (the token to log in is in {home / TOKEN_FILENAME})"
+    return web.login_url if sys.stderr.isatty() else f"{web.url} (the token to log in is in {home / TOKEN_NAME})"
 
 
 async def _chat(home: Path, loaded: Loaded, options: dict[str, Any]) -> int:

@@ -29,9 +29,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from gateway.errors import ConfigError
+from gateway.home import TOKEN_NAME
 from gateway.web.pages import problem_response
 
-TOKEN_FILENAME = "web-token"  # noqa: S105 (a file's name)
 OPERATOR = "operator"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 SESSION_MAX_AGE_S = 30 * 24 * 3600
@@ -65,7 +65,7 @@ def load_token(data_dir: Path) -> str:
     Raises:
         ConfigError: the file cannot be used; says what to do.
     """
-    path = data_dir / TOKEN_FILENAME
+    path = data_dir / TOKEN_NAME
     try:
         token = _read_token(path)
         if not token:

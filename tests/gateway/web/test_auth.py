@@ -15,7 +15,8 @@ from starlette.routing import Mount, Route
 from structlog.testing import capture_logs
 
 from gateway.errors import ConfigError
-from gateway.web.auth import TOKEN_FILENAME, FailurePause, Gate, OperatorAuth, OperatorOnly, load_token
+from gateway.home import TOKEN_NAME
+from gateway.web.auth import FailurePause, Gate, OperatorAuth, OperatorOnly, load_token
 
 TOKEN = "a-token-that-is-long-enough"
 OWN = "http://localhost:8420"
@@ -26,7 +27,7 @@ OWN = "http://localhost:8420"
 
 def test_the_token_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
     token = load_token(tmp_path / "data")
-    path = tmp_path / "data" / TOKEN_FILENAME
+    path = tmp_path / "data" / TOKEN_NAME
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(token) >= 43
     assert load_token(tmp_path / "data") == token
@@ -38,7 +39,7 @@ def test_two_gateways_have_different_tokens(tmp_path: Path) -> None:
 
 
 def test_a_token_file_that_others_can_read_is_repaired_with_a_warning(tmp_path: Path) -> None:
-    path = tmp_path / TOKEN_FILENAME
+    path = tmp_path / TOKEN_NAME
     path.write_text(TOKEN + "\n")
     path.chmod(0o644)
     with capture_logs() as logs:
@@ -49,15 +50,15 @@ def test_a_token_file_that_others_can_read_is_repaired_with_a_warning(tmp_path: 
 
 
 def test_an_empty_token_file_left_by_a_crash_gets_a_token(tmp_path: Path) -> None:
-    (tmp_path / TOKEN_FILENAME).touch(0o600)
+    (tmp_path / TOKEN_NAME).touch(0o600)
     token = load_token(tmp_path)
     assert len(token) >= 43
-    assert (tmp_path / TOKEN_FILENAME).read_text().strip() == token
+    assert (tmp_path / TOKEN_NAME).read_text().strip() == token
 
 
 @pytest.mark.parametrize("content", ["short", "with spaces in the middle of it", "ümläute-in-einem-langen-token"])
 def test_a_token_that_is_no_good_is_refused_with_what_to_do(tmp_path: Path, content: str) -> None:
-    path = tmp_path / TOKEN_FILENAME
+    path = tmp_path / TOKEN_NAME
     path.write_text(content)
     path.chmod(0o600)
     with pytest.raises(ConfigError, match="remove the file and start again") as error:
@@ -66,7 +67,7 @@ def test_a_token_that_is_no_good_is_refused_with_what_to_do(tmp_path: Path, cont
 
 
 def test_a_token_file_that_is_a_link_or_a_directory_or_not_text_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / TOKEN_FILENAME
+    path = tmp_path / TOKEN_NAME
     (tmp_path / "elsewhere").write_text(TOKEN)
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="remove the file"):

@@ -333,7 +333,7 @@ def test_what_was_typed_is_kept_when_the_memory_is_locked(
         assert holder.stdout.readline() == b"held\n"
         answer = ethos("memory", "edit", "-s", "user", "-u", "fake:1")
         holder.communicate(b"\n")
-    assert answer.code == 1
+    assert answer.code == 75
     assert "is locked by" in answer.err
     assert Path(answer.err.partition("kept in ")[2].splitlines()[0]).read_text() == REX + "Mine\n"
 

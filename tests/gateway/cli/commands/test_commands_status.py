@@ -15,18 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway import __version__, app
-from gateway.cli import process
+from gateway import __version__
 from gateway.locks import hold
-from gateway.web import auth
 from tests.gateway.cli.commands.conftest import Ethos
-
-
-def test_the_names_in_the_data_directory_are_those_of_the_gateway() -> None:
-    assert process.LOCK_NAME == app.LOCK_NAME
-    assert process.DATABASE_NAME == app.DATABASE_NAME
-    assert process.RUNNING_NAME == app.RUNNING_NAME
-    assert process.TOKEN_NAME == auth.TOKEN_FILENAME
 
 
 def test_without_a_gateway_the_exit_code_is_3(ethos: Ethos, fresh_home: Path) -> None:
