@@ -25,7 +25,7 @@ from pathlib import Path
 
 from benchmarks.loopback import LoopbackAdapter
 from gateway.app import Gateway
-from gateway.config_file import load_config
+from gateway.config.file import load_config
 from gateway.logs import configure_logs
 
 CONFIG = "channels: {loopback: {kind: benchmarks.loopback}}\n"

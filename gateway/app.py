@@ -19,9 +19,9 @@ from gateway.access import Access, AccessRule
 from gateway.agent.model import Model
 from gateway.agent.registry import ModelRegistry
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
-from gateway.channel_kinds import load_kind
 from gateway.commands import Commands
 from gateway.config import Config
+from gateway.config.channel_kinds import load_kind
 from gateway.dispatcher import Dispatcher
 from gateway.errors import DataDirectoryLocked
 from gateway.files import write_atomically

@@ -50,7 +50,7 @@ class Endpoint:
     base_url: str | None
     prices_usd: tuple[float, float] | None
     read_timeout_s: float
-    sees_images: bool
+    sees_images: bool = False
 
     @property
     def url(self) -> str:

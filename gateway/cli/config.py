@@ -21,7 +21,7 @@ def init(
 ) -> None:
     """Ask some questions and write a configuration that works."""
     from gateway.cli.init import run_init
-    from gateway.config_file import data_directory
+    from gateway.config.file import data_directory
 
     run_init(data_directory(), force=force, yes=yes)
 
@@ -30,8 +30,8 @@ def init(
 def check(as_json: AsJson = False) -> None:
     """Say everything that is wrong with the configuration, at once."""
     from gateway.cli.output import print_json, say
-    from gateway.config_file import CONFIG_NAME, data_directory
-    from gateway.config_file import check as check_config
+    from gateway.config.file import CONFIG_NAME, data_directory
+    from gateway.config.file import check as check_config
 
     path = data_directory() / CONFIG_NAME
     findings = check_config()
@@ -52,7 +52,7 @@ def check(as_json: AsJson = False) -> None:
 def show(as_json: AsJson = False) -> None:
     """Print every setting with its value and where it comes from; secrets are hidden."""
     from gateway.cli.output import print_json, print_table
-    from gateway.config_file import load_config
+    from gateway.config.file import load_config
 
     loaded = load_config()
     values = dict(_values(loaded.config))
@@ -73,7 +73,7 @@ def _values(config: Any) -> Iterator[tuple[str, Any]]:
     from pydantic import BaseModel, SecretStr
 
     from gateway.config import ChannelConfig
-    from gateway.marked_yaml import KeyPath, dotted
+    from gateway.marked.yaml import KeyPath, dotted
 
     def walk(value: Any, path: KeyPath) -> Iterator[tuple[str, Any]]:
         if isinstance(value, BaseModel):

@@ -14,16 +14,16 @@ from pathlib import Path
 
 from gateway.cli.process import running_gateway
 from gateway.config import Config
-from gateway.config_file import CONFIG_NAME, load_config
+from gateway.config.file import CONFIG_NAME, load_config
 from gateway.errors import ConfigError, StoreError
 from gateway.files import make_private_directory
 from gateway.home import DATABASE_NAME
-from gateway.marked_yaml import read_marked_yaml
+from gateway.marked.validation import validate
+from gateway.marked.yaml import read_marked_yaml
 from gateway.memory.in_memory_journal import InMemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.store.schema import migrations
 from gateway.store.sqlite import SqliteStore, open_store
-from gateway.validation import validate
 
 _PARTS = ("personality", "memory", "web")
 

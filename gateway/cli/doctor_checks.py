@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from gateway.cli import doctor_configuration, doctor_files, doctor_stores
 from gateway.cli.finding import Check, Finding, Ground
 from gateway.cli.process import running_gateway
-from gateway.config_file import data_directory, load_config
+from gateway.config.file import data_directory, load_config
 from gateway.errors import ConfigError
 
 CHECKS: Sequence[Check] = (

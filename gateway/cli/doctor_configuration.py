@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from gateway import __version__
 from gateway.cli.finding import Finding, Ground
 from gateway.config import OFFLINE
-from gateway.config_file import CONFIG_NAME, check
+from gateway.config.file import CONFIG_NAME, check
 from gateway.errors import EthosError
 from gateway.personalities import BrokenPersonality, Personalities
 from gateway.store.schema import OLDEST_SQLITE

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gateway.cli.finding import Finding, Ground
 from gateway.cli.process import left_word
-from gateway.config_file import CONFIG_NAME
+from gateway.config.file import CONFIG_NAME
 from gateway.errors import UnsafePath
 from gateway.home import DATABASE_NAME, RUNNING_NAME, TOKEN_NAME
 from gateway.locks import refuse_network_file_system

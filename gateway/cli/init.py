@@ -21,11 +21,11 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from gateway.config import OFFLINE, WebAddress
-from gateway.config_file import CONFIG_NAME
+from gateway.config.file import CONFIG_NAME
 from gateway.errors import ConfigError, FileError
 from gateway.files import make_private_directory, sync_directory, write_atomically, write_new
+from gateway.marked.validation import did_you_mean
 from gateway.personalities import Personalities
-from gateway.validation import did_you_mean
 
 Provider = Literal["offline", "openai", "anthropic"]
 KeyFrom = Literal["environment", "file", "nowhere"]

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.cli.data import opened_memory, operator_config
 from gateway.cli.named import NotNamed, Wanted, find_memory, labels
 from gateway.cli.output import local, print_diff, print_json, print_table, say
-from gateway.config_file import data_directory
+from gateway.config.file import data_directory
 from gateway.memory.history import HistoryEntry
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
 

@@ -11,9 +11,9 @@ from gateway.config import Config
 from gateway.errors import EthosError, FileError, IdentityMapBroken, InvalidId
 from gateway.files import check_id
 from gateway.identity import IdentityMap, User
+from gateway.marked.validation import did_you_mean
 from gateway.personalities import Personalities
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryStoreName
-from gateway.validation import did_you_mean
 
 CHANNEL = "command-line"
 """Stands in the journal where a channel stands for other changes."""

@@ -40,7 +40,7 @@ def drop(message: Id, as_json: AsJson = False) -> None:
 async def _list(*, is_dead_only: bool, limit: int, as_json: bool) -> None:
     from gateway.cli.data import opened_store
     from gateway.cli.output import print_json, print_table, say
-    from gateway.config_file import data_directory
+    from gateway.config.file import data_directory
     from gateway.store.deliveries import Delivery
 
     found: list[Delivery] = []
@@ -70,7 +70,7 @@ async def _change(seq: int, what: Literal["retry", "drop"], *, as_json: bool) ->
     from gateway.cli.data import opened_store
     from gateway.cli.named import NotNamed
     from gateway.cli.output import print_json, say
-    from gateway.config_file import data_directory
+    from gateway.config.file import data_directory
 
     async with opened_store(data_directory()) as store:
         place = None

@@ -69,7 +69,7 @@ def new(
 ) -> None:
     """Make the files of a new one, for you to edit; a running gateway has it at once."""
     from gateway.cli.output import print_json, say
-    from gateway.personality_files import SETTINGS_NAME, SOUL_NAME
+    from gateway.personalities.files import SETTINGS_NAME, SOUL_NAME
 
     directory = _personalities().create(personality, name=name, description=description, copy_of=copy_of)
     if as_json:
@@ -80,7 +80,7 @@ def new(
 
 
 def _personalities() -> Any:
-    from gateway.config_file import data_directory
+    from gateway.config.file import data_directory
     from gateway.logs import configure_logs
     from gateway.personalities import Personalities
 

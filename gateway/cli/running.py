@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from gateway.config import Config
-from gateway.config_file import Loaded, data_directory, load_config
+from gateway.config.file import Loaded, data_directory, load_config
 from gateway.errors import ConfigError, DataDirectoryLocked
 from gateway.home import LOG_NAME, TOKEN_NAME
 

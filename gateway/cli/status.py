@@ -67,7 +67,7 @@ def status(as_json: AsJson = False) -> None:
 
 async def look() -> Status:
     """Ask the gateway that runs, and the database."""
-    from gateway.config_file import data_directory
+    from gateway.config.file import data_directory
 
     home = data_directory()
     queues, memory_late, problems = await _stored(home)

@@ -9,12 +9,12 @@ from pathlib import Path
 from gateway.cli.data import opened_store
 from gateway.cli.named import NotNamed, find_user, labels
 from gateway.cli.output import local, print_json, print_table, say
-from gateway.config_file import data_directory
+from gateway.config.file import data_directory
 from gateway.files import check_id
+from gateway.marked.validation import did_you_mean
 from gateway.messages import ConversationRef
 from gateway.sessions import SessionMessage
 from gateway.store.sqlite import SqliteStore
-from gateway.validation import did_you_mean
 
 _SUGGESTED_AMONG = 1_000
 

@@ -23,7 +23,7 @@ def list_(as_json: AsJson = False) -> None:
 async def _list(*, as_json: bool) -> None:
     from gateway.cli.named import identities
     from gateway.cli.output import print_json, print_table, say
-    from gateway.config_file import data_directory
+    from gateway.config.file import data_directory
     from gateway.identity import User
 
     def since(user: User) -> object:

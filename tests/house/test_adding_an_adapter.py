@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import adapters
-from gateway.channel_kinds import load_kind
+from gateway.config.channel_kinds import load_kind
 from gateway.errors import AdapterAuthFailed, PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage
 from tests.conformance.adapters import AdapterConformance, Inbox, running

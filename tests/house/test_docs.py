@@ -15,7 +15,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from gateway.cli import app
-from gateway.config_file import load_config
+from gateway.config.file import load_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = {

@@ -24,10 +24,8 @@ DRIVERS = {
 TOP = {
     "gateway.agent.registry",
     "gateway.app",
-    "gateway.channel_kinds",
     "gateway.cli",
     "gateway.config",
-    "gateway.config_file",
     "gateway.web",
 }
 PLATFORMS = ("telegram", "slack", "discord")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.channel_kinds import known_kinds
-from gateway.config_file import check, load_config
+from gateway.config.channel_kinds import known_kinds
+from gateway.config.file import check, load_config
 from gateway.errors import ConfigError
 
 PIGEON = "tests.gateway.config.kinds.pigeon"

@@ -13,9 +13,9 @@ import keyring.errors
 import pytest
 
 import adapters
-from gateway.channel_kinds import KindUnusable, load_kind
 from gateway.config import Config
-from gateway.config_file import check, data_directory, load_config
+from gateway.config.channel_kinds import KindUnusable, load_kind
+from gateway.config.file import check, data_directory, load_config
 from gateway.errors import ConfigError
 
 PIGEON = "tests.gateway.config.kinds.pigeon"
@@ -289,7 +289,7 @@ def test_a_kind_of_ours_whose_library_is_missing_names_the_extra(
 def test_only_the_packages_of_configured_kinds_are_loaded(write_config: WriteConfig) -> None:
     path = write_config(f"channels:\n  loft:\n    kind: {PIGEON}\n    ring: r\n")
     program = (
-        "import sys; from pathlib import Path; from gateway.config_file import load_config\n"
+        "import sys; from pathlib import Path; from gateway.config.file import load_config\n"
         f"load_config(Path({str(path)!r}))\n"
         "print([name for name in sys.modules if name.startswith('adapters.') or name in ('keyring', 'pydantic_ai')])"
     )

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from pydantic import BaseModel, TypeAdapter
 
-from gateway.channel_kinds import known_kinds, load_kind
 from gateway.config import ChannelConfig, Config, ModelConfig, Section
-from gateway.config_file import check, load_config
-from gateway.personality_files import PersonalitySettings
+from gateway.config.channel_kinds import known_kinds, load_kind
+from gateway.config.file import check, load_config
+from gateway.personalities.files import PersonalitySettings
 
 EXAMPLE = Path(__file__).parents[3] / "config.example.yaml"
 SWITCHED_OFF = re.compile(r"^( *)#(?! \S)(?=.)", re.MULTILINE)

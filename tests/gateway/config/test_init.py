@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from gateway.cli.init import Answers, render_config, run_init
-from gateway.config_file import check, load_config
+from gateway.config.file import check, load_config
 from gateway.errors import ConfigError, FileError
 
 

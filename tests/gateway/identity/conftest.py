@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import identity_disk
 from gateway.identity import IdentityMap
+from gateway.identity import disk as identity_disk
 
 
 @pytest.fixture

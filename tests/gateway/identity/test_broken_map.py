@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-from gateway import identity_disk
 from gateway.errors import FileError, IdentityMapBroken
 from gateway.identity import IdentityMap
-from gateway.identity_disk import IdentityDisk
-from gateway.identity_file import Account, IdentityDocument
+from gateway.identity import disk as identity_disk
+from gateway.identity.disk import IdentityDisk
+from gateway.identity.file import Account, IdentityDocument
 
 ADA, BOB, CLEO = "telegram:1", "slack:T1/U1", "discord:9"
 

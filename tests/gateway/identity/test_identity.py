@@ -13,7 +13,7 @@ import pytest
 
 from gateway.errors import EthosError, FileError, InvalidAccount, LockTimeout, UnsafePath
 from gateway.identity import IdentityMap, _joining, _new_user_id
-from gateway.identity_file import parse
+from gateway.identity.file import parse
 from gateway.locks import FileLock
 
 ADA = "telegram:123456789"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidAccount
-from gateway.identity_file import Account, NewerMap, check_key, clean_label, empty_map, parse
-from gateway.marked_json import Mistake, load
+from gateway.identity.file import Account, NewerMap, check_key, clean_label, empty_map, parse
+from gateway.marked.json import Mistake, load
 
 OURS = """{
  "version": 1,

@@ -14,7 +14,7 @@ import yaml
 from gateway import parking, supervisor
 from gateway.agent.model import Model
 from gateway.app import Gateway
-from gateway.config_file import load_config
+from gateway.config.file import load_config
 from tests.fake_channel import FakeChannel
 
 

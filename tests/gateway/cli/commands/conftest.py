@@ -18,7 +18,7 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.cli import main
-from gateway.config_file import load_config
+from gateway.config.file import load_config
 from tests.fake_channel import FakeChannel
 
 CONFIG = "web: {port: 0}\nchannels:\n  fake: {kind: tests.fake_channel}\n"

@@ -21,7 +21,7 @@ from pydantic import (
     field_validator,
 )
 
-from gateway.channel_kinds import Access
+from gateway.config.channel_kinds import Access
 
 OFFLINE = "offline"
 """The model that is always there: no key, no network."""

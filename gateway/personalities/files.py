@@ -14,14 +14,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from gateway.errors import FileError, PersonalityError
 from gateway.files import inside, make_private_directory, read_settled, sync_directory, write_new
-from gateway.marked_yaml import Problem, end_of, parse_marked_yaml
+from gateway.marked.validation import validate
+from gateway.marked.yaml import Problem, end_of, parse_marked_yaml
 from gateway.protocols import MemoryPlace
-from gateway.validation import validate
 
 SOUL_NAME = "SOUL.md"
 SETTINGS_NAME = "personality.yaml"
 MAX_SOUL_BYTES = 256 * 1024
-BUILT_IN = Path(__file__).parent / "builtin_personalities"
+BUILT_IN = Path(__file__).parent / "built_in"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

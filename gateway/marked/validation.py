@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.marked_yaml import KeyPath, MarkedYaml, value_at
+from gateway.marked.yaml import KeyPath, MarkedYaml, value_at
 
 M = TypeVar("M", bound=BaseModel)
 

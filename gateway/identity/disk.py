@@ -40,8 +40,8 @@ from gateway.files import (
     write_atomically,
     write_new,
 )
-from gateway.identity_file import Account, IdentityDocument, NewerMap, empty_map, parse
-from gateway.marked_json import Mistake
+from gateway.identity.file import Account, IdentityDocument, NewerMap, empty_map, parse
+from gateway.marked.json import Mistake
 
 MAX_BROKEN_COPIES = 10
 BROKEN_FOR_S = 1.0

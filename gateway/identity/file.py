@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.errors import InvalidAccount
-from gateway.marked_json import KeyPath, MarkedJson, Mistake, load
+from gateway.marked.json import KeyPath, MarkedJson, Mistake, load
 
 VERSION = 1
 MAX_KEY_CHARS = 512

@@ -15,7 +15,8 @@ import structlog
 
 from gateway.errors import InvalidId, PersonalityError
 from gateway.files import Signature, check_id, sign
-from gateway.personality_files import (
+from gateway.marked.validation import did_you_mean
+from gateway.personalities.files import (
     BUILT_IN,
     NEW_SOUL,
     SETTINGS_NAME,
@@ -27,7 +28,6 @@ from gateway.personality_files import (
     titled,
     write_personality,
 )
-from gateway.validation import did_you_mean
 
 __all__ = ["BrokenPersonality", "Personalities", "Personality"]
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from gateway.marked_yaml import KeyPath, MarkedYaml, put_at, value_at, walk_text
+from gateway.marked.yaml import KeyPath, MarkedYaml, put_at, value_at, walk_text
 
 KEYRING_SERVICE = "ethos"
 MAX_SECRET_BYTES = 64 * 1024

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 import adapters
+from gateway.marked.validation import did_you_mean
 from gateway.protocols import AdapterServices, ChannelAdapter
-from gateway.validation import did_you_mean
 
 Access = Literal["open", "allowlist"]
 

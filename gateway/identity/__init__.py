@@ -21,10 +21,10 @@ import structlog
 
 from gateway.errors import FileError, IdentityMapBroken
 from gateway.files import Signature, make_private_directory, read_once
-from gateway.identity_disk import IdentityDisk, Reading
-from gateway.identity_file import Account, IdentityDocument, check_key, clean_label, parse
+from gateway.identity.disk import IdentityDisk, Reading
+from gateway.identity.file import Account, IdentityDocument, check_key, clean_label, parse
 from gateway.locks import FileLock
-from gateway.marked_json import Mistake
+from gateway.marked.json import Mistake
 
 KEEP_TIMEOUT_S = 1.0
 """How long somebody who is known may have to wait for a safety copy."""

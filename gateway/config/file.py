@@ -14,14 +14,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gateway.channel_kinds import ChannelKind, KindUnusable, load_kind
 from gateway.config import DEFAULT_CHANNELS, OFFLINE, ChannelConfig, Config
+from gateway.config.channel_kinds import ChannelKind, KindUnusable, load_kind
+from gateway.config.secrets import expand_variables, fetch_secrets
 from gateway.errors import ConfigError, InvalidId
 from gateway.files import check_id
-from gateway.marked_yaml import KeyPath, MarkedYaml, dotted, read_marked_yaml, value_at
+from gateway.marked.validation import did_you_mean, shown, validate
+from gateway.marked.yaml import KeyPath, MarkedYaml, dotted, read_marked_yaml, value_at
 from gateway.personalities import BrokenPersonality, Personalities
-from gateway.secret_references import expand_variables, fetch_secrets
-from gateway.validation import did_you_mean, shown, validate
 
 CONFIG_NAME = "config.yaml"
 
