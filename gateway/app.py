@@ -23,7 +23,7 @@ from gateway.commands import Commands
 from gateway.config import Config
 from gateway.config.channel_kinds import load_kind
 from gateway.dispatcher import Dispatcher
-from gateway.errors import DataDirectoryLocked
+from gateway.errors import DataDirectoryLocked, EthosError
 from gateway.files import write_atomically
 from gateway.health import Health, verdict
 from gateway.history import History
@@ -130,6 +130,7 @@ class Gateway:
         self.personalities = Personalities(self.home)
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.models = ModelRegistry(config)
+        self.models.get(None)  # what is wrong with the default model's settings is an error of the start
         model = self._model or self.models.get
         self.memory_files = MarkdownFileMemoryProvider(
             self.home,
@@ -280,6 +281,7 @@ class Gateway:
         if self.web is not None:
             parts.append(asyncio.create_task(self.web.serve(), name="web"))
         stopped = asyncio.create_task(stop.wait(), name="stop")
+        warming = asyncio.create_task(self._warm_up(), name="warm up")
         try:
             await asyncio.wait([*parts, stopped], return_when=asyncio.FIRST_COMPLETED)
             for part in parts:
@@ -287,10 +289,18 @@ class Gateway:
                     part.result()  # a part that ends by itself is a fault: say so, and end
             await self._stop()
         finally:
-            for task in (*parts, stopped):
+            for task in (*parts, stopped, warming):
                 task.cancel()
-            await asyncio.wait([*parts, stopped])
+            await asyncio.wait([*parts, stopped, warming])
             await self.supervisor.close()
+
+    async def _warm_up(self) -> None:
+        """Once the channels are there, load what the first answer will need."""
+        await self.supervisor.all_tried.wait()
+        try:
+            await self.models.open()
+        except (EthosError, ImportError) as error:
+            _log.error("model_not_usable", error=str(error))
 
     async def _stop(self) -> None:
         """Take no more, end what runs, send what is answered; in all no longer than `shutdown_s`."""

@@ -29,6 +29,13 @@ class ModelRegistry:
             model = self._models[name] = chain[0] if len(chain) == 1 else FallbackModel(name, chain)
         return model
 
+    async def open(self) -> None:
+        """Load the library behind the default model, so that the first answer need not wait for it."""
+        self.get(None)
+        for model in list(self._single.values()):
+            if isinstance(model, WireModel):
+                await model.open()
+
     async def close(self) -> None:
         """Close the connections of all that were asked."""
         for model in self._single.values():
