@@ -24,6 +24,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from benchmarks.loopback import LoopbackAdapter
+from benchmarks.start import resident_mb
 from gateway.app import Gateway
 from gateway.config.file import load_config
 from gateway.logs import configure_logs
@@ -89,18 +90,23 @@ def fsyncs_per_turn(text: str) -> float | None:
 
 
 async def measure(turns: int) -> None:
-    print(f"{'conversations':>14} {'turns':>6} {'median ms':>10} {'p99 ms':>8} {'turns/s':>8} {'CPU ms/turn':>12}")
+    print(
+        f"{'conversations':>14} {'turns':>6} {'median ms':>10} {'p99 ms':>8} {'turns/s':>8} {'CPU ms/turn':>12} "
+        f"{'MB before':>10} {'MB after':>9}"
+    )
     for conversations in (1, 10, 100):
         with tempfile.TemporaryDirectory() as name:
             async with running_gateway(Path(name)) as adapter:
                 await talk(adapter, conversations, 20 * conversations, QUIET)
-                cpu_s = _cpu_s()
+                cpu_s, before_mb = _cpu_s(), resident_mb(os.getpid())
                 times, took_s = await talk(adapter, conversations, turns, QUIET)
                 cpu_ms = (_cpu_s() - cpu_s) / turns * 1e3
+                after_mb = resident_mb(os.getpid())
             ordered = sorted(times)
             print(
                 f"{conversations:>14} {turns:>6} {statistics.median(ordered) * 1e3:>10.2f} "
-                f"{ordered[int(len(ordered) * 0.99)] * 1e3:>8.2f} {turns / took_s:>8.0f} {cpu_ms:>12.2f}"
+                f"{ordered[int(len(ordered) * 0.99)] * 1e3:>8.2f} {turns / took_s:>8.0f} {cpu_ms:>12.2f} "
+                f"{before_mb:>10.1f} {after_mb:>9.1f}"
             )
     with tempfile.TemporaryDirectory() as name:
         fsync_ms = bare_fsync_ms(Path(name))

@@ -26,6 +26,8 @@ Work = Callable[[sqlite3.Connection], T]
 MAX_GROUP = 256
 READERS = 3
 BUSY_TIMEOUT_MS = 10_000
+# The log is carried over into the file when it has grown to 16 MB: each time costs two fsyncs, so not too often.
+CHECKPOINT_PAGES = 4_000
 # SQLite's word for a disk that is full, broken, read-only or busy beyond the timeout; the rest are faults of ours.
 _UNAVAILABLE = {
     sqlite3.SQLITE_FULL,
@@ -58,6 +60,7 @@ def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None 
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
     except sqlite3.Error as error:
