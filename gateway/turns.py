@@ -38,7 +38,7 @@ from gateway.sessions import (
     with_title,
 )
 from gateway.turn_commit import InboxEnd, TurnCommit, TurnStore
-from gateway.turn_messages import as_stored, problem_of, refusal_of_model, reply_to
+from gateway.turn_messages import as_stored, gave_up, problem_of, reply_to
 
 STOPPED = "_(stopped)_"
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.
@@ -105,7 +105,7 @@ class _Turn:
     def scope(self) -> MemoryScope:
         return MemoryScope(
             personality_id=self.personality.id,
-            user_id=self.user_id,
+            user_id=self.user_id if self.message.is_direct else None,  # others read the answer: only what is shared
             session_id=self.session.id,
             turn_id=self.row.turn_id,
             place=self.personality.memory_scope,
@@ -172,7 +172,7 @@ class TurnRunner:
         )
         result = await self._services.commands.run(command.name, call)
         if result.ask_again:
-            last = await self._services.history.last_question(turn.session)
+            last = await self._services.history.last_question(turn.session, user_id)
             if last is not None:
                 return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
         await self._commit_command(turn, result)
@@ -209,18 +209,22 @@ class TurnRunner:
         work = await self._work(turn, state, preview, asked, supersedes)
         try:
             async with preview:
-                is_stopped = await self._interruptible(work, state, control)
+                ending = STOPPED if control.is_stop_requested else await self._interruptible(work, state, control)
         except ModelUnavailable as error:
             await preview.withdraw()
             return await self._park(turn, error)
-        except (ModelRefused, TimeoutError) as error:
-            await self._commit(self._end(row, replies=(refusal_of_model(error, self._settings.turn_timeout_s),)))
+        except ModelRefused as error:
+            refused = self._end(row, replies=(f"The model does not answer this: {error}",))
+            await self._commit(replace(refused, usage=_usage(turn, state)))
             return None
         except asyncio.CancelledError:
             await preview.withdraw()
             raise
-        await self._commit_answer(turn, state, asked=asked.text, is_stopped=is_stopped, supersedes=supersedes)
-        await services.parking.answered(turn.message.conversation, work.model.name)
+        if ending is not None:
+            state.stop()
+        await self._commit_answer(turn, state, asked=asked.text, ending=ending, supersedes=supersedes)
+        if ending is None:
+            await services.parking.answered(turn.message.conversation, work.model.name)
         return None
 
     async def _work(
@@ -255,22 +259,26 @@ class TurnRunner:
             on_text=preview.grow,
         )
 
-    async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> bool:
-        """Run the loop to its end, or until the person stops it; whether it was stopped."""
+    async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
+        """Run the loop to its end, or until the person stops it or its time is over; then a word on why it ended."""
         control.is_interruptible = True
+        limit = asyncio.timeout(self._settings.turn_timeout_s)
         try:
-            async with asyncio.timeout(self._settings.turn_timeout_s):
+            async with limit:
                 await self._loop.run(work, state)
+        except TimeoutError:
+            if not limit.expired():  # a fault of a tool or a model, not our limit
+                raise
+            return gave_up(self._settings.turn_timeout_s)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not control.is_stop_requested or task is None:
                 raise
             task.uncancel()
-            state.stop()
-            return True
+            return STOPPED
         finally:
             control.is_interruptible = False
-        return False
+        return None
 
     async def _park(self, turn: _Turn, error: ModelUnavailable) -> float:
         """Keep the message for later, and tell the person, once."""
@@ -287,11 +295,9 @@ class TurnRunner:
     # ---- the commit ------------------------------------------------------------------------------------------------
 
     async def _commit_answer(
-        self, turn: _Turn, state: AgentState, *, asked: str, is_stopped: bool, supersedes: str | None
+        self, turn: _Turn, state: AgentState, *, asked: str, ending: str | None, supersedes: str | None
     ) -> None:
-        text = state.text or "Done."
-        if is_stopped:
-            text = f"{state.text}\n\n{STOPPED}" if state.text else STOPPED
+        text = "\n\n".join(part for part in (state.text, ending) if part) or "Done."
         session = replace(with_title(turn.session, asked), updated_at=datetime.now(UTC))
         updates = tuple(state.updates)
         commit = replace(
@@ -308,7 +314,7 @@ class TurnRunner:
             ),
             supersedes=supersedes,
             memory=(turn.scope, updates) if updates else None,
-            usage=TurnUsage(user_id=turn.user_id, personality_id=turn.personality.id, calls=tuple(state.usage)),
+            usage=_usage(turn, state),
         )
         await self._commit(commit)
         if supersedes is not None:
@@ -344,3 +350,7 @@ class TurnRunner:
         await self._services.store.commit_turn(commit)
         for reply in commit.replies:
             self._services.woken(reply.conversation)
+
+
+def _usage(turn: _Turn, state: AgentState) -> TurnUsage:
+    return TurnUsage(user_id=turn.user_id, personality_id=turn.personality.id, calls=tuple(state.usage))

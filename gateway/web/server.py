@@ -174,6 +174,7 @@ class WebServer:
             Route("/login", self._log_in, methods=["POST"]),
             Route("/logout", self._log_out, methods=["POST"]),
             Mount("/static", _CachedFiles(directory=STATIC_DIR)),
+            *(Route(path, _WithSlash(mounts[path]), methods=None) for path in mounts if path != "/"),
             *(Mount(path.rstrip("/"), mounts[path]) for path in sorted(mounts, key=len, reverse=True)),
         ]
 
@@ -266,6 +267,17 @@ class _CachedFiles(StaticFiles):
         response = super().file_response(*args, **kwargs)
         response.headers["cache-control"] = "no-cache"
         return response
+
+
+class _WithSlash:
+    """The application of a mount for a request without the slash at the end, which a mount does not take."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        inner = {**scope, "root_path": scope.get("root_path", "") + scope["path"], "path": scope["path"] + "/"}
+        await self._app(inner, receive, send)
 
 
 class _UntilStopping:

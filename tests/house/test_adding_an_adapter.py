@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import re
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import adapters
+from gateway import protocols
 from gateway.config.channel_kinds import load_kind
 from gateway.errors import AdapterAuthFailed, PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage
@@ -60,6 +62,17 @@ def test_the_page_shows_the_four_files_of_an_adapter_and_its_test() -> None:
     files = {"__init__.py", "client.py", "convert.py", "adapter.py"}
     assert set(BLOCKS) == {f"adapters/telex/{name}" for name in files} | {TEST_BLOCK}
     assert PAGE.read_text(encoding="utf-8").count("```python\n") == len(BLOCKS), "a block does not name its file"
+
+
+def test_the_page_names_all_that_the_contract_lends_and_all_that_the_suite_asks() -> None:
+    """What is not on the page, nobody who follows it will use."""
+    page = PAGE.read_text(encoding="utf-8")
+    small = {name for name in vars(protocols) if name.startswith(("Supports", "Authenticates"))}
+    lent = {field.name for field in dataclasses.fields(protocols.AdapterServices)}
+    abilities = {need for test in vars(AdapterConformance).values() for need in getattr(test, "needs", ())}
+    assert small
+    assert abilities
+    assert not [name for name in small | lent | abilities if f"`{name}`" not in page]
 
 
 def test_the_gateway_finds_it_by_its_kind() -> None:

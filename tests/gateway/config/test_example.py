@@ -16,7 +16,11 @@ from gateway.personalities.files import PersonalitySettings
 
 EXAMPLE = Path(__file__).parents[3] / "config.example.yaml"
 SWITCHED_OFF = re.compile(r"^( *)#(?! \S)(?=.)", re.MULTILINE)
-ENVIRONMENT = {"OPENAI_API_KEY": "k"}
+ENVIRONMENT = {
+    "OPENAI_API_KEY": "k",
+    "HOOK_SECRET": "whsec_" + "A" * 43 + "=",
+    "HOOK_OLD_SECRET": "whsec_" + "B" * 42 + "A=",
+}
 
 
 def switched_on() -> str:

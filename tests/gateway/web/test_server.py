@@ -89,6 +89,14 @@ async def test_a_person_logs_in_with_the_printed_link(tmp_path: Path) -> None:
         assert "token" not in str(response.url)
 
 
+@pytest.mark.parametrize("path", ["/hooks/shop", "/hooks/shop/", "/hooks/shop/deeper"])
+async def test_a_public_channel_is_reached_with_and_without_the_slash_at_the_end(tmp_path: Path, path: str) -> None:
+    pages = [FakePages("/", "operator"), FakePages("/hooks/shop", "public")]
+    async with serving(tmp_path, pages) as server, client_of(server) as client:
+        response = await client.post(path, content=b"four", follow_redirects=False)
+        assert (response.status_code, response.text) == (200, "/hooks/shop nobody 4")
+
+
 async def test_a_person_logs_in_on_the_page_goes_on_where_he_was_and_logs_out(tmp_path: Path) -> None:
     async with serving(tmp_path, [FakePages("/", "operator")]) as server, client_of(server) as client:
         token = (tmp_path / "web-token").read_text().strip()

@@ -1,0 +1,165 @@
+"""The way in: an ASGI application that takes signed messages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from adapters.webhook.convert import BadMessage, to_inbound
+from adapters.webhook.signature import BadSignature, Signer, read_claim
+from gateway.errors import AdapterNotReady, EthosError
+from gateway.messages import InboundMessage
+from gateway.protocols import Accept
+
+BODY_TIMEOUT_S = 10.0
+RETRY_AFTER_S = 5
+
+_NOT_KEPT = "The message could not be kept now; send it again. The gateway's log says why."
+
+_log = structlog.get_logger(__name__)
+
+
+class Refusal(Exception):
+    """The request goes no further; the text is for whoever made it."""
+
+    def __init__(self, status: int, text: str, **headers: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class WebhookEndpoint:
+    """One address. 202 says that the message is committed; anything else, that the sender must keep it.
+
+    In this order: is the channel running, do the headers promise anything, is the body small, does the signature match
+    its bytes, and only then what it says.
+
+    Args:
+        realm: whose user ids come here.
+        clock: seconds since 1970.
+        body_timeout_s: in which the body must have come.
+    """
+
+    def __init__(
+        self,
+        channel: str,
+        signer: Signer,
+        *,
+        realm: str,
+        max_body_bytes: int,
+        clock: Callable[[], float] = time.time,
+        body_timeout_s: float = BODY_TIMEOUT_S,
+    ) -> None:
+        self._channel = channel
+        self._signer = signer
+        self._realm = realm
+        self._max_body_bytes = max_body_bytes
+        self._clock = clock
+        self._body_timeout_s = body_timeout_s
+        self._accept: Accept | None = None
+        self._taking: set[asyncio.Future[None]] = set()
+
+    def open(self, accept: Accept) -> None:
+        """Take messages from now on."""
+        self._accept = accept
+
+    def shut(self) -> None:
+        """Answer 503 from now on; what is being accepted is given up, and its sender told to keep it."""
+        self._accept = None
+        for taking in self._taking:
+            taking.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = Request(scope, receive)
+        try:
+            event_id = await self._receive(request)
+        except Refusal as refusal:
+            response: Response = JSONResponse({"error": str(refusal)}, refusal.status, refusal.headers)
+        except ClientDisconnect:
+            response = Response(status_code=400)  # nobody is there to read it
+        else:
+            response = JSONResponse({"id": event_id}, status_code=202)
+        await response(scope, receive, send)
+
+    async def _receive(self, request: Request) -> str:
+        """Take the message; returns its event id once it is committed."""
+        if request.scope["path"].removeprefix(request.scope.get("root_path", "")) not in ("", "/"):
+            raise Refusal(404, "There is nothing at this address; post to the one of the channel.")
+        if request.method != "POST":
+            raise Refusal(405, "Post a message here.", allow="POST")
+        if self._accept is None:
+            raise _not_now("The channel is not running.")
+        now_s = self._clock()
+        try:
+            claim = read_claim(request.headers.getlist, now_s=now_s)
+            body = await self._body(request)
+            self._signer.check(claim, body)
+        except BadSignature as error:
+            _log.debug("webhook_refused", channel=self._channel, reason=str(error))  # anybody can make us say this
+            raise Refusal(401, str(error), www_authenticate="Standard-Webhooks") from error
+        try:
+            message = to_inbound(
+                body,
+                channel=self._channel,
+                realm=self._realm,
+                event_id=claim.id,
+                received_at=datetime.fromtimestamp(now_s, UTC),
+            )
+        except BadMessage as error:
+            _log.warning("webhook_not_understood", channel=self._channel, event_id=claim.id, reason=str(error))
+            raise Refusal(400, str(error)) from error
+        await self._take(message)
+        return claim.id
+
+    async def _body(self, request: Request) -> bytes:
+        too_large = Refusal(413, f"The body is too large: {self._max_body_bytes} bytes at most.")
+        announced = request.headers.get("content-length", "")
+        if announced.isascii() and announced.isdigit() and int(announced[:20]) > self._max_body_bytes:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._body_timeout_s):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > self._max_body_bytes:
+                        raise too_large
+        except TimeoutError as error:
+            raise Refusal(408, "The body did not come in time.", connection="close") from error
+        return bytes(body)
+
+    async def _take(self, message: InboundMessage) -> None:
+        """`accept`, as long as the channel runs; if it fails, the sender hears that it has to keep the message."""
+        try:
+            await self._accept_while_open(message)
+        except EthosError as error:
+            _log.warning("webhook_not_accepted", channel=self._channel, event_id=message.event_id, reason=str(error))
+            raise _not_now(_NOT_KEPT) from error
+        except Exception as error:  # whatever it is, an acknowledgement would lose the message
+            _log.exception("webhook_not_accepted", channel=self._channel, event_id=message.event_id)
+            raise _not_now(_NOT_KEPT) from error
+
+    async def _accept_while_open(self, message: InboundMessage) -> None:
+        if self._accept is None:
+            raise AdapterNotReady("the channel is stopping")
+        taking = asyncio.ensure_future(self._accept(message))
+        self._taking.add(taking)
+        try:
+            await asyncio.wait({taking})
+        finally:
+            self._taking.discard(taking)
+            taking.cancel()
+        if taking.cancelled():
+            raise AdapterNotReady("the channel is stopping")
+        taking.result()
+
+
+def _not_now(text: str) -> Refusal:
+    return Refusal(503, text, retry_after=str(RETRY_AFTER_S))
