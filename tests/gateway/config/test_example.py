@@ -18,6 +18,9 @@ EXAMPLE = Path(__file__).parents[3] / "config.example.yaml"
 SWITCHED_OFF = re.compile(r"^( *)#(?! \S)(?=.)", re.MULTILINE)
 ENVIRONMENT = {
     "OPENAI_API_KEY": "k",
+    "SLACK_BOT_TOKEN": "xoxb-1",
+    "SLACK_APP_TOKEN": "xapp-1",
+    "SLACK_SIGNING_SECRET": "s" * 32,
     "HOOK_SECRET": "whsec_" + "A" * 43 + "=",
     "HOOK_OLD_SECRET": "whsec_" + "B" * 42 + "A=",
 }

@@ -1,0 +1,61 @@
+"""The Slack channel."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from adapters.slack.adapter import SlackAdapter, SlackHttpAdapter
+from adapters.slack.client import API_URL, SlackClient
+from adapters.slack.http import HttpLine
+from adapters.slack.socket import SocketLine
+from gateway.protocols import AdapterServices
+
+
+class Config(BaseModel):
+    """What can be set for Slack."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    bot_token: SecretStr = Field(description="of the installation, `xoxb-…`")
+    app_token: SecretStr | None = Field(default=None, description="for Socket Mode, `xapp-…`")
+    signing_secret: SecretStr | None = Field(default=None, description="for HTTP: what Slack signs its requests with")
+    slack_connect: bool = Field(
+        default=False, description="take messages of other organisations in channels shared with them, too"
+    )
+    catch_up_h: float = Field(
+        default=24.0, ge=0, le=720, description="hours back to which missed messages are fetched after a break"
+    )
+    api_url: str = Field(default=API_URL, pattern=r"^https?://", description="another one for GovSlack only")
+
+    @model_validator(mode="after")
+    def _check_tokens(self) -> Self:
+        if (self.app_token is None) == (self.signing_secret is None):
+            raise ValueError("expected either `app_token` (Socket Mode) or `signing_secret` (HTTP)")
+        for key, token, prefix in (("bot_token", self.bot_token, "xoxb-"), ("app_token", self.app_token, "xapp-")):
+            if token is not None and not token.get_secret_value().startswith(prefix):
+                raise ValueError(f"expected a `{key}` that begins with `{prefix}`")
+        return self
+
+
+def build(config: Config, services: AdapterServices) -> SlackAdapter:
+    """Make the adapter; nothing is opened before `connect`."""
+    app_token = config.app_token.get_secret_value() if config.app_token else None
+    client = SlackClient(config.bot_token.get_secret_value(), app_token=app_token, api_url=config.api_url)
+    if config.signing_secret is None:
+        return SlackAdapter(
+            services,
+            client,
+            lambda bolt, _: SocketLine(client, bolt),
+            slack_connect=config.slack_connect,
+            catch_up_h=config.catch_up_h,
+        )
+    secret = config.signing_secret.get_secret_value()
+    return SlackHttpAdapter(
+        services,
+        client,
+        lambda bolt, is_open: HttpLine(bolt, secret, is_open=is_open),
+        slack_connect=config.slack_connect,
+        catch_up_h=config.catch_up_h,
+    )

@@ -1,0 +1,231 @@
+"""The line to Slack's Web API, by the SDK. `socket.py` has what comes in, `errors.py` what can go wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from slack_sdk.http_retry.builtin_async_handlers import (
+    AsyncConnectionErrorRetryHandler,
+    AsyncRateLimitErrorRetryHandler,
+)
+from slack_sdk.web.async_client import AsyncWebClient
+
+from adapters.slack.convert import Home
+from adapters.slack.errors import GONE, Refused, calling, connect_error
+from gateway.errors import PermanentSendError, TransientSendError
+
+API_URL = "https://slack.com/api/"
+# The SDK logs whole requests and each of its tries; what an operator needs to know, our own errors say.
+QUIET = logging.getLogger("adapters.slack.sdk")
+QUIET.setLevel(logging.CRITICAL)
+
+_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
+_PAGE = 200
+_NOT_OPEN = "the channel to Slack is not open"
+
+
+class SlackClient:
+    """The methods of the Web API that we use.
+
+    What sends is never repeated by the SDK, whose default would post a message again after a broken connection. What
+    reads may be repeated.
+    """
+
+    def __init__(self, bot_token: str, *, app_token: str | None = None, api_url: str = API_URL) -> None:
+        self._bot_token = bot_token
+        self._app_token = app_token
+        self._api_url = api_url
+        self._session: aiohttp.ClientSession | None = None
+        self._writing: AsyncWebClient | None = None
+        self._reading: AsyncWebClient | None = None
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> Home:
+        """Ask Slack who we are.
+
+        Raises:
+            AdapterNotReady: it cannot be reached now.
+            AdapterAuthFailed: it refused the bot token.
+        """
+        await self.close()
+        self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
+        self._writing = self._web(retries=False)
+        self._reading = self._web(retries=True)
+        try:
+            found = await self._writing.auth_test()
+            return Home(
+                team=found["team_id"],
+                enterprise=found.get("enterprise_id"),
+                user=found["user_id"],
+                bot=found.get("bot_id"),
+            )
+        except Exception as error:
+            await self.close()
+            raise connect_error(error, "bot_token") from error
+
+    async def socket_url(self) -> str:
+        """A ticket for one WebSocket connection, good for some seconds.
+
+        Raises:
+            AdapterNotReady: Slack cannot be reached now.
+            AdapterAuthFailed: it refused the app-level token.
+        """
+        try:
+            answer = await self.web.apps_connections_open(app_token=self._app_token or "")
+            return str(answer["url"])
+        except Exception as error:
+            raise connect_error(error, "app_token") from error
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        session, self._session = self._session, None
+        self._writing = self._reading = None
+        if session is not None:
+            await session.close()
+
+    @property
+    def web(self) -> AsyncWebClient:
+        """For what changes something.
+
+        Raises:
+            TransientSendError: not open.
+        """
+        if self._writing is None:
+            raise TransientSendError(_NOT_OPEN)
+        return self._writing
+
+    # ---- messages ---------------------------------------------------------------------------------------------------
+
+    async def post(self, channel: str, thread: str | None, content: Mapping[str, Any]) -> str:
+        """Post a message; returns its `ts`. Raises as `ChannelAdapter.send`."""
+        with calling("chat.postMessage"):
+            # No previews: what the agent wrote must not make Slack fetch an address.
+            answer = await self.web.chat_postMessage(
+                channel=channel, thread_ts=thread, unfurl_links=False, unfurl_media=False, **content
+            )
+            return str(answer["ts"])
+
+    async def update(self, channel: str, ts: str, content: Mapping[str, Any]) -> None:
+        """Replace a message; doing that twice is harmless, so what is uncertain is only transient."""
+        with calling("chat.update", is_repeatable=True):
+            await self.web.chat_update(channel=channel, ts=ts, **content)
+
+    async def delete(self, channel: str, ts: str) -> None:
+        """Remove a message; harmless when it is gone."""
+        try:
+            with calling("chat.delete", is_repeatable=True):
+                await self.web.chat_delete(channel=channel, ts=ts)
+        except Refused as error:
+            if error.code not in GONE:
+                raise
+
+    async def set_status(self, channel: str, thread: str, status: str) -> None:
+        """Show for two minutes, or until we post, what we are doing."""
+        with calling("assistant.threads.setStatus", is_repeatable=True):
+            await self.web.assistant_threads_setStatus(channel_id=channel, thread_ts=thread, status=status)
+
+    async def direct_chat(self, user: str) -> str:
+        """The id of our direct chat with somebody."""
+        with calling("conversations.open", is_repeatable=True):
+            answer = await self.web.conversations_open(users=user)
+            return str(answer["channel"]["id"])
+
+    async def history(self, channel: str, thread: str | None, oldest: str) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Messages after `oldest` with their metadata: of a thread oldest first, of a channel newest first.
+
+        Raises:
+            TransientSendError, PermanentSendError: they cannot be had.
+        """
+        cursor: dict[str, str] = {}
+        while True:
+            with calling("conversations.history", is_repeatable=True):
+                asked: dict[str, Any] = {"oldest": oldest, "limit": _PAGE, "include_all_metadata": True, **cursor}
+                if thread is None:
+                    page = await self._reader.conversations_history(channel=channel, **asked)
+                else:
+                    page = await self._reader.conversations_replies(channel=channel, ts=thread, **asked)
+                messages = list(page["messages"])
+                following = (page.get("response_metadata") or {}).get("next_cursor")
+            for message in messages:
+                yield message
+            if not following:
+                return
+            cursor = {"cursor": str(following)}
+
+    # ---- files ------------------------------------------------------------------------------------------------------
+
+    async def download(self, file_id: str, max_bytes: int) -> bytes:
+        """The content of a file that came with a message. Raises as `SupportsAttachments.fetch`."""
+        with calling("files.info", is_repeatable=True):
+            file = (await self._reader.files_info(file=file_id))["file"]
+            url = str(file.get("url_private_download") or file["url_private"])
+            # Our token goes to Slack's own machines only, whatever the file says about where it is.
+            if urlsplit(url).netloc != urlsplit(self._api_url).netloc and not _is_slacks(url):
+                raise PermanentSendError(f"the file {file_id} is not kept by Slack, so it is not fetched")
+            headers = {"Authorization": f"Bearer {self._bot_token}"}
+            async with self._open_session.get(url, headers=headers, allow_redirects=False) as response:
+                if response.status >= 500 or response.status == 429:
+                    raise TransientSendError(f"Slack cannot hand out the file now (HTTP {response.status})")
+                if response.status != 200:  # a redirection leads to the page where people log in
+                    raise PermanentSendError(f"Slack does not hand out the file (HTTP {response.status}): files:read?")
+                content = bytearray()
+                async for chunk in response.content.iter_any():
+                    content += chunk
+                    if len(content) > max_bytes:
+                        raise PermanentSendError(f"the file is larger than {max_bytes} bytes")
+        return bytes(content)
+
+    async def upload(self, filename: str, content: bytes) -> str:
+        """Hand a file to Slack, where nobody sees it yet; returns its id. Doing that twice is harmless."""
+        with calling("files.getUploadURLExternal", is_repeatable=True):
+            ticket = await self.web.files_getUploadURLExternal(filename=filename, length=len(content))
+            async with self._open_session.post(str(ticket["upload_url"]), data=content) as response:
+                if response.status != 200:
+                    raise TransientSendError(f"Slack did not take the file (HTTP {response.status})")
+            return str(ticket["file_id"])
+
+    async def share(self, file_id: str, title: str, channel: str, thread: str | None) -> None:
+        """Show an uploaded file. Raises as `ChannelAdapter.send`."""
+        with calling("files.completeUploadExternal"):
+            await self.web.files_completeUploadExternal(
+                files=[{"id": file_id, "title": title}], channel_id=channel, thread_ts=thread
+            )
+
+    async def is_shared(self, file_id: str, channel: str) -> bool:
+        """An uploaded file is shown there."""
+        with calling("files.info", is_repeatable=True):
+            shares = (await self._reader.files_info(file=file_id))["file"].get("shares") or {}
+            return any(channel in places for places in shares.values())
+
+    @property
+    def _reader(self) -> AsyncWebClient:
+        if self._reading is None:
+            raise TransientSendError(_NOT_OPEN)
+        return self._reading
+
+    @property
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise TransientSendError(_NOT_OPEN)
+        return self._session
+
+    def _web(self, *, retries: bool) -> AsyncWebClient:
+        handlers = [AsyncConnectionErrorRetryHandler(), AsyncRateLimitErrorRetryHandler(max_retry_count=3)]
+        return AsyncWebClient(
+            token=self._bot_token,
+            base_url=self._api_url,
+            session=self._session,
+            logger=QUIET,
+            retry_handlers=handlers if retries else [],
+        )
+
+
+def _is_slacks(url: str) -> bool:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return parts.scheme == "https" and (host == "slack.com" or host.endswith(".slack.com"))

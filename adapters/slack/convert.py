@@ -1,0 +1,264 @@
+"""From what Slack delivers to the gateway's messages. Pure functions.
+
+Shapes: https://docs.slack.dev/apis/events-api, https://docs.slack.dev/interactivity/implementing-slash-commands,
+https://docs.slack.dev/reference/interaction-payloads/block_actions-payload
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
+
+_MESSAGE_EVENTS = frozenset({"message", "app_mention"})
+# A message of these subtypes is still one that a person wrote: https://docs.slack.dev/reference/events/message
+_WRITTEN_BY_PEOPLE = frozenset({None, "file_share", "thread_broadcast", "me_message"})
+_WITHOUT_CONTENT = frozenset({"tombstone", "hidden_by_limit"})
+_SLACKBOT = "USLACKBOT"
+_TOKEN = re.compile(r"<([^<>\n]+)>")
+
+Payload = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """Who we are, and where we are installed: the answer of `auth.test`.
+
+    Attributes:
+        enterprise: None outside of an Enterprise organisation.
+        user: the bot's user id, which mentions name.
+        bot: the id that its own messages carry.
+    """
+
+    team: str
+    enterprise: str | None
+    user: str
+    bot: str | None
+
+    @property
+    def organisation(self) -> str:
+        """What a user id is unique in."""
+        return self.enterprise or self.team
+
+    def owns(self, workspace: str | None) -> bool:
+        """The workspace or organisation is ours; what Slack does not name is."""
+        return workspace is None or workspace in (self.team, self.enterprise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A conversation as its events describe it; its history does not, so this is kept for the catch-up.
+
+    Attributes:
+        kind: Slack's `channel_type`: `im`, `mpim`, `channel` or `group`.
+        is_shared: with another organisation (Slack Connect).
+    """
+
+    channel: str
+    kind: str
+    is_shared: bool
+
+
+def is_for(home: Home, envelope: Payload) -> bool:
+    """The event was sent to our installation, not to another one of the same app."""
+    installations = [envelope, *(envelope.get("authorizations") or ())]
+    named = {each.get(key) for each in installations for key in ("team_id", "enterprise_id", "context_team_id")}
+    named.discard(None)
+    return not named or any(home.owns(each) for each in named)
+
+
+def place_of(envelope: Payload) -> Place | None:
+    """Where an event's message was written; None for an event without a message."""
+    event = envelope["event"]
+    if event.get("type") not in _MESSAGE_EVENTS or "channel" not in event:
+        return None
+    channel = str(event["channel"])
+    kind = event.get("channel_type") or ("im" if channel.startswith("D") else "channel")
+    return Place(channel=channel, kind=str(kind), is_shared=bool(envelope.get("is_ext_shared_channel")))
+
+
+def message_from_event(
+    name: str, home: Home, envelope: Payload, *, slack_connect: bool = False
+) -> InboundMessage | None:
+    """What a person wrote to us; None for everything else, such as bots, edits, and talk that does not mention us.
+
+    One gesture of a person can come as two events (`message` and `app_mention`, with event ids of their own), or under
+    two timestamps. So a message is known by its `ts` (as its id) and by the id that its author's client gave it, or
+    else by the event's id (as its event id): one of them is the same every time.
+
+    Args:
+        name: of the channel in the configuration.
+        slack_connect: take messages of other organisations in shared channels, too.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: this is no event of Slack.
+    """
+    event, place = envelope["event"], place_of(envelope)
+    if place is None or not _is_by_a_person(home, event):
+        return None
+    user, ts = str(event["user"]), str(event["ts"])
+    team = _team_of_author(home, event, place)
+    if not home.owns(team) and not slack_connect:
+        return None
+    thread = event.get("thread_ts")
+    is_direct = place.kind == "im"
+    raw_text = str(event.get("text") or "")
+    mentions_bot = f"<@{home.user}>" in raw_text or f"<@{home.user}|" in raw_text
+    mentions_bot = mentions_bot or (thread is not None and event.get("parent_user_id") == home.user)
+    files = tuple(_attachment(each) for each in event.get("files") or () if each.get("mode") not in _WITHOUT_CONTENT)
+    if not (is_direct or mentions_bot) or not (raw_text or files):
+        return None
+    gesture = event.get("client_msg_id")
+    return InboundMessage(
+        id=ts,
+        event_id=f"{user}/{gesture}" if gesture else str(envelope.get("event_id") or f"{place.channel}/{ts}"),
+        # In a channel the answer goes into the thread of the question, which begins there if there was none.
+        conversation=ConversationRef(
+            channel=name, conversation=place.channel, thread=thread if is_direct else thread or ts
+        ),
+        sender=_sender(name, home.organisation if home.owns(team) else team, user, event.get("user_profile")),
+        text=plain_text(raw_text, home.user),
+        sent_at=time_of(ts),
+        is_direct=is_direct,
+        mentions_bot=mentions_bot,
+        reply_to=thread if thread not in (None, ts) else None,
+        attachments=files,
+    )
+
+
+def message_from_history(
+    name: str, home: Home, place: Place, message: Payload, *, slack_connect: bool = False
+) -> InboundMessage | None:
+    """As `message_from_event`, from an entry of `conversations.history` or `conversations.replies`."""
+    event = {**message, "channel": place.channel, "channel_type": place.kind}
+    envelope = {"team_id": home.team, "is_ext_shared_channel": place.is_shared, "event": event}
+    return message_from_event(name, home, envelope, slack_connect=slack_connect)
+
+
+def message_from_command(
+    name: str, home: Home, payload: Payload, *, conversation: str, commands: Collection[str], sent_at: datetime
+) -> InboundMessage:
+    """`/ethos …`: a command where the first word is one, otherwise talk for the agent.
+
+    Args:
+        conversation: the person's direct chat with us, where it is answered: what a command shows is not for others.
+        commands: the names of those that there are.
+
+    Raises:
+        KeyError: this is no slash command.
+    """
+    text = plain_text(str(payload.get("text") or ""), home.user).strip().removeprefix("/")
+    text = text or "help"
+    # One trigger id is one invocation, and Slack never repeats it: the only key that there is.
+    key = f"command-{payload['trigger_id']}"
+    return InboundMessage(
+        id=key,
+        event_id=key,
+        conversation=ConversationRef(channel=name, conversation=conversation),
+        sender=_sender(name, home.organisation, str(payload["user_id"]), {"display_name": payload.get("user_name")}),
+        text=text,
+        sent_at=sent_at,
+        command=text if text.split()[0].lower() in commands else None,
+    )
+
+
+def message_from_action(name: str, home: Home, payload: Payload, *, sent_at: datetime) -> InboundMessage | None:
+    """A press on one of our buttons, whose value is a command; None for somebody else's, or a stranger's press."""
+    action = payload["actions"][0]
+    if not str(action.get("action_id", "")).startswith(BUTTON) or not action.get("value"):
+        return None
+    user = payload["user"]
+    if not home.owns(user.get("team_id")) or not home.owns((payload.get("team") or {}).get("id")):
+        return None
+    container = payload["container"]
+    channel = str(container["channel_id"])
+    is_direct = channel.startswith("D")
+    thread = container.get("thread_ts") or (None if is_direct else container["message_ts"])
+    key = f"action-{payload['trigger_id']}"
+    return InboundMessage(
+        id=key,
+        event_id=key,
+        conversation=ConversationRef(channel=name, conversation=channel, thread=thread),
+        sender=_sender(name, home.organisation, str(user["id"]), {"display_name": user.get("name")}),
+        text=str(action["value"]),
+        sent_at=sent_at,
+        is_direct=is_direct,
+        mentions_bot=True,
+        reply_to=container.get("message_ts"),
+        command=str(action["value"]),
+    )
+
+
+BUTTON = "ethos-action-"
+"""What the `action_id` of our buttons begins with."""
+
+
+def time_of(ts: str) -> datetime:
+    """The time in a message's `ts`, seconds since 1970 with six digits behind the point."""
+    return datetime.fromtimestamp(float(ts), UTC)
+
+
+def plain_text(text: str, bot_user: str) -> str:
+    """Slack's text as a person sees it, without the mention of the bot.
+
+    Only `&`, `<` and `>` are escaped in it, so every `<…>` is a token of Slack's:
+    https://docs.slack.dev/messaging/formatting-message-text#retrieving-messages
+    """
+    text = re.sub(rf"^\s*<@{bot_user}(?:\|[^>]*)?>[:,]?\s*|\s*<@{bot_user}(?:\|[^>]*)?>", "", text)
+    text = _TOKEN.sub(lambda found: _shown(found[1]), text)
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def _shown(token: str) -> str:
+    target, _, label = token.partition("|")
+    sign, rest = target[0], target[1:]
+    if sign == "@":
+        return f"@{label or rest}"
+    if sign == "#":
+        return f"#{label or rest}"
+    if sign == "!":
+        special = rest.partition("^")[0]
+        return label or f"@{special}"
+    address = target.removeprefix("mailto:")
+    if not label or label == address or address.partition("://")[2].rstrip("/") == label.rstrip("/"):
+        return address
+    return f"{label} ({address})"
+
+
+def _is_by_a_person(home: Home, event: Payload) -> bool:
+    """Not by us, a bot, an app, a webhook or Slack itself. `username` proves nothing, and is not looked at."""
+    if event.get("subtype") not in _WRITTEN_BY_PEOPLE or event.get("hidden"):
+        return False
+    if event.get("bot_id") or event.get("bot_profile") or event.get("app_id"):
+        return False
+    return event.get("user") not in (None, "", home.user, _SLACKBOT)
+
+
+def _team_of_author(home: Home, event: Payload, place: Place) -> str:
+    """The author's workspace or organisation.
+
+    Other workspaces of our own organisation are told apart from other organisations by the channel: only one that is
+    shared with others has outsiders in it. https://docs.slack.dev/apis/slack-connect
+    """
+    if not place.is_shared:
+        return home.team
+    return str(event.get("user_team") or event.get("source_team") or event.get("team") or home.team)
+
+
+def _sender(name: str, organisation: str, user: str, profile: Payload | None) -> Sender:
+    profile = profile or {}
+    shown = profile.get("display_name") or profile.get("real_name") or profile.get("name") or user
+    return Sender(channel=name, user=f"{organisation}/{user}", display_name=str(shown), is_verified=True)
+
+
+def _attachment(file: Payload) -> Attachment:
+    return Attachment(
+        media_type=str(file.get("mimetype") or "application/octet-stream"),
+        filename=str(file.get("name") or file.get("title") or file["id"]),
+        size_bytes=int(file.get("size") or 0),
+        ref=str(file["id"]),
+    )

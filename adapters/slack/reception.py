@@ -1,0 +1,171 @@
+"""What to do with a request of Slack's: find out what it is, have it kept, and only then let it be acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from weakref import WeakValueDictionary
+
+from adapters.slack import convert
+from adapters.slack.catch_up import CatchUp
+from adapters.slack.client import SlackClient
+from adapters.slack.convert import Home, Place
+from gateway.errors import AdapterNotReady, EthosError, TransientSendError
+from gateway.messages import InboundMessage
+from gateway.protocols import Accept, AdapterNotes
+
+# Slack wants its answer within three seconds; the rest is for `accept`.
+_DIRECT_CHAT_S = 1.5
+_NOT_OURS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+
+_log = logging.getLogger(__name__)
+
+
+class Reception:
+    """Takes requests while it is open; they wait until it is.
+
+    Args:
+        commands: names of those that `/ethos` knows.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        client: SlackClient,
+        notes: AdapterNotes,
+        catch_up: CatchUp,
+        *,
+        commands: Collection[str],
+        slack_connect: bool,
+    ) -> None:
+        self._name = name
+        self._client = client
+        self._notes = notes
+        self._catch_up = catch_up
+        self._commands = frozenset(commands)
+        self._slack_connect = slack_connect
+        self._opened = asyncio.Event()
+        self._desk: tuple[Home, Accept] | None = None
+        self._taking: set[asyncio.Future[str]] = set()
+        self._order: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def is_open(self) -> bool:
+        """Requests are taken."""
+        return self._desk is not None
+
+    def open(self, home: Home, accept: Accept) -> None:
+        """Take requests from now on."""
+        self._desk = (home, accept)
+        self._opened.set()
+
+    def close(self) -> None:
+        """Keep nothing more; what is not kept by now is not acknowledged."""
+        self._desk = None
+        self._opened.clear()
+        for taking in self._taking:
+            taking.cancel()
+
+    async def take(self, body: Mapping[str, Any]) -> str:
+        """Keep a request; returns what Slack shows to who made it, or nothing.
+
+        Raises:
+            EthosError: it was not kept.
+        """
+        taking = asyncio.ensure_future(self._take(body))
+        self._taking.add(taking)
+        try:
+            await asyncio.wait({taking})
+        finally:
+            self._taking.discard(taking)
+            taking.cancel()
+        if taking.cancelled():
+            raise AdapterNotReady("the channel is stopping")
+        error = taking.exception()
+        if isinstance(error, EthosError):
+            _log.warning("%s: a message was not taken, Slack will bring it again: %s", self._name, error)
+        elif error is not None:
+            _log.error("%s: a message was not taken, Slack will bring it again", self._name, exc_info=error)
+        return taking.result()
+
+    async def keep(self, message: InboundMessage, place: Place) -> None:
+        """Hand over a message, one at a time in its conversation, in the order of the calls."""
+        _, accept = self._at_desk()
+        lock = self._order.setdefault(place.channel, asyncio.Lock())
+        try:
+            async with lock:
+                await accept(message)
+        except BaseException:
+            self._catch_up.missed(place, message.id)
+            raise
+        await self._catch_up.kept(place, message.conversation.thread, message.id)
+
+    async def _take(self, body: Mapping[str, Any]) -> str:
+        await self._opened.wait()
+        if body.get("type") == "event_callback":
+            await self._take_event(body)
+        elif "command" in body:
+            return await self._take_command(body)
+        elif body.get("type") == "block_actions":
+            await self._take_action(body)
+        return ""
+
+    async def _take_event(self, envelope: Mapping[str, Any]) -> None:
+        home, _ = self._at_desk()
+        try:
+            place = convert.place_of(envelope)
+            if place is None or not convert.is_for(home, envelope):
+                return
+            message = convert.message_from_event(self._name, home, envelope, slack_connect=self._slack_connect)
+        except _NOT_OURS:
+            # It would be the same every time that it came again.
+            _log.warning("%s: event %s is not as Slack describes it; dropped", self._name, envelope.get("event_id"))
+            return
+        if message is not None:
+            await self.keep(message, place)
+
+    async def _take_command(self, payload: Mapping[str, Any]) -> str:
+        home, accept = self._at_desk()
+        if not convert.is_for(home, payload):
+            return ""
+        try:
+            user, now = str(payload["user_id"]), datetime.now(UTC)
+            conversation = await self._direct_chat(user)
+            message = convert.message_from_command(
+                self._name, home, payload, conversation=conversation, commands=self._commands, sent_at=now
+            )
+        except _NOT_OURS:
+            _log.warning("%s: a slash command is not as Slack describes it; dropped", self._name)
+            return ""
+        await accept(message)
+        return "" if payload.get("channel_id") == conversation else "The answer comes in our direct messages."
+
+    async def _take_action(self, payload: Mapping[str, Any]) -> None:
+        home, accept = self._at_desk()
+        try:
+            message = convert.message_from_action(self._name, home, payload, sent_at=datetime.now(UTC))
+        except _NOT_OURS:
+            _log.warning("%s: a press on a button is not as Slack describes it; dropped", self._name)
+            return
+        if message is not None:
+            await accept(message)
+
+    async def _direct_chat(self, user: str) -> str:
+        key = f"direct/{user}"
+        known = await self._notes.get(key)
+        if known is None:
+            try:
+                async with asyncio.timeout(_DIRECT_CHAT_S):
+                    known = await self._client.direct_chat(user)
+            except TimeoutError:
+                raise TransientSendError("Slack did not say in time where the direct chat is") from None
+            await self._notes.put(key, known, is_durable=False)
+        return known
+
+    def _at_desk(self) -> tuple[Home, Accept]:
+        if self._desk is None:
+            raise AdapterNotReady("the channel is stopping")
+        return self._desk

@@ -1,0 +1,174 @@
+"""What was written while we were away is fetched, once, from the conversations that we know."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.errors import StoreUnavailable
+from tests.adapters.slack.fake_slack import ADA, BOT_USER, DIRECT, GENERAL, Fault
+from tests.adapters.slack.harness import SocketHarness
+from tests.conformance.adapters import Inbox, running, soon
+
+
+async def back(person: SocketHarness, **settings: float) -> SocketHarness:
+    """The same gateway, started again."""
+    later = SocketHarness(notes=person.notes, slack=person.slack, **settings)
+    await later.start()
+    return later
+
+
+async def met(person: SocketHarness) -> str:
+    """Let the bot get to know the direct chat, the channel and a thread in it; returns the thread."""
+    slack = person.slack
+    mention = slack.write(GENERAL, f"<@{BOT_USER}> hello")
+    async with running(person) as inbox:
+        await person.person_says("before")
+        await slack.acknowledgement(await slack.deliver(slack.event(mention, GENERAL)))
+        await inbox.has(2)
+    return str(mention["ts"])
+
+
+async def test_messages_mentions_and_threads_of_the_time_between_arrive_once_and_in_order(
+    person: SocketHarness,
+) -> None:
+    thread, slack = await met(person), person.slack
+    slack.page_size = 2
+    slack.write(DIRECT, "first")
+    slack.write(DIRECT, "from a bot", bot_id="B1", user="U1")
+    slack.write(DIRECT, "second", subtype="file_share", files=[slack.add_file(b"x")])
+    slack.write(GENERAL, "not for us")
+    slack.write(GENERAL, f"<@{BOT_USER}> a new question")
+    slack.write(GENERAL, f"<@{BOT_USER}> in the old thread", thread_ts=thread)
+    async with running(later := await back(person)) as inbox:
+        found = await inbox.has(4)
+    texts = {
+        where: [each.text for each in found if each.conversation.conversation == where] for where in (DIRECT, GENERAL)
+    }
+    assert texts == {DIRECT: ["first", "second"], GENERAL: ["a new question", "in the old thread"]}
+    assert next(each for each in found if each.text == "in the old thread").conversation.thread == thread
+    async with running(later) as inbox:
+        await later.person_says("now")
+        assert [each.text for each in await inbox.has(1)] == ["now"]
+        assert inbox.tries == 1, "nothing comes twice"
+
+
+async def test_a_message_that_was_delivered_has_the_same_id_when_it_is_fetched(person: SocketHarness) -> None:
+    await met(person)
+    event = person.slack.event(person.slack.write(DIRECT, "hello", client_msg_id="c0ffee"))
+    async with running(await back(person)) as inbox:
+        await inbox.has(1)
+        await person.slack.acknowledgement(await person.slack.deliver(event))
+        fetched, delivered = await inbox.has(2)
+    assert fetched == delivered
+
+
+async def test_replies_in_a_thread_of_a_message_that_we_have_not_seen_are_found_too(person: SocketHarness) -> None:
+    await met(person)
+    parent = person.slack.write(GENERAL, "what is it?")
+    reply = person.slack.write(GENERAL, f"<@{BOT_USER}> do you know?", thread_ts=parent["ts"])
+    parent |= {"thread_ts": parent["ts"], "latest_reply": reply["ts"], "reply_count": 1}
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(1)] == ["do you know?"]
+
+
+async def test_a_message_that_could_not_be_kept_is_fetched_although_later_ones_were_kept(
+    person: SocketHarness,
+) -> None:
+    async with running(person) as inbox:
+        await person.person_says("before")
+        await inbox.has(1)
+        inbox.failure = StoreUnavailable("the disk is full")
+        await person.person_says("lost?")
+        await inbox.tried(2)
+        inbox.failure = None
+        await soon(person.wait_acknowledged(await person.person_says("after")))
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(2)] == ["lost?", "after"]
+
+
+async def test_after_a_short_break_of_the_line_what_was_kept_before_is_not_kept_again(person: SocketHarness) -> None:
+    async with running(person) as inbox:
+        await person.person_says("before")
+        await inbox.has(1)
+        await person.drop_connection()
+        person.slack.write(DIRECT, "in the gap")
+        assert [each.text for each in await inbox.has(2)] == ["before", "in the gap"]
+
+
+@pytest.mark.parametrize(("catch_up_h", "expected"), [(0.0, []), (1.0, ["fresh"]), (200.0, ["old", "fresh"])])
+async def test_how_far_back_is_a_setting(person: SocketHarness, catch_up_h: float, expected: list[str]) -> None:
+    await met(person)
+    slack = person.slack
+    days_ago = f"{slack._start_s - 3 * 86_400}.000001"
+    slack.channels[DIRECT] = {
+        ts: {"type": "message", "user": ADA, "text": text, "ts": ts}
+        for ts, text in ((days_ago, "old"), (slack.new_ts(), "fresh"))
+    }
+    known = json.loads(person.notes.texts[f"place/{DIRECT}"])
+    person.notes.texts[f"place/{DIRECT}"] = json.dumps({**known, "ts": f"{slack._start_s - 5 * 86_400}.000001"})
+    async with running(later := await back(person, catch_up_h=catch_up_h)) as inbox:
+        await inbox.has(len(expected))
+        await later.person_says("now")
+        assert [each.text for each in await inbox.has(len(expected) + 1)] == [*expected, "now"]
+
+
+async def test_a_channel_that_is_gone_is_forgotten_and_the_others_are_read(person: SocketHarness) -> None:
+    await met(person)
+    del person.slack.channels[GENERAL]
+    person.slack.write(DIRECT, "still here")
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(1)] == ["still here"]
+    assert f"place/{GENERAL}" not in person.notes.texts
+
+
+async def test_what_could_not_be_fetched_is_fetched_later_whatever_came_in_the_meantime(
+    person: SocketHarness,
+) -> None:
+    await met(person)
+    person.slack.write(DIRECT, "missed")
+    person.slack.fail("conversations.history", Fault(status=500, error="internal_error"))
+    async with running(later := await back(person)) as inbox:
+        await later.person_says("now")
+        assert [each.text for each in await inbox.has(1)] == ["now"]
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(2)] == ["missed", "now"]
+
+
+async def test_catching_up_is_tried_again_by_itself(person: SocketHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.slack.adapter._FIRST_RETRY_S", 0.0)
+    await met(person)
+    person.slack.write(DIRECT, "missed")
+    person.slack.fail("conversations.history", *[Fault(status=500, error="internal_error")] * 3)
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(1)] == ["missed"]
+
+
+async def test_calls_that_read_wait_when_slack_says_so_and_are_made_again(person: SocketHarness) -> None:
+    await met(person)
+    person.slack.write(DIRECT, "missed")
+    person.slack.fail("conversations.history", Fault(status=429, error="ratelimited", retry_after_s=0))
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(1)] == ["missed"]
+
+
+async def test_an_entry_of_the_history_that_is_no_message_is_passed_over(person: SocketHarness) -> None:
+    await met(person)
+    person.slack.write(DIRECT, "poisoned", files=[{"mode": "hosted"}])
+    person.slack.write(DIRECT, "sound")
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(1)] == ["sound"]
+
+
+async def test_what_is_fetched_stays_in_line_behind_what_is_being_kept(person: SocketHarness) -> None:
+    await met(person)
+    person.slack.write(DIRECT, "missed")
+    inbox = Inbox()
+    inbox.gate.clear()
+    async with running(await back(person), inbox):
+        await inbox.tried(1)
+        waiting = asyncio.create_task(inbox.has(1))
+        inbox.gate.set()
+        assert [each.text for each in await soon(waiting)] == ["missed"]
