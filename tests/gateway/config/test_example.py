@@ -21,6 +21,7 @@ ENVIRONMENT = {
     "SLACK_BOT_TOKEN": "xoxb-1",
     "SLACK_APP_TOKEN": "xapp-1",
     "SLACK_SIGNING_SECRET": "s" * 32,
+    "DISCORD_TOKEN": "t",
     "HOOK_SECRET": "whsec_" + "A" * 43 + "=",
     "HOOK_OLD_SECRET": "whsec_" + "B" * 42 + "A=",
 }

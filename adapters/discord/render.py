@@ -1,0 +1,159 @@
+"""CommonMark as Discord shows it, and what reads better as a file. Pure functions.
+
+Discord renders Markdown itself, but no tables, no pictures, no headings below the third level and no `~~~`
+(https://support.discord.com/hc/en-us/articles/210298617, 2026).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from adapters.discord.split import MAX_CHARS, split
+
+LONG_CODE_CHARS = 1_800
+"""A code block above this would be cut; it is a file instead."""
+_WIDE_TABLE_CHARS = 78
+_LONG_TABLE_CHARS = 1_200
+_MAX_FILES = 10  # that one message takes
+
+_FENCE = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})(?P<info>[^`]*)$")
+_LOW_HEADING = re.compile(r"#{4,6} (?P<words>.*)")
+_IMAGE = re.compile(r"!\[(?P<words>[^\[\]]*)\]\((?P<address><[^<>\s]*>|[^()\s]+)(?: +\"[^\"]*\")?\)")
+_DELIMITER_ROW = re.compile(r" {0,3}\|?(?: *:?-+:? *\|)+(?: *:?-+:? *)?$|^ {0,3}\|? *:?-+:? *\| *$")
+_UNREADABLE = {0: "\ufffd"} | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+_EXTENSIONS = {
+    "bash": "sh", "c": "c", "cpp": "cpp", "css": "css", "csv": "csv", "diff": "diff", "go": "go", "html": "html",
+    "java": "java", "javascript": "js", "js": "js", "json": "json", "kotlin": "kt", "markdown": "md", "md": "md",
+    "py": "py", "python": "py", "ruby": "rb", "rust": "rs", "sh": "sh", "sql": "sql", "toml": "toml", "ts": "ts",
+    "typescript": "ts", "xml": "xml", "yaml": "yaml", "yml": "yaml",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A part of a text that goes as a file."""
+
+    filename: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A text for Discord."""
+
+    text: str
+    files: tuple[TextFile, ...]
+
+
+def render(markdown: str) -> Rendered:
+    """Turn into what Discord shows; a text without anything special comes back as it is."""
+    lines = markdown.translate(_UNREADABLE).split("\n")
+    writer, position = _Writer(lines), 0
+    while position < len(lines):
+        fence = _FENCE.fullmatch(lines[position])
+        if fence is not None:
+            position = writer.write_code(position, fence["mark"], fence["info"].strip())
+        elif _is_table(lines[position : position + 2]):
+            position = writer.write_table(position)
+        else:
+            writer.write_line(lines[position])
+            position += 1
+    return Rendered("\n".join(writer.lines), tuple(writer.files))
+
+
+def preview(markdown: str) -> str:
+    """The beginning of an answer that is still being written, as one message; empty where there is nothing to show."""
+    pieces = [piece.content for piece in split(render(markdown).text, MAX_CHARS - 2)]
+    shown = next((each for each in pieces if each.strip()), "")
+    return f"{shown}\n…" if shown and len(pieces) > 1 else shown
+
+
+class _Writer:
+    """Goes through the lines of a text; each method is told where to begin, and returns where to go on."""
+
+    def __init__(self, text: Sequence[str]) -> None:
+        self._text = text
+        self.lines: list[str] = []
+        self.files: list[TextFile] = []
+
+    def write_line(self, line: str) -> None:
+        heading = _LOW_HEADING.fullmatch(line)
+        if heading is not None:
+            words = heading["words"].strip().replace("**", "")
+            opened = words.rstrip("#")  # what closes a heading is behind a space (CommonMark 4.2)
+            words = opened.rstrip() if opened.endswith(" ") or not opened else words
+            line = f"**{words}**" if words else ""
+        if "![" in line and "`" not in line:
+            line = _IMAGE.sub(lambda image: f"[{image['words'] or 'picture'}]({image['address']})", line)
+        self.lines.append(line)
+
+    def write_code(self, start: int, mark: str, info: str) -> int:
+        """A code block; one that is never closed ends with the text."""
+        text = self._text
+        end = next((number for number in range(start + 1, len(text)) if _is_end(text[number], mark)), len(text))
+        code = "\n".join(text[start + 1 : end])
+        if len(code) > LONG_CODE_CHARS and len(self.files) < _MAX_FILES:
+            extension = _EXTENSIONS.get(info.lower().split(" ")[0], "txt")
+            self._write_file(f"code-{len(self.files) + 1}.{extension}", f"{code}\n")
+        elif mark[0] == "~":
+            ticks = "`" * max(3, *(len(run) + 1 for run in re.findall("`{3,}", code)), 0)
+            self.lines += [f"{ticks}{info}", *text[start + 1 : end], ticks]
+        else:
+            self.lines += text[start : end + 1]
+        return end + 1
+
+    def write_table(self, start: int) -> int:
+        """A table, as aligned text."""
+        text = self._text
+        end = next((number for number in range(start, len(text)) if "|" not in text[number]), len(text))
+        aligned = list(_aligned([_cells(line) for line in (text[start], *text[start + 2 : end])]))
+        table = "\n".join(aligned)
+        is_large = len(table) > _LONG_TABLE_CHARS or max(map(len, aligned)) > _WIDE_TABLE_CHARS
+        if is_large and len(self.files) < _MAX_FILES:
+            self._write_file(f"table-{len(self.files) + 1}.txt", f"{table}\n")
+        else:
+            self.lines += ["```", table.replace("```", "'''"), "```"]
+        return end
+
+    def _write_file(self, filename: str, content: str) -> None:
+        self.files.append(TextFile(filename, content))
+        self.lines.append(f"(see the file `{filename}`)")
+
+
+def _is_end(line: str, mark: str) -> bool:
+    fence = _FENCE.fullmatch(line)
+    return fence is not None and fence["mark"].startswith(mark) and not fence["info"].strip()
+
+
+def _is_table(lines: Sequence[str]) -> bool:
+    """A row with bars, and under it a row of dashes with as many cells (GitHub Flavored Markdown 4.10)."""
+    if len(lines) < 2 or "|" not in lines[0] or "|" not in lines[1]:
+        return False
+    return _DELIMITER_ROW.match(lines[1]) is not None and len(_cells(lines[0])) == len(_cells(lines[1]))
+
+
+def _cells(line: str) -> list[str]:
+    inner = line.strip().removeprefix("|")
+    if inner.endswith("|") and not inner.endswith("\\|"):
+        inner = inner[:-1]
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", inner)]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    columns = len(rows[0])
+    cells = [[*row[:columns], *[""] * (columns - len(row))] for row in rows]
+    widths = [max(_width(row[column]) for row in cells) for column in range(columns)]
+    for number, row in enumerate(cells):
+        yield "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+        if number == 0:
+            yield "  ".join("-" * width for width in widths)
+
+
+def _width(text: str) -> int:
+    """Columns of a fixed-width font: none for combining characters, two for wide ones."""
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+    )
