@@ -106,6 +106,7 @@ class Gateway:
             await self._join_operator_accounts()
             if self._is_served:
                 self.web = self._web_server()
+                stack.push_async_callback(self.web.stop)
                 await self.web.start()
             await self._write_running()
             stack.callback((self.home / RUNNING_NAME).unlink, missing_ok=True)
@@ -146,6 +147,12 @@ class Gateway:
             sessions=store.sessions,
             memory=self.memory_files,
         )
+        self.access = Access(
+            {
+                name: AccessRule(mode=channel.access, allow=frozenset(channel.allow))
+                for name, channel in config.channels.items()
+            }
+        )
         self.adapters = self._adapters(commands)
         self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy, on_sent=self._exchanged)
         self.parking = Parking(self._expedite, self._is_operator)
@@ -157,6 +164,7 @@ class Gateway:
             running_turns=config.limits.running_turns,
             lease_s=config.limits.lease_s,
             policy=policy,
+            is_let_in=lambda message: self.access.verdict(message) == "answer",
         )
         self.inbox = Inbox(store.inbox, self.dispatcher.accepted)
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
@@ -177,17 +185,13 @@ class Gateway:
         return built
 
     def _services(self, commands: Commands, model: Callable[[str | None], Model]) -> Services:
-        rules = {
-            name: AccessRule(mode=channel.access, allow=frozenset(channel.allow))
-            for name, channel in self.config.channels.items()
-        }
         return Services(
             store=self.store.turns,
             sessions=self.store.sessions,
             history=self.history,
             memory=self.memory,
             identities=self.identities,
-            access=Access(rules),
+            access=self.access,
             personalities=self.personalities,
             commands=commands,
             toolbox=Toolbox([UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions)]),
@@ -318,6 +322,8 @@ class Gateway:
         """How the gateway is, now."""
         channels = self.supervisor.statuses
         problems = await self.identities.problems()
+        if (problem := await self.store.database.problem()) is not None:
+            problems.insert(0, problem)
         return Health(
             status=verdict(channels, problems, is_started=self.supervisor.all_tried.is_set()),
             version=__version__,

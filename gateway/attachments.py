@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 import structlog
@@ -15,6 +16,7 @@ MAX_IMAGES = 8
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 200_000
 MAX_DOCUMENT_CHARS = 50_000
+FETCH_TIMEOUT_S = 30.0
 # What the providers' vision models take.
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _DOCUMENTS = frozenset({"application/json", "application/xml", "application/yaml", "application/x-yaml"})
@@ -58,9 +60,10 @@ async def _fetch(file: Attachment, adapter: ChannelAdapter | None, *, room: int)
     if adapter is None or not isinstance(adapter, SupportsAttachments):
         return None, ""
     try:
-        data = await adapter.fetch(file, max_bytes)
-    except SendError as error:
-        _log.warning("attachment_not_fetched", channel=adapter.name, error=str(error))
+        async with asyncio.timeout(FETCH_TIMEOUT_S):
+            data = await adapter.fetch(file, max_bytes)
+    except (SendError, TimeoutError) as error:
+        _log.warning("attachment_not_fetched", channel=adapter.name, error=repr(error))
         return None, "could not be fetched"
     return data, ""
 

@@ -15,6 +15,8 @@ from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
 from gateway.sessions import Session, SessionStore, UsageTotals, new_session
 
 SEARCH_LIMIT = 10
+# Their answers are about one person, and are not for a group.
+PERSONAL = frozenset({"memory", "whoami", "search", "usage"})
 # A name, perhaps the bot's own name behind it, and nothing or a blank after that: `/etc/passwd` is no command.
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.DOTALL)
 
@@ -29,6 +31,8 @@ class ParsedCommand:
 
 def parse_command(message: InboundMessage) -> ParsedCommand | None:
     """The command that the message is, None where it is talk for the agent."""
+    if not message.is_trusted_text and message.command is None:
+        return None  # what was forwarded or quoted is nobody's order
     text = f"/{message.command}" if message.command is not None else message.text.strip()
     found = _COMMAND.fullmatch(text)
     if found is None:
@@ -113,6 +117,8 @@ class Commands:
         command = self._commands.get(name)
         if command is None:
             return CommandResult(text=f"There is no command `/{name}`. `/help` shows those that there are.")
+        if name in PERSONAL and not call.message.is_direct:
+            return CommandResult(text=f"Others read the answers here; ask me `/{name}` in a direct chat.")
         try:
             return await command.run(call)
         except EthosError as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
 from gateway.backoff import delay_s
+from gateway.cancellation import is_cancelled_from_outside
 from gateway.commands import parse_command
 from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
 from gateway.inbox import InboxRow, InboxStore, NotDue
@@ -38,9 +40,9 @@ class TurnControl:
 
     def stop(self) -> None:
         """Ask the turn to end with what it has."""
-        self.is_stop_requested = True
-        if self.is_interruptible and self.task is not None:
+        if self.is_interruptible and not self.is_stop_requested and self.task is not None:
             self.task.cancel("stopped by the person")
+        self.is_stop_requested = True
 
 
 class Turns(Protocol):
@@ -65,23 +67,26 @@ class Dispatcher:
         running_turns: int = 16,
         lease_s: float = 60.0,
         policy: DeliveryPolicy | None = None,
+        is_let_in: Callable[[InboundMessage], bool] = lambda _message: True,
     ) -> None:
         """Nothing happens before `run`.
 
         Args:
             owner: names this process in claims.
             running_turns: how many turns run at once, over all conversations.
+            is_let_in: whether the writer may stop and retry what others wait for.
         """
         self._store = store
         self._turns = turns
         self._owner = owner
         self._lease_s = lease_s
         self._policy = policy or DeliveryPolicy()
+        self._is_let_in = is_let_in
         self._lanes: Lanes[ConversationRef] = Lanes(self._serve, workers=running_turns, after_fault_s=AFTER_FAULT_S)
         self._running: dict[ConversationRef, TurnControl] = {}
         self._unreleased: dict[ConversationRef, int] = {}
-        self._stop_parked: dict[ConversationRef, str] = {}
-        self._had_effect: set[str] = set()  # event ids of `/stop` and `/retry`, until they are answered
+        self._stop_next: dict[ConversationRef, str] = {}  # event ids of `/stop`, for the turn that begins next
+        self._had_effect: set[tuple[ConversationRef, str]] = set()  # `/stop` and `/retry`, until they are answered
         self._not_due: set[ConversationRef] = set()  # their oldest message waits for its time
         self._is_draining = False
 
@@ -102,11 +107,12 @@ class Dispatcher:
     async def accepted(self, message: InboundMessage) -> None:
         """Take note of a message that was just committed. `/stop` and `/retry` do not wait for those before them."""
         command = parse_command(message)
-        if command is not None and command.name == "stop":
-            await self._stop(message)
-        elif command is not None and command.name == "retry" and message.conversation in self._not_due:
-            self._had_effect.add(message.event_id)
-            await self.expedite(message.conversation)
+        if command is not None and self._is_let_in(message):
+            if command.name == "stop":
+                await self._stop(message)
+            elif command.name == "retry" and message.conversation in self._not_due:
+                self._had_effect.add((message.conversation, message.event_id))
+                await self.expedite(message.conversation)
         self._lanes.wake(message.conversation)
 
     async def expedite(self, conversation: ConversationRef) -> None:
@@ -121,9 +127,10 @@ class Dispatcher:
         control = self._running.get(message.conversation)
         if control is not None:
             control.stop()
-            self._had_effect.add(message.event_id)
-        elif message.conversation in self._not_due:  # what waits there ends without an answer
-            self._stop_parked[message.conversation] = message.event_id
+            self._had_effect.add((message.conversation, message.event_id))
+            return
+        self._stop_next.setdefault(message.conversation, message.event_id)  # what waits there ends without an answer
+        if message.conversation in self._not_due:
             await self.expedite(message.conversation)
 
     async def recover(self) -> int:
@@ -131,6 +138,8 @@ class Dispatcher:
         await self._store.reclaim(self._owner)
         waiting = await self._store.waiting()
         for conversation, due_in_s in waiting:
+            if due_in_s > 0:
+                self._not_due.add(conversation)
             self._lanes.wake_in(conversation, due_in_s)
         return len(waiting)
 
@@ -159,36 +168,45 @@ class Dispatcher:
         if self._is_draining:
             return IDLE
         try:
-            await self._release_held(conversation)
-            row = await self._store.claim(conversation, owner=self._owner, lease_s=self._lease_s)
+            row = await self._claim(conversation)
         except StoreError as error:
             _log.error("inbox_store_failed", error=str(error), again_s=AFTER_FAULT_S)
             return AFTER_FAULT_S
         if row is None:
             return IDLE
         if isinstance(row, NotDue):
-            self._not_due.add(conversation)
             return row.due_in_s
-        self._not_due.discard(conversation)
         again_s = await self._run(conversation, row)
         if again_s is not None:
             self._not_due.add(conversation)
             return again_s
         return AGAIN if row.has_more else IDLE
 
+    async def _claim(self, conversation: ConversationRef) -> InboxRow | NotDue | None:
+        await self._release_held(conversation)
+        row = await self._store.claim(conversation, owner=self._owner, lease_s=self._lease_s)
+        if isinstance(row, NotDue):
+            self._not_due.add(conversation)
+            return row
+        self._not_due.discard(conversation)
+        if row is not None and self._is_draining:  # that began while the claim was on its way
+            await self._give_back(conversation, row, after_s=0.0, error=None, is_counted=False)
+            return None
+        return row
+
     async def _run(self, conversation: ConversationRef, row: InboxRow) -> float | None:
         """Run the turn; seconds until the conversation is to be looked at again, None when the message is finished."""
+        if row.attempts > self._policy.max_attempts:
+            reason = f"the process ended {row.attempts - 1} times while this was being answered"
+            return await self._bury(conversation, row, reason)
         control = self._running[conversation] = self._control(conversation, row)
         control.task = asyncio.create_task(self._turns.run(row, control), name=f"turn {row.turn_id}")
         try:
             return await control.task
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             control.task.cancel()
             await asyncio.wait([control.task])
-            await self._give_back(conversation, row, after_s=0.0, error=None, is_counted=False)
-            if (worker := asyncio.current_task()) is not None and worker.cancelling():
-                raise
-            return IDLE  # the turn alone was cancelled, by `drain`
+            return await self._cancelled(conversation, row, cancelled)
         except ClaimLost as error:
             _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
             return None
@@ -202,28 +220,51 @@ class Dispatcher:
             del self._running[conversation]
 
     def _control(self, conversation: ConversationRef, row: InboxRow) -> TurnControl:
-        stop = self._stop_parked.pop(conversation, None)
-        if stop is not None:
-            self._had_effect.add(stop)
+        """How the turn can be stopped, with what `/stop` and `/retry` did before it began."""
+        event = (conversation, row.message.event_id)
+        command = parse_command(row.message)
+        stop = self._stop_next.get(conversation)
+        if stop is not None and (command is None or command.name != "stop"):
+            del self._stop_next[conversation]
+            self._had_effect.add((conversation, stop))
             return TurnControl(is_stop_requested=True)
-        had_effect = row.message.event_id in self._had_effect
-        self._had_effect.discard(row.message.event_id)
+        if stop == row.message.event_id:  # there was nothing before it
+            del self._stop_next[conversation]
+        had_effect = event in self._had_effect
+        self._had_effect.discard(event)
         return TurnControl(had_effect=had_effect)
+
+    async def _cancelled(
+        self, conversation: ConversationRef, row: InboxRow, cancelled: asyncio.CancelledError
+    ) -> float | None:
+        is_ending = is_cancelled_from_outside()
+        if not is_ending and not self._is_draining:  # it leaked out of a library that cancels its own work
+            return await self._failed(conversation, row, RuntimeError("the turn was cancelled from inside"))
+        await self._give_back(conversation, row, after_s=0.0, error=None, is_counted=False)
+        if is_ending:
+            raise cancelled
+        return IDLE  # the turn alone was cancelled, by `drain`
 
     async def _failed(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
         reason = f"{type(error).__name__}: {error}"
         if row.attempts >= self._policy.max_attempts:
-            _log.error("message_dead", turn_id=row.turn_id, attempts=row.attempts, exc_info=error)
-            try:
-                await self._turns.bury(row, reason)
-            except StoreError as store_error:
-                await self._give_back(conversation, row, after_s=AFTER_FAULT_S, error=str(store_error), is_counted=True)
-                return AFTER_FAULT_S
-            return None
+            _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, exc_info=error)
+            return await self._bury(conversation, row, reason)
         after_s = delay_s(row.attempts, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
         _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, again_s=after_s, exc_info=error)
         await self._give_back(conversation, row, after_s=after_s, error=reason, is_counted=True)
         return after_s
+
+    async def _bury(self, conversation: ConversationRef, row: InboxRow, reason: str) -> float | None:
+        """Make it a dead letter; seconds until that is tried again where it failed."""
+        _log.error("message_dead", turn_id=row.turn_id, attempts=row.attempts, reason=reason)
+        try:
+            await self._turns.bury(row, reason)
+        except Exception as error:  # noqa: BLE001 (whatever it is, a claim that is kept would hold the others up)
+            _log.error("not_buried", turn_id=row.turn_id, again_s=AFTER_FAULT_S, exc_info=error)
+            await self._give_back(conversation, row, after_s=AFTER_FAULT_S, error=reason, is_counted=False)
+            return AFTER_FAULT_S
+        return None
 
     async def _give_back(
         self, conversation: ConversationRef, row: InboxRow, *, after_s: float, error: str | None, is_counted: bool
@@ -233,8 +274,8 @@ class Dispatcher:
             await self._store.release(row.seq, owner=self._owner, after_s=after_s, error=error, is_counted=is_counted)
         except ClaimLost:  # it was committed after all, in the last moment
             _log.info("already_committed", turn_id=row.turn_id)
-        except StoreError as store_error:
-            _log.error("release_failed", turn_id=row.turn_id, error=str(store_error))
+        except Exception as fault:  # noqa: BLE001 (whatever it is, nobody else would give the claim back)
+            _log.error("release_failed", turn_id=row.turn_id, error=repr(fault))
             self._unreleased[conversation] = row.seq
 
     async def _release_held(self, conversation: ConversationRef) -> None:

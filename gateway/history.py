@@ -26,6 +26,7 @@ KEPT_PART = 0.5
 CHARS_PER_TOKEN = 4
 # Windows are kept while all of them together are not larger; about 8 MB of text.
 KEPT_TOKENS = 2_000_000
+KEPT_WINDOWS = 2_000
 
 _log = structlog.get_logger(__name__)
 
@@ -96,11 +97,11 @@ class History:
         window = await self._window(session)
         return tuple(message for block in window.blocks if block.turn_id != leave_out for message in block.messages)
 
-    async def last_question(self, session: Session) -> SessionMessage | None:
-        """The person's newest message in the session that was answered."""
+    async def last_question(self, session: Session, user_id: str) -> SessionMessage | None:
+        """The person's own newest message in the session that was answered; others may write in it, too."""
         messages = await self._sessions.messages(session.id, limit=200)
-        asked = [message for message in messages if message.role == "user" and not message.is_superseded]
-        return asked[-1] if asked else None
+        asked = [message for message in messages if message.role == "user" and message.user_id == user_id]
+        return next((message for message in reversed(asked) if not message.is_superseded), None)
 
     def forget(self, session_id: str) -> None:
         """Read the session's window anew next time: what stands in it has changed."""
@@ -111,9 +112,11 @@ class History:
     def answered(self, session: Session, model: str | None) -> None:
         """After a turn: bring the summary up to date in the background, where the window has become full."""
         window = self._kept.get(session.id)
-        is_full = window is not None and window.tokens > self._budget_tokens * FULL_PART
-        if is_full and session.id not in self._tasks:
-            task = asyncio.create_task(self._summarize(session, model), name=f"summary {session.id}")
+        if window is None or window.tokens <= self._budget_tokens * FULL_PART:
+            return
+        if session.id not in self._tasks:
+            before = window.start_of_newest(int(self._budget_tokens * KEPT_PART))
+            task = asyncio.create_task(self._summarize(session, model, before), name=f"summary {session.id}")
             self._tasks[session.id] = task
             task.add_done_callback(lambda _task: self._tasks.pop(session.id, None))
 
@@ -138,15 +141,14 @@ class History:
         window.trim(after=session.summary_until, budget_tokens=self._budget_tokens)
         self._kept[session.id] = window
         self._kept_tokens += window.tokens
-        while self._kept_tokens > KEPT_TOKENS and len(self._kept) > 1:
+        while (self._kept_tokens > KEPT_TOKENS or len(self._kept) > KEPT_WINDOWS) and len(self._kept) > 1:
             self.forget(next(iter(self._kept)))
         return window
 
-    async def _summarize(self, session: Session, model: str | None) -> None:
+    async def _summarize(self, session: Session, model: str | None, before: int) -> None:
+        """Cover what is older than the message `before`; the windows are left alone, because the turns go on."""
         try:
-            window = await self._window(session)
-            kept_from = window.start_of_newest(int(self._budget_tokens * KEPT_PART))
-            older = await self._sessions.older_than(session.id, after=session.summary_until, before=kept_from)
+            older = await self._sessions.older_than(session.id, after=session.summary_until, before=before)
             if older:
                 summary, usage = await summarize(self._model(model), earlier=session.summary, messages=older)
                 await self._sessions.save_summary(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -74,10 +75,14 @@ class Inbox:
     async def accept(self, message: InboundMessage) -> None:
         """Commit the message, once for ever; only then may the adapter acknowledge it.
 
+        A caller that is cancelled does not take the message back: it may be committed by then, and must get its turn.
+
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was kept.
         """
-        message = _storable(message)
+        await asyncio.shield(asyncio.create_task(self._keep(_storable(message))))
+
+    async def _keep(self, message: InboundMessage) -> None:
         if await self._store.add(message, turn_id=f"t_{secrets.token_hex(8)}") is not None:
             await self._on_accepted(message)
 

@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from gateway.cancellation import is_cancelled_from_outside
+
 Lane = TypeVar("Lane", bound=Hashable)
 
 IDLE = None
@@ -86,6 +88,10 @@ class Lanes(Generic[Lane]):
             more: float | None = self._after_fault_s
             try:
                 more = await self._serve(lane)
+            except asyncio.CancelledError:
+                if is_cancelled_from_outside():
+                    raise
+                _log.exception("lane_fault", lane=str(lane))
             except Exception:  # noqa: BLE001 (a fault of ours must not end the worker, nor the lane)
                 _log.exception("lane_fault", lane=str(lane))
             finally:

@@ -7,8 +7,8 @@ full disk) loses nothing: they are applied later, and a crash is made good at th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from weakref import WeakValueDictionary
 
 import structlog
@@ -70,13 +70,11 @@ class MemorySync:
     async def apply(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> None:
         """Apply what a turn has committed; what cannot be applied now is applied later, never dropped."""
         batch = (scope, updates)
-        async with AsyncExitStack() as gates:
-            for owner in sorted(_owners(batch)):  # in one order, so that nobody waits in a circle
-                await gates.enter_async_context(self._gates.setdefault(owner, asyncio.Lock()))
-            if any(_owners(batch) & _owners(late) for late in self._late):
-                self._postpone(batch)  # behind the earlier ones of the same owner
-            else:
-                await self._apply(batch)
+        async with self._gated(batch):
+            is_behind = any(_owners(batch) & _owners(late) for late in self._late)  # earlier ones of the same owner
+            if is_behind or not await self._apply(batch):
+                self._late.append(batch)
+                self._has_late.set()
 
     async def replay(self) -> int:
         """Apply what an earlier process committed and may not have applied; returns the number of turns."""
@@ -90,23 +88,48 @@ class MemorySync:
         while True:
             await self._has_late.wait()
             await asyncio.sleep(RETRY_S)
-            batches, self._late = self._late, []
             self._has_late.clear()
-            for scope, updates in batches:
-                await self.apply(scope, updates)
+            await self._apply_late()
+            if self._late:
+                self._has_late.set()
 
-    async def _apply(self, batch: Batch) -> None:
+    async def _apply_late(self) -> None:
+        """Try each once. They stay in their place until they are applied, so that nothing newer overtakes them."""
+        still_late: set[str] = set()
+        for batch in tuple(self._late):
+            owners = _owners(batch)
+            if not owners & still_late:
+                async with self._gated(batch):
+                    if await self._apply(batch):
+                        self._late = [late for late in self._late if late is not batch]
+                        continue
+            still_late |= owners
+
+    @asynccontextmanager
+    async def _gated(self, batch: Batch) -> AsyncGenerator[None]:
+        """Keep others from reading and writing what the batch changes."""
+        async with AsyncExitStack() as gates:
+            for owner in sorted(_owners(batch)):  # in one order, so that nobody waits in a circle
+                await gates.enter_async_context(self._gates.setdefault(owner, asyncio.Lock()))
+            yield
+
+    async def _apply(self, batch: Batch) -> bool:
+        """Whether the memory has it now, or never will."""
         scope, updates = batch
         try:
-            report = await self._provider.sync(scope, updates)
-            await self._store.settle_memory(scope.turn_id, report.outcomes)
-        except MemoryError_ as error:  # a malformed id: it never will be applied
-            _log.error("memory_refused", turn_id=scope.turn_id, error=str(error))
-            await self._store.settle_memory(scope.turn_id, ["no_match"] * len(updates))
+            outcomes = await self._outcomes(scope, updates)
+            await self._store.settle_memory(scope.turn_id, outcomes)
         except (FileError, StoreError, OSError) as error:
             _log.error("memory_late", turn_id=scope.turn_id, error=str(error), retry_s=RETRY_S)
-            self._postpone(batch)
+            return False
+        except Exception:  # noqa: BLE001 (whatever fault it is, what was committed is not dropped for it)
+            _log.exception("memory_fault", turn_id=scope.turn_id, retry_s=RETRY_S)
+            return False
+        return True
 
-    def _postpone(self, batch: Batch) -> None:
-        self._late.append(batch)
-        self._has_late.set()
+    async def _outcomes(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> Sequence[str]:
+        try:
+            return (await self._provider.sync(scope, updates)).outcomes
+        except MemoryError_ as error:  # a malformed id: it never will be applied
+            _log.error("memory_refused", turn_id=scope.turn_id, error=str(error))
+            return ["no_match"] * len(updates)

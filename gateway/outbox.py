@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import structlog
 
 from gateway.backoff import delay_s
+from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import EthosError, PermanentSendError, StoreError, TransientSendError, UncertainSendError
 from gateway.inbox import NotDue
 from gateway.lanes import AGAIN, IDLE, Lanes
@@ -100,6 +102,7 @@ class Outbox:
         self._on_sent = on_sent
         self._lanes: Lanes[ConversationRef] = Lanes(self._send_next, workers=SENDERS, after_fault_s=AFTER_FAULT_S)
         self._held: dict[str, set[ConversationRef]] = {}
+        self._unrecorded: dict[ConversationRef, Callable[[], Awaitable[None]]] = {}
 
     def wake(self, conversation: ConversationRef) -> None:
         """Say that the conversation has a reply to send."""
@@ -135,6 +138,7 @@ class Outbox:
             self._held.setdefault(conversation.channel, set()).add(conversation)
             return IDLE
         try:
+            await self._record_held(conversation)
             row = await self._store.claim_reply(conversation, is_durable=not adapter.capabilities.is_idempotent_send)
             if row is None:
                 return IDLE
@@ -156,17 +160,21 @@ class Outbox:
         try:
             receipt = await self._deliver(adapter, row)
         except PermanentSendError as error:
-            await self._store.record_dead(row.seq, str(error))
+            await self._record(row, partial(self._store.record_dead, row.seq, str(error)))
             _log.error("reply_dead", channel=adapter.name, message_id=row.message.id, error=str(error))
             return None
         except TransientSendError as error:
             return await self._retry(row, error, is_uncertain=row.is_uncertain, retry_after_s=error.retry_after_s)
         except UncertainSendError as error:
             return await self._retry(row, error, is_uncertain=True)
+        except asyncio.CancelledError:
+            if is_cancelled_from_outside():
+                raise
+            return await self._retry(row, UncertainSendError("the adapter gave the send up"), is_uncertain=True)
         except Exception as error:  # noqa: BLE001 (an adapter broke its contract: nothing is known)
             _log.exception("adapter_fault", channel=adapter.name, message_id=row.message.id)
             return await self._retry(row, error, is_uncertain=True)
-        await self._store.record_sent(row.seq, receipt)
+        await self._record(row, partial(self._store.record_sent, row.seq, receipt))
         self._on_sent(adapter.name)
         return None
 
@@ -183,11 +191,23 @@ class Outbox:
     ) -> float | None:
         reason = str(error) if isinstance(error, EthosError) else f"{type(error).__name__}: {error}"
         if row.attempts >= self._policy.max_attempts:
-            await self._store.record_dead(row.seq, reason)
+            await self._record(row, partial(self._store.record_dead, row.seq, reason))
             _log.error("reply_dead", message_id=row.message.id, attempts=row.attempts, error=reason)
             return None
         after_s = delay_s(row.attempts, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
         after_s = max(after_s, retry_after_s or 0.0)
-        await self._store.record_retry(row.seq, after_s=after_s, error=reason, is_uncertain=is_uncertain)
+        record = partial(self._store.record_retry, row.seq, after_s=after_s, error=reason, is_uncertain=is_uncertain)
+        await self._record(row, record)
         _log.warning("reply_retry", message_id=row.message.id, attempts=row.attempts, after_s=after_s, error=reason)
         return after_s
+
+    async def _record(self, row: OutboxRow, record: Callable[[], Awaitable[None]]) -> None:
+        """Write down what became of a reply; where that cannot be done now, it is done before the next claim."""
+        self._unrecorded[row.message.conversation] = record
+        await self._record_held(row.message.conversation)
+
+    async def _record_held(self, conversation: ConversationRef) -> None:
+        record = self._unrecorded.get(conversation)
+        if record is not None:
+            await record()
+            del self._unrecorded[conversation]

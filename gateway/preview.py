@@ -13,6 +13,8 @@ import structlog
 from gateway.messages import OutboundMessage
 from gateway.protocols import ChannelAdapter, SupportsPreview, SupportsTyping
 
+WITHDRAW_TIMEOUT_S = 10.0
+
 _log = structlog.get_logger(__name__)
 
 
@@ -35,10 +37,10 @@ class Preview:
         self._has_grown.set()
 
     async def withdraw(self) -> None:
-        """Take back what was shown, where no message will replace it."""
+        """Take back what was shown, where no message will replace it; the turn waits for that, but not for ever."""
         adapter = self._adapter
         if self._shown and adapter is not None and isinstance(adapter, SupportsPreview):
-            await _dropped(adapter.preview(self._message), "preview")
+            await _dropped(asyncio.wait_for(adapter.preview(self._message), WITHDRAW_TIMEOUT_S), "preview")
 
     async def __aenter__(self) -> Self:
         if self._adapter is not None:
@@ -63,8 +65,8 @@ class Preview:
             self._has_grown.clear()
             text = self._text()
             if text != self._shown:
+                self._shown = text  # before it is: an attempt that is cut off may have arrived
                 await _dropped(adapter.preview(replace(self._message, text=text)), "preview")
-                self._shown = text
                 await asyncio.sleep(interval_s)
 
 

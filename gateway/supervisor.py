@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
@@ -11,6 +11,7 @@ from typing import Literal
 import structlog
 
 from gateway.backoff import delay_s
+from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, StoreError
 from gateway.messages import InboundMessage
 from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
@@ -18,6 +19,8 @@ from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
 CONNECT_TIMEOUT_S = 60.0
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
+# An adapter that has not ended by then is left behind.
+END_TIMEOUT_S = 5.0
 # A connection that held this long was a good one: the next failure starts with a short wait again.
 STABLE_S = 60.0
 
@@ -86,21 +89,24 @@ class Supervisor:
             status.last_exchange_at = datetime.now(UTC)
 
     async def run(self) -> None:
-        """Keep every channel connected until cancelled, or until `stop_receiving`."""
+        """Keep every channel connected until cancelled, or until `stop_receiving`; also when there is none left."""
         self._tasks = [
             asyncio.create_task(self._keep(adapter), name=f"channel {name}") for name, adapter in self._adapters.items()
         ]
         try:
             await asyncio.gather(*self._tasks)
+            await asyncio.Event().wait()  # an operator must act, and learns from the pages of the gateway what to do
         finally:
             await self.stop_receiving()
 
     async def stop_receiving(self) -> None:
-        """Take no more messages; what is connected can still send."""
+        """Take no more messages; what is connected can still send. Takes no longer than `END_TIMEOUT_S`."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            _, late = await asyncio.wait(self._tasks, timeout=END_TIMEOUT_S)
+            for task in late:
+                _log.warning("channel_does_not_end", task=task.get_name(), waited_s=END_TIMEOUT_S)
 
     async def close(self) -> None:
         """Let go of every platform."""
@@ -123,12 +129,17 @@ class Supervisor:
                 problem, retry_after_s = str(error), error.retry_after_s or 0.0
             except (AdapterError, StoreError, OSError, TimeoutError) as error:
                 problem, retry_after_s = f"{type(error).__name__}: {error}", 0.0
+            except asyncio.CancelledError:
+                if is_cancelled_from_outside():
+                    raise
+                problem, retry_after_s = "the adapter gave the connection up", 0.0
             except Exception as error:  # noqa: BLE001 (whatever an adapter does, the others go on)
                 _log.exception("adapter_fault", channel=adapter.name)
                 problem, retry_after_s = f"{type(error).__name__}: {error}", 0.0
             else:
                 problem, retry_after_s = "the connection ended", 0.0
-            failures = 1 if clock() - started_s > STABLE_S else failures + 1
+            was_stable = self._statuses[adapter.name].state == "up" and clock() - started_s > STABLE_S
+            failures = 1 if was_stable else failures + 1
             self._note(adapter, "down", problem)
             wait_s = delay_s(failures, first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S)
             await asyncio.sleep(max(wait_s, retry_after_s))
@@ -144,12 +155,16 @@ class Supervisor:
                 self.all_tried.set()
         self._note(adapter, "up", None)
         accept = self._accept_from(adapter.name)
-        async with asyncio.TaskGroup() as tasks:
-            backfill = tasks.create_task(self._backfill(adapter, accept))
-            try:
-                await adapter.run(accept)
-            finally:
-                backfill.cancel()
+        since = self._statuses[adapter.name].last_exchange_at  # before anything new is accepted
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                backfill = tasks.create_task(self._backfill(adapter, accept, since))
+                try:
+                    await adapter.run(accept)
+                finally:
+                    backfill.cancel()
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
 
     def _accept_from(self, channel: str) -> Accept:
         async def accept(message: InboundMessage) -> None:
@@ -158,8 +173,7 @@ class Supervisor:
 
         return accept
 
-    async def _backfill(self, adapter: ChannelAdapter, accept: Callable[[InboundMessage], Awaitable[None]]) -> None:
-        since = self._statuses[adapter.name].last_exchange_at
+    async def _backfill(self, adapter: ChannelAdapter, accept: Accept, since: datetime | None) -> None:
         if isinstance(adapter, SupportsBackfill) and since is not None:
             fetched = await adapter.backfill(accept, since)
             _log.info("backfilled", channel=adapter.name, messages=fetched)
@@ -182,6 +196,15 @@ class Supervisor:
     async def _close(self, adapter: ChannelAdapter) -> None:
         self._statuses[adapter.name].state = "stopped"
         try:
-            await adapter.close()
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await adapter.close()
         except Exception as error:  # noqa: BLE001 (one adapter's fault must not keep the others open)
             _log.warning("close_failed", channel=adapter.name, error=repr(error))
+
+
+def _first(group: BaseExceptionGroup) -> BaseException:
+    """What ended the connection; the rest followed from it."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -33,11 +33,9 @@ def problem_of(asked: str, limit_chars: int) -> str | None:
     return None
 
 
-def refusal_of_model(error: Exception, timeout_s: float) -> str:
-    """What the person is told when there will be no answer to this message."""
-    if isinstance(error, TimeoutError):
-        return f"I gave up: the answer took longer than {timeout_s:g} seconds. `/retry` tries again."
-    return f"The model does not answer this: {error}"
+def gave_up(timeout_s: float) -> str:
+    """What the person is told when the time of a turn was over."""
+    return f"I gave up: the answer took longer than {timeout_s:g} seconds. `/retry` tries again."
 
 
 def as_stored(

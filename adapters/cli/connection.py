@@ -41,6 +41,7 @@ class Connection:
         self._cursor = 0
         self._previews: dict[str, str] = {}
         self._is_typing = False
+        self._not_accepted = ""
         self.conversation: ConversationRef | None = None
         writer.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
 
@@ -111,12 +112,16 @@ class Connection:
         try:
             await accept(inbound)
         except EthosError as error:
-            _log.warning("a message from the terminal was not accepted: %s", error)
-            return convert.Refused(id=message.id, reason=str(error), is_temporary=True)
+            reason = str(error)
+            if reason != self._not_accepted:  # it is offered again every second
+                _log.warning("messages from the terminal are not accepted: %s", reason)
+            self._not_accepted = reason
+            return convert.Refused(id=message.id, reason=reason, is_temporary=True)
         except Exception:  # noqa: BLE001 (whatever it was, nothing was kept, and the person must hear of it)
             _log.exception("a message from the terminal was not accepted")
             reason = "the gateway could not keep the message; its log says why"
             return convert.Refused(id=message.id, reason=reason, is_temporary=True)
+        self._not_accepted = ""
         return convert.Accepted(id=message.id)
 
     async def _show(self) -> None:

@@ -30,7 +30,7 @@ INTERRUPTED = (
     "Error: this call was interrupted, and nobody knows whether it took effect. Do not repeat it before you have "
     "found out, or asked the person."
 )
-CANCELLED = "Cancelled by the person."
+CANCELLED = "Cancelled: the answer was ended early."
 
 
 class StepKeeper(Protocol):
@@ -95,7 +95,7 @@ class AgentState:
         )
 
     def stop(self) -> None:
-        """Close the state after the person stopped it: what was said stays, every open call is answered."""
+        """Close the state after it was ended early: what was said stays, every open call is answered."""
         text = "".join(self.partial)
         self.partial.clear()
         if text.strip():

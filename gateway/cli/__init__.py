@@ -47,6 +47,8 @@ def _options(
 def main() -> None:
     """Run the command; an error on purpose is one line on standard error, and exit code 1."""
     from gateway.cli.errors import explained
+    from gateway.cli.streams import open_closed_streams
 
+    open_closed_streams()
     with explained():
         app()

@@ -34,6 +34,7 @@ async def chat(
     timeout_s: float = 600.0,
     patience_s: float = 5.0,
     stdin_fd: int = 0,
+    advice: str = "Start one with `ethos serve`.",
 ) -> int:
     """Talk to the gateway that listens on the socket; returns the exit code.
 
@@ -47,6 +48,7 @@ async def chat(
         timeout_s: how long to wait for each answer, when not interactive.
         patience_s: how long a gateway may take to open its socket.
         stdin_fd: what is read when there are no words and nobody at a keyboard.
+        advice: what to do when no gateway answers.
     """
     problem = conversation_problem(conversation)
     if problem is not None:
@@ -64,7 +66,7 @@ async def chat(
         messages = _messages(words, stdin_fd, is_by_lines=is_by_lines)
         return await _ask(link, state, messages, timeout_s)
     except AdapterNotReady as error:
-        _complain(f"{error}. Start one with `ethos serve`.")
+        _complain(f"{error}. {advice}")
         return EXIT_UNREACHABLE
     except ChatRefused as error:
         _complain(f"the gateway refused: {error}")
@@ -95,13 +97,13 @@ async def _ask(link: ChatLink, state: ChatState, messages: AsyncGenerator[str, N
                 async with asyncio.timeout(timeout_s):
                     answer = await _answer_to(message_id, frames)
             except TextTooLong as error:
-                _complain(f"{error}. Nothing was sent; the text is in {state.keep_unsent(text)}")
+                _complain(f"{error}. Nothing was sent; the text is {state.keep_unsent(text)}")
                 return EXIT_ERROR
             except TimeoutError:
                 _complain(_too_late(link, state, timeout_s))
                 return EXIT_LATER
             if isinstance(answer, Refused):
-                _complain(f"not sent: {answer.reason}. The text is in {state.keep_unsent(text)}")
+                _complain(f"not sent: {answer.reason}. The text is {state.keep_unsent(text)}")
                 return EXIT_ERROR
             _print(answer.text, sys.stdout)
     if not asked:
@@ -112,18 +114,23 @@ async def _ask(link: ChatLink, state: ChatState, messages: AsyncGenerator[str, N
 
 async def _answer_to(message_id: str, frames: AsyncIterator[object]) -> LogMessage | Refused:
     """The first message that replies to it, or a refusal for good. The frames never end."""
+    not_taken = ""
     async for frame in frames:
         if isinstance(frame, LogMessage) and frame.direction == "out" and frame.reply_to == message_id:
             return frame
-        if isinstance(frame, Refused) and frame.id == message_id and not frame.is_temporary:
-            return frame
+        if isinstance(frame, Refused) and frame.id == message_id:
+            if not frame.is_temporary:
+                return frame
+            if frame.reason != not_taken:  # it comes again every second
+                _complain(f"not taken yet: {frame.reason} (trying again)")
+            not_taken = frame.reason
     raise AssertionError("the link's frames ended")  # they end by raising only
 
 
 def _too_late(link: ChatLink, state: ChatState, timeout_s: float) -> str:
     if link.unsent:
         kept = state.keep_unsent(link.unsent[0].text)
-        return f"the gateway did not take the message within {timeout_s:g} s; the text is in {kept}"
+        return f"the gateway did not take the message within {timeout_s:g} s; the text is {kept}"
     return f"no answer within {timeout_s:g} s; the answer will be in the conversation"
 
 

@@ -20,7 +20,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
-from adapters.cli.convert import Command, Failure, FromGateway, LogMessage, Preview, Refused, Welcome, clean
+from adapters.cli.convert import Accepted, Command, Failure, FromGateway, LogMessage, Preview, Refused, Welcome, clean
 from gateway.cli.chat_link import ChatLink, Lost, TextTooLong
 from gateway.cli.chat_markdown import render_markdown, tail
 from gateway.cli.chat_state import ChatState
@@ -35,10 +35,17 @@ _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
 
 class _CleanHistory(FileHistory):
-    """A history that a paste of broken text cannot stop."""
+    """A history that neither a paste of broken text nor a full disk can stop."""
 
     def store_string(self, string: str) -> None:
-        super().store_string(clean(string))
+        with contextlib.suppress(OSError):
+            super().store_string(clean(string))
+
+    def load_history_strings(self) -> Iterable[str]:
+        try:
+            return list(super().load_history_strings())
+        except OSError:
+            return []
 
 
 class _CommandCompleter(Completer):
@@ -70,6 +77,7 @@ class ChatScreen:
         self._previews: dict[str, str] = {}
         self._is_away = False
         self._is_stopping = False
+        self._not_taken = ""  # why the gateway does not take what was written, while it does not
         self._session: PromptSession[str] = PromptSession(
             message=self._prompt,
             history=_CleanHistory(str(state.history_file())),
@@ -110,8 +118,8 @@ class ChatScreen:
         unsent = self._link.unsent
         if not unsent:
             return _EXIT_LEFT
-        path = self._state.keep_unsent("\n\n".join(message.text for message in unsent))
-        self._say_dim(f"the gateway has not taken your last {len(unsent)} message(s); the text is in {path}")
+        kept = self._state.keep_unsent("\n\n".join(message.text for message in unsent))
+        self._say_dim(f"the gateway has not taken your last {len(unsent)} message(s); the text is {kept}")
         return _EXIT_UNSENT
 
     # ---- what is typed ----------------------------------------------------------------------------------------------
@@ -130,7 +138,7 @@ class ChatScreen:
         try:
             message_id = self._link.say(text)
         except TextTooLong as error:
-            self._say_dim(f"{error}. The text is in {self._state.keep_unsent(clean(text))}")
+            self._say_dim(f"{error}. The text is {self._state.keep_unsent(clean(text))}")
             return
         self._mine.add(message_id)
         self._waiting[message_id] = text
@@ -200,9 +208,11 @@ class ChatScreen:
                 self._previews.clear()
             case Refused():
                 self._show_refusal(frame)
+            case Accepted():
+                self._not_taken = ""
             case Failure():
                 self._say_dim(f"the gateway says: {frame.reason}")
-            case _:  # accepted, typing: that an answer is awaited is shown already
+            case _:  # typing: that an answer is awaited is shown already
                 pass
 
     def _show_message(self, message: LogMessage) -> None:
@@ -223,11 +233,13 @@ class ChatScreen:
 
     def _show_refusal(self, refused: Refused) -> None:
         if refused.is_temporary:
-            self._say_dim(f"not taken yet: {refused.reason} (trying again)")
+            if refused.reason != self._not_taken:  # it comes again every second
+                self._say_dim(f"not taken yet: {refused.reason} (trying again)")
+            self._not_taken = refused.reason
             return
         self._mine.discard(refused.id)
         text = self._waiting.pop(refused.id, "")
-        self._say_dim(f"not sent: {refused.reason}. The text is in {self._state.keep_unsent(text)}")
+        self._say_dim(f"not sent: {refused.reason}. The text is {self._state.keep_unsent(text)}")
 
     def _is_answering(self) -> bool:
         return bool(self._waiting or self._previews)
@@ -241,6 +253,8 @@ class ChatScreen:
         status = ""
         if self._is_away:
             status = "the gateway is away; waiting for it…"
+        elif self._not_taken:
+            status = "not taken yet; trying again…"
         elif self._is_stopping:
             status = "stopping…"
         elif self._waiting and not self._previews:

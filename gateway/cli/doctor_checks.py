@@ -9,7 +9,7 @@ from gateway.cli import doctor_configuration, doctor_files, doctor_stores
 from gateway.cli.finding import Check, Finding, Ground
 from gateway.cli.process import running_gateway
 from gateway.config.file import data_directory, load_config
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, EthosError
 
 CHECKS: Sequence[Check] = (
     doctor_configuration.versions,
@@ -18,6 +18,7 @@ CHECKS: Sequence[Check] = (
     doctor_configuration.models,
     doctor_files.data_directory_exists,
     doctor_files.modes,
+    doctor_files.out_of_reach,
     doctor_files.file_system,
     doctor_files.disk_space,
     doctor_files.web_token,
@@ -44,5 +45,10 @@ async def examine() -> list[Finding]:
     findings: list[Finding] = []
     for check in CHECKS:
         found = check(ground)
-        findings += [finding async for finding in found] if isinstance(found, AsyncIterator) else list(found)
+        try:
+            findings += [finding async for finding in found] if isinstance(found, AsyncIterator) else list(found)
+        except (EthosError, OSError) as error:  # what one check is there to find can be in the way of another
+            unexpected = Finding(level="problem", what=str(error), advice="Mend this; then ask the doctor again.")
+            if unexpected.what not in {finding.what for finding in findings}:
+                findings.append(unexpected)
     return findings

@@ -31,6 +31,7 @@ _FILES = (
     TOKEN_NAME,
     "users/identity-map.json",
 )
+_MEMORY_FILES = ("USER.md", "MEMORY.md")
 
 
 def data_directory_exists(ground: Ground) -> Iterator[Finding]:
@@ -69,6 +70,47 @@ def modes(ground: Ground) -> Iterator[Finding]:
                 what=f"Other users may look into: {_named(paths)}",
                 advice=f"chmod {wanted} " + " ".join(map(str, paths)),
             )
+
+
+def out_of_reach(ground: Ground) -> Iterator[Finding]:
+    """What the gateway must be able to read and write, it can; memory files are plain files."""
+    shut = [path for path in _used(ground.home) if not os.access(path, _wanted(path))]
+    if shut:
+        yield Finding(
+            level="problem",
+            what=f"You may not read and write: {_named(shut)}",
+            advice="chmod u+rwX " + " ".join(map(str, shut)),
+        )
+    home = os.path.realpath(ground.home)
+    for path in _memory_files(ground.home):
+        if not path.is_file() or not Path(os.path.realpath(path)).is_relative_to(home):
+            yield Finding(
+                level="problem",
+                what=f"{path} is not a file of this directory, so nothing is remembered from it.",
+                advice="Move it away, or put a plain file in its place.",
+            )
+
+
+def _wanted(path: Path) -> int:
+    return os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
+
+
+def _used(home: Path) -> list[Path]:
+    names = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm")
+    named = [path for name in names if (path := home / name).exists()]
+    return [*named, *_directories(home), *_memory_files(home)]
+
+
+def _directories(home: Path) -> list[Path]:
+    """Those that hold memory; what is below one that is shut cannot be seen."""
+    tops = [path for name in ("users", "personalities") if (path := home / name).is_dir()]
+    below = [Path(place, name) for top in tops for place, names, _ in os.walk(top) for name in sorted(names)]
+    return [*tops, *below]
+
+
+def _memory_files(home: Path) -> list[Path]:
+    places = [home, *_directories(home)]
+    return [path for place in places for name in _MEMORY_FILES if os.path.lexists(path := place / name)]
 
 
 def _looked_at(home: Path) -> list[tuple[Path, os.stat_result]]:

@@ -46,7 +46,7 @@ async def running(ground: Ground) -> AsyncIterator[Finding]:
     if health.get("memory_late"):
         yield Finding(
             level="warning",
-            what=f"The memory updates of {health['memory_late']} turns could not be written yet.",
+            what=f"The memory updates of {_counted(range(health['memory_late']), 'turn')} could not be written yet.",
             advice="They are kept and tried again; see the log for the reason (a lock that is held, a full disk).",
         )
 

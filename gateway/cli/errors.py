@@ -43,7 +43,8 @@ def explained() -> Iterator[None]:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             _leave_quietly()
-        fail(f"{error.filename or 'the system'}: {error.strerror or error}", EXIT_ERROR)
+        what = error.strerror or str(error)
+        fail(f"{error.filename}: {what}" if error.filename else what, EXIT_ERROR)
     except KeyboardInterrupt:
         sys.exit(130)
 

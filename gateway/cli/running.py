@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from gateway.cli.errors import EXIT_TEMPORARY, fail
 from gateway.config import Config
 from gateway.config.file import Loaded, data_directory, load_config
 from gateway.errors import ConfigError, DataDirectoryLocked
@@ -21,6 +23,8 @@ from gateway.home import LOG_NAME, TOKEN_NAME
 if TYPE_CHECKING:  # 0.3 s that no other command needs
     from gateway.app import Gateway
     from gateway.web.server import WebServer
+
+SOON_S = 0.5  # an end that takes longer is explained
 
 
 def serve(
@@ -32,7 +36,10 @@ def serve(
     """Run every configured channel until Ctrl-C or SIGTERM."""
     loaded = load_config()
     is_chat = _is_terminal() if chat is None else chat
-    sys.exit(asyncio.run(_serve(data_directory(), loaded, is_chat=is_chat)))
+    try:
+        sys.exit(asyncio.run(_serve(data_directory(), loaded, is_chat=is_chat)))
+    except DataDirectoryLocked as locked:
+        fail(f"{locked} To talk to it: `ethos chat`.", EXIT_TEMPORARY)
 
 
 def chat(
@@ -60,13 +67,14 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
 
     config = loaded.config
     terminal = _terminal_channel(config) if is_chat else None
+    configure_logs(config.log.level, config.log.format)
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(Gateway(home, config))
         log = None
         if terminal is not None:  # the terminal belongs to the chat
             log = stack.enter_context(_open_log(home))
-        configure_logs(config.log.level, config.log.format, stream=log)
-        stop = _stop_on_signals()
+            configure_logs(config.log.level, config.log.format, stream=log)
+        stop = _stop_on_signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         for warning in loaded.warnings:
             typer.echo(f"warning: {warning}", err=True)
         if gateway.web is not None:
@@ -75,7 +83,8 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
         if terminal is None:
             await gateway.run(stop)
             return 0
-        return await _talk_beside(gateway, _talk(home, config, terminal, {"is_interactive": True}), stop)
+        options = {"is_interactive": True, "advice": _see_log(home)}
+        return await _talk_beside(gateway, _talk(home, config, terminal, options), stop)
 
 
 def _web_address(web: WebServer, home: Path) -> str:
@@ -96,21 +105,38 @@ async def _chat(home: Path, loaded: Loaded, options: dict[str, Any]) -> int:
         async with Gateway(home, config, only=[terminal], is_served=False) as gateway:
             with _open_log(home) as log:  # the terminal belongs to the chat
                 configure_logs(config.log.level, config.log.format, stream=log)
-                return await _talk_beside(gateway, _talk(home, config, terminal, options))
-    except DataDirectoryLocked:
+                options["advice"] = _see_log(home)
+                # At a keyboard Ctrl-C is a key; without one, whoever waits for the answer is told by the signal itself.
+                stop = _stop_on_signals(signal.SIGTERM, signal.SIGHUP) if options["is_interactive"] else asyncio.Event()
+                return await _talk_beside(gateway, _talk(home, config, terminal, options), stop)
+    except DataDirectoryLocked as locked:
         # Its holder may be just starting, or have no terminal channel.
-        return await _talk(home, config, terminal, {**options, "patience_s": 2.0})
+        options["patience_s"] = 2.0
+        options["advice"] = f"Yet process {locked.pid} is running on {home}: see `ethos status`, or restart it."
+        return await _talk(home, config, terminal, options)
 
 
-async def _talk_beside(gateway: Gateway, talk: Coroutine[Any, Any, int], stop: asyncio.Event | None = None) -> int:
+def _see_log(home: Path) -> str:
+    return f"{home / LOG_NAME} says why."
+
+
+async def _talk_beside(gateway: Gateway, talk: Coroutine[Any, Any, int], stop: asyncio.Event) -> int:
     """Run the gateway for as long as the chat lasts, or until it is stopped; the chat's exit code."""
-    stop = stop or asyncio.Event()
     running = asyncio.create_task(gateway.run(stop))
     talking = asyncio.create_task(talk)
-    await asyncio.wait([running, talking], return_when=asyncio.FIRST_COMPLETED)
+    try:
+        await asyncio.wait([running, talking], return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:  # Ctrl-C without a prompt: end now, but before the store is closed
+        running.cancel()
+        talking.cancel()
+        await asyncio.wait([running, talking])
+        raise
     stop.set()
     talking.cancel()
     await asyncio.wait([talking])
+    if not (await asyncio.wait([running], timeout=SOON_S))[0]:
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            typer.echo("Finishing the answer that is being written; it will be in the conversation.", err=True)
     await running
     return 0 if talking.cancelled() else talking.result()
 
@@ -139,9 +165,11 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _stop_on_signals() -> asyncio.Event:
+def _stop_on_signals(*numbers: signal.Signals) -> asyncio.Event:
+    """An event that these signals set; the end of the terminal does not where `nohup` has it ignored."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    for number in numbers:
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop.set)
     return stop

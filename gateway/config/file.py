@@ -26,6 +26,7 @@ from gateway.personalities import BrokenPersonality, Personalities
 CONFIG_NAME = "config.yaml"
 
 _CORE_KEYS = frozenset(ChannelConfig.model_fields) - {"settings"}
+_OFF = frozenset({"false", "no", "off", "n", "f", "0"})  # what pydantic reads as false
 _MODEL_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
 
 
@@ -71,9 +72,16 @@ class _Reading:
 
 
 def data_directory(environment: Mapping[str, str] | None = None) -> Path:
-    """Where everything lives: `ETHOS_HOME`, or `~/.ethos`."""
-    home = (os.environ if environment is None else environment).get("ETHOS_HOME")
-    return Path(home).expanduser().absolute() if home else Path.home() / ".ethos"
+    """Where everything lives: `ETHOS_HOME`, or `~/.ethos`.
+
+    Raises:
+        ConfigError: it begins with `~`, and there is no such home: in a container the user may have none.
+    """
+    home = (os.environ if environment is None else environment).get("ETHOS_HOME") or "~/.ethos"
+    try:
+        return Path(home).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigError([f"there is no home directory for {home}; set ETHOS_HOME to an absolute path"]) from error
 
 
 def load_config(
@@ -119,6 +127,8 @@ def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Read
         document = read_marked_yaml(path, path.name)
     except FileNotFoundError:
         document = MarkedYaml(path.name)
+        if path.is_symlink():
+            document.complain((), "a link to a file that is not there; expected the file, or no link")
     warned = MarkedYaml(document.name, keys=document.keys, places=document.places)
     reading = _Reading(document, home, path, warned)
     if not document.is_readable:
@@ -127,7 +137,7 @@ def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Read
     values.setdefault("channels", copy.deepcopy(DEFAULT_CHANNELS))
     # A channel that is switched off may lack everything: its library, its secrets. Only the core's own keys are read.
     for section in _sections(values["channels"]).values():
-        if section.get("enabled") is False:
+        if _is_off(section):
             section_keys = _CORE_KEYS & section.keys()
             values_kept = {key: section[key] for key in section_keys}
             section.clear()
@@ -139,12 +149,19 @@ def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Read
     config = validate(Config, document, values={**values, "channels": channels}, hidden=reading.hidden)
     if config is not None:
         _warn(config, reading)
+        if not document.problems and not any(channel.enabled for channel in config.channels.values()):
+            document.complain(("channels",), "none is enabled; expected one at least, such as `terminal: {kind: cli}`")
     return reading, config
 
 
 def _sections(values: Any) -> dict[str, dict[str, Any]]:
     """Those entries of a mapping of sections that are sections."""
     return {name: item for name, item in values.items() if isinstance(item, dict)} if isinstance(values, dict) else {}
+
+
+def _is_off(section: dict[str, Any]) -> bool:
+    """Whether a channel's `enabled` will be read as false; `no` and `off` are text in YAML 1.2, and understood too."""
+    return str(section.get("enabled")).lower() in _OFF
 
 
 def _channels(reading: _Reading) -> Any:
@@ -173,7 +190,7 @@ def _channel(name: str, section: dict[str, Any], reading: _Reading) -> ChannelCo
     document, path = reading.document, ("channels", name)
     core = {key: value for key, value in section.items() if key in _CORE_KEYS}
     channel = validate(ChannelConfig, document, path, values=core, hidden=reading.hidden)
-    if section.get("enabled") is False:
+    if _is_off(section):
         return channel
     kind = _load_kind(section.get("kind"), (*path, "kind"), document)
     if kind is None:

@@ -73,9 +73,9 @@ class Ethos:
         """End the gateway as a power cut of its process would."""
         self._end(signal.SIGKILL)
 
-    def stop(self) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Ask the gateway to end; its exit code."""
-        return self._end(signal.SIGTERM)
+        return self._end(number)
 
     def close(self) -> None:
         if self._serving is not None:

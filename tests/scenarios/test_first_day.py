@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import select
+import shlex
+import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import urllib.request
@@ -64,8 +70,62 @@ def test_a_second_gateway_on_one_directory_is_refused_with_the_holders_pid(ethos
     second = ethos.run("serve", "--no-chat")
     assert second.returncode == 75
     assert f"process {running['pid']} is running on {ethos.home}" in second.stderr
+    assert "To talk to it: `ethos chat`." in second.stderr
     ethos.kill()
     ethos.serve()  # the lock died with its process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_gateway_ends_in_order_when_it_is_told_to_or_its_terminal_closes(
+    ethos: Ethos, number: signal.Signals
+) -> None:
+    ethos.serve()
+    assert ethos.stop(number) == 0
+    assert not (ethos.home / "run" / "gateway.json").exists()
+
+
+@pytest.mark.parametrize("command", ["serve", "chat"])
+def test_a_chat_whose_terminal_is_closed_ends_its_gateway_in_order(ethos: Ethos, command: str) -> None:
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway.cli", command],
+        stdin=slave, stdout=slave, stderr=slave, env={**ethos.environment, "TERM": "xterm"}, start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    try:
+        shown = b""
+        while b"Ctrl-D: leave" not in shown:
+            ready, _, _ = select.select([master], [], [], 30)
+            assert ready, shown
+            shown += os.read(master, 65536)
+        running = ethos.home / "run" / "gateway.json"
+        assert running.exists()
+        process.send_signal(signal.SIGHUP)
+        os.close(master)
+        process.wait(30)
+        assert not running.exists()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_closed_stream_is_an_empty_one_and_nobody_elses_file_gets_its_number(ethos: Ethos) -> None:
+    assert ethos.run("chat", "remember that my name is Ada").returncode == 0
+    for command in ("status", "doctor", "memory log", "sessions list", "config show"):
+        shell = f"exec {shlex.quote(sys.executable)} -m gateway.cli {command} <&- >&- 2>&-"
+        done = subprocess.run(["sh", "-c", shell], env=ethos.environment, check=False, timeout=30)
+        assert done.returncode == ethos.run(*command.split()).returncode, command
+    with contextlib.closing(sqlite3.connect(ethos.home / "ethos.sqlite")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_disk_without_room_for_the_answer_is_named_plainly(ethos: Ethos) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway.cli", "status"],
+            stdout=full, stderr=subprocess.PIPE, text=True, env=ethos.environment, check=False, timeout=30,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "ethos: No space left on device\n")
 
 
 def test_health_says_ok_to_everybody_and_more_to_nobody_without_the_token(ethos: Ethos) -> None:

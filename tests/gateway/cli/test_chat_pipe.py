@@ -168,8 +168,17 @@ async def test_a_message_that_is_not_taken_in_time_is_put_away(
     assert unsent(gateway.directory) == ["hello"]
 
 
+async def test_a_message_that_can_be_kept_nowhere_is_shown(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway.failure = StoreUnavailable("the disk is full")
+    (gateway.directory / "terminal").touch()
+    assert await run(gateway.directory, words="precious", timeout_s=0.2) == EXIT_LATER
+    assert "the text is not kept in a file either (File exists): precious\n" in capsys.readouterr().err
+
+
 async def test_a_message_refused_for_now_is_offered_again(
-    gateway: TalkingGateway, monkeypatch: pytest.MonkeyPatch
+    gateway: TalkingGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(chat_link, "_REFUSED_DELAY_S", 0.01)
     tries = 0
@@ -187,6 +196,7 @@ async def test_a_message_refused_for_now_is_offered_again(
     assert await run(gateway.directory, words="hello") == EXIT_ANSWERED
     assert tries == 3
     assert await gateway.texts(1) == ["hello"]
+    assert capsys.readouterr().err == "ethos chat: not taken yet: the disk is full (trying again)\n"
 
 
 async def test_another_conversation_is_another_conversation(gateway: TalkingGateway) -> None:

@@ -8,6 +8,7 @@ import fcntl
 import os
 import pty
 import re
+import shutil
 import stat
 import struct
 import sys
@@ -18,6 +19,8 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.chat import EXIT_ANSWERED, EXIT_LATER, EXIT_UNREACHABLE
+from gateway.errors import StoreUnavailable
+from gateway.messages import InboundMessage
 from tests.gateway.cli.talking_gateway import TalkingGateway, talking
 
 PATIENCE_S = 10.0
@@ -235,6 +238,62 @@ async def test_leaving_with_something_unsent_puts_it_away(gateway: TalkingGatewa
         await screen.sees("the text is in")
     kept = [path.read_text() for path in (gateway.directory / "terminal" / "unsent").iterdir()]
     assert kept == ["important"]
+
+
+async def test_why_a_message_is_not_taken_is_said_once_however_often_it_is_offered(
+    gateway: TalkingGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered: asyncio.Queue[None] = asyncio.Queue()
+    accept = gateway.accept
+
+    async def refuse(message: InboundMessage) -> None:
+        offered.put_nowait(None)
+        await accept(message)
+
+    monkeypatch.setattr(gateway, "accept", refuse)
+    await gateway.stop()
+    await gateway.start()
+    gateway.failure = StoreUnavailable("the disk is full")
+    async with chatting(gateway.directory) as screen:
+        screen.type("important\r")
+        await screen.sees("not taken yet: the disk is full")
+        async with asyncio.timeout(PATIENCE_S):
+            for _ in range(3):
+                await offered.get()
+        gateway.failure = None
+        await screen.sees("You said: important")
+        assert screen.raw.count("the disk is full") == 1
+
+
+async def test_what_the_chat_keeps_is_for_its_user_alone(gateway: TalkingGateway) -> None:
+    umask = os.umask(0)
+    try:
+        async with chatting(gateway.directory) as screen:
+            screen.type("one\r")
+            await screen.sees("You said: one")
+            screen.type(CTRL_D)
+            await screen.ends()
+    finally:
+        os.umask(umask)
+    modes = {
+        path.name.partition("-")[0]: path.stat().st_mode & 0o777 for path in (gateway.directory / "terminal").iterdir()
+    }
+    assert modes == {"cursor": 0o600, "history": 0o600}
+
+
+async def test_a_state_directory_that_goes_away_stops_no_talk(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        shutil.rmtree(gateway.directory / "terminal")
+        (gateway.directory / "terminal").touch()  # nothing can be kept: no history, no cursor, no unsent text
+        screen.type("one\r")
+        await screen.sees("You said: one")
+        await gateway.stop()
+        await screen.sees("the gateway is away")
+        screen.type("important\r")
+        await screen.sees("> important")
+        screen.type(CTRL_D)
+        assert await screen.ends() == EXIT_LATER
+        await screen.sees("not kept in a file either (File exists): important")
 
 
 async def test_an_escape_sequence_of_the_model_reaches_the_screen_as_text(gateway: TalkingGateway) -> None:

@@ -55,6 +55,14 @@ CASES = {
         "memory:\n  lock_timeout_s: 0\n",
         ["2:19: memory.lock_timeout_s: 0 is too small; expected more than 0"],
     ),
+    "no channel at all": (
+        "channels: {}\n",
+        ["1:11: channels: none is enabled; expected one at least, such as `terminal: {kind: cli}`"],
+    ),
+    "no channel that is enabled": (
+        "channels:\n  terminal: {kind: cli, enabled: false}\n",
+        ["2:3: channels: none is enabled; expected one at least, such as `terminal: {kind: cli}`"],
+    ),
     "a longest wait shorter than the first": (
         "delivery:\n  first_retry_s: 20\n  longest_retry_s: 5\n",
         ["3:20: delivery.longest_retry_s: 5 is less than first_retry_s; expected at least 20"],

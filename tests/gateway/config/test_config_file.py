@@ -31,6 +31,23 @@ def model_with_key(key: str) -> str:
 # ---- defaults and sources
 
 
+def test_a_home_that_is_not_known_is_an_error_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match="no home directory for ~no_such_user/x; set ETHOS_HOME to an absolute path"):
+        data_directory({"ETHOS_HOME": "~no_such_user/x"})
+
+
+def test_a_relative_home_is_one_place_from_then_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "here")
+    assert data_directory({}) == tmp_path / "here" / ".ethos"
+
+
+def test_a_link_to_a_file_that_is_not_there_is_no_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").symlink_to(tmp_path / "dotfiles" / "config.yaml")
+    with pytest.raises(ConfigError, match="a link to a file that is not there"):
+        load_config(home=tmp_path, environment={})
+
+
 def test_without_a_file_there_are_the_defaults_and_the_two_local_channels(tmp_path: Path) -> None:
     loaded = load_config(home=tmp_path)
     assert loaded.config.model == "offline"
@@ -265,9 +282,10 @@ def test_strangers_are_kept_out_unless_the_adapter_or_the_file_says_otherwise(wr
     }
 
 
-def test_a_channel_that_is_switched_off_needs_neither_library_nor_secret(write_config: WriteConfig) -> None:
-    text = "channels:\n  loft:\n    kind: no_such.pigeon\n    enabled: false\n    ring: ${NOT_SET}\n    what: ever\n"
-    loaded = load_config(write_config(text), environment={})
+@pytest.mark.parametrize("off", ["false", "no", "Off"])
+def test_a_channel_that_is_switched_off_needs_neither_library_nor_secret(write_config: WriteConfig, off: str) -> None:
+    text = f"channels:\n  loft:\n    kind: no_such.pigeon\n    enabled: {off}\n    ring: ${{NOT_SET}}\n    what: ever\n"
+    loaded = load_config(write_config(f"{text}  terminal:\n    kind: cli\n"), environment={})
     assert not loaded.config.channels["loft"].enabled
     assert loaded.config.channels["loft"].settings is None
     assert loaded.warnings == ()

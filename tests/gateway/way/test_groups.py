@@ -35,3 +35,19 @@ async def test_a_group_can_neither_write_nor_search_what_is_one_persons(house: H
         assert all(result.startswith("Error: nobody is known") for result in results)
         assert len(results) == 2
         assert not list((house.home / "users").glob("*/USER.md"))
+
+
+async def test_commands_about_a_person_are_answered_in_a_direct_chat_only(house: House) -> None:
+    async with house.gateway(ScriptedModel()) as (_, channel):
+        for name in ("memory", "whoami", "search tea", "usage"):
+            asked = channel.message(f"/{name}", conversation="group", is_direct=False, mentions_bot=True)
+            await channel.deliver(asked)
+            [answer] = await channel.answers_to(asked)
+            assert answer.startswith("Others read the answers here; ask me `/")
+
+
+async def test_what_was_forwarded_is_no_order(house: House) -> None:
+    async with house.gateway(ScriptedModel("a forwarded message")) as (_, channel):
+        forwarded = channel.message("/new", is_trusted_text=False)
+        await channel.deliver(forwarded)
+        assert await channel.answers_to(forwarded) == ["a forwarded message"]

@@ -17,6 +17,7 @@ import pytest
 import typer
 
 from gateway.cli import app
+from gateway.commands import Commands
 from tests.gateway.cli.commands.conftest import Ethos
 
 ROOT = Path(__file__).parents[4]
@@ -135,6 +136,13 @@ def page() -> dict[str, str]:
 
 def test_the_page_has_every_command_and_no_other(page: dict[str, str]) -> None:
     assert set(page) == set(commands(typer.main.get_command(app)))
+
+
+def test_the_page_has_every_command_of_the_chat() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    nobody: Any = None
+    known = Commands(identities=nobody, personalities=nobody, sessions=nobody, memory=nobody)
+    assert re.findall(r"^\| `/([a-z]+)`", text, re.MULTILINE) == [info.name for info in known.infos]
 
 
 def test_the_page_names_no_option_that_a_command_lacks(page: dict[str, str]) -> None:

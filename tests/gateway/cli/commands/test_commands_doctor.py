@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.cli import doctor_configuration, doctor_files
-from gateway.errors import UnsafePath
+from gateway.cli import doctor_configuration, doctor_files, doctor_stores
+from gateway.errors import StoreUnavailable, UnsafePath
 from gateway.locks import hold
 from tests.gateway.cli.commands.conftest import Ethos
 from tests.gateway.cli.commands.test_commands_status import left, stranger
@@ -187,6 +187,37 @@ def test_a_directory_that_may_not_be_used_is_the_only_finding(
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert only(found()["problem"]) == f"You may not use {home}. → Run ethos as the user who owns it."
     assert found()["note"] == []
+
+
+def test_a_database_and_memory_that_may_not_be_used_are_told_at_once(
+    home: Path, found: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = next((home / "users").glob("u_*"))
+    shut = {home / "ethos.sqlite", user}
+    monkeypatch.setattr(doctor_files.os, "access", lambda path, _mode: Path(path) not in shut)  # root may everything
+    assert f"You may not read and write: {home}/ethos.sqlite, {user} → chmod u+rwX" in only(found()["problem"])
+
+
+def test_a_memory_that_is_no_file_of_the_directory_is_told(home: Path, found: Any) -> None:
+    path = next((home / "users").glob("u_*/USER.md"))
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+    assert f"{path} is not a file of this directory" in only(found()["problem"])
+    path.unlink()
+    path.mkdir()
+    assert f"{path} is not a file of this directory" in only(found()["problem"])
+
+
+def test_what_stops_one_check_does_not_stop_the_others(home: Path, found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_home: Path) -> None:
+        raise StoreUnavailable("the database is away")
+
+    monkeypatch.setattr(doctor_stores, "opened_store", refuse)
+    (home / "users" / "identity-map.json").write_text("{")
+    by_level = found()
+    assert by_level["problem"][0]["what"] == "the database is away"
+    assert len(by_level["problem"]) == 2
+    assert "identity-map.json:1:2" in by_level["problem"][1]["what"]
 
 
 def test_a_data_directory_that_is_a_file_is_a_problem(fresh_home: Path, found: Any) -> None:
