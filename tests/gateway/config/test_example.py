@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "SLACK_APP_TOKEN": "xapp-1",
     "SLACK_SIGNING_SECRET": "s" * 32,
     "DISCORD_TOKEN": "t",
+    "TELEGRAM_BOT_TOKEN": "1:t",
     "HOOK_SECRET": "whsec_" + "A" * 43 + "=",
     "HOOK_OLD_SECRET": "whsec_" + "B" * 42 + "A=",
 }

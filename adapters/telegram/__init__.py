@@ -1,0 +1,57 @@
+"""The Telegram channel."""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from adapters.telegram.adapter import TelegramAdapter, make_adapter
+from adapters.telegram.client import TelegramClient
+from gateway.protocols import AdapterServices
+
+WEBHOOK_PORTS = (None, 443, 80, 88, 8443)
+"""That Telegram calls (https://core.telegram.org/bots/api#setwebhook)."""
+
+
+class Config(BaseModel):
+    """What can be set for Telegram."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token: SecretStr = Field(min_length=1, description="the bot's token, from @BotFather")
+    webhook_url: str | None = Field(
+        default=None, description="the gateway's public https address; left out, updates are fetched by long polling"
+    )
+    poll_timeout_s: int = Field(default=30, ge=1, le=50, description="how long one long poll waits for an update")
+    markup: Literal["markdown", "plain"] = Field(
+        default="markdown", description="`plain` shows what the model writes as it stands"
+    )
+    api_url: str = Field(default="https://api.telegram.org", description="of the Bot API server")
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _can_be_called(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("expected an address such as https://ethos.example.org; Telegram calls https only")
+        if parts.port not in WEBHOOK_PORTS:
+            raise ValueError("Telegram calls the ports 443, 80, 88 and 8443 only")
+        return url.rstrip("/")
+
+    @field_validator("api_url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            raise ValueError("expected an address such as https://api.telegram.org")
+        return url.rstrip("/")
+
+
+def build(config: Config, services: AdapterServices) -> TelegramAdapter:
+    """Make the adapter; nothing is opened before `connect`."""
+    token = config.token.get_secret_value()
+    client = TelegramClient(token, api_url=config.api_url, poll_timeout_s=config.poll_timeout_s)
+    return make_adapter(client, services, markup=config.markup, webhook_url=config.webhook_url)

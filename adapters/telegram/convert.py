@@ -1,0 +1,282 @@
+"""From a Telegram update, as the JSON that it is, to the gateway's message. Pure functions.
+
+The JSON itself is read, not the library's objects: one update of a form that nobody knows yet then spoils itself only.
+What the fields mean: https://core.telegram.org/bots/api#update and #message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
+from gateway.protocols import CommandInfo
+
+Json = Mapping[str, Any]
+
+UPDATE_KINDS = ("message",)
+"""What we ask Telegram for. Edits are not among it: what was answered stays answered, and a changed question is asked
+by sending it again."""
+
+# Accounts that speak for a chat or for Telegram itself, never for one person: the service account, channel posts in a
+# linked group, and anonymous administrators (measured by others; Telegram documents the last one only in passing).
+_NOBODY = frozenset({777000, 136817688, 1087968824})
+_FILES = ("document", "audio", "voice", "video", "video_note", "sticker")
+_MEDIA_TYPES = {
+    "audio": "audio/mpeg",
+    "voice": "audio/ogg",
+    "video": "video/mp4",
+    "video_note": "video/mp4",
+    "sticker": "image/webp",
+}
+_EXTENSIONS = {"audio/mpeg": ".mp3", "audio/ogg": ".ogg", "video/mp4": ".mp4", "image/webp": ".webp"}
+_COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@(\w+))?(?:\s+(.*))?", re.DOTALL)
+_MENU_NAME = re.compile(r"[a-z0-9_]{1,32}")
+_MAX_MENU_COMMANDS = 100
+
+
+class Unreadable(ValueError):
+    """An update has a form that we do not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The bot itself."""
+
+    id: int
+    username: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Reads updates for one bot.
+
+    Attributes:
+        channel: the configured channel's name.
+        aliases: what a command is called here, by what it is called on Telegram; see `aliases_of`.
+        home: the id under which a chat is known to the gateway; another one than its own once a group was upgraded.
+    """
+
+    channel: str
+    bot: Account
+    aliases: Mapping[str, str]
+    home: Callable[[int], int]
+
+    def message_from(self, update: Json) -> InboundMessage | None:
+        """What a person wrote.
+
+        None where no person wrote anything: bots, channels, administrators who hide, service messages.
+
+        Raises:
+            Unreadable: it is not such an update.
+        """
+        try:
+            message = update.get("message")
+            if message is None or not _is_of_a_person(message):
+                return None
+            return self._read(update, message)
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError, OSError) as error:
+            raise Unreadable(f"{type(error).__name__}: {error}") from error
+
+    def _read(self, update: Json, message: Json) -> InboundMessage | None:
+        chat, sender, answered = message["chat"], message["from"], message.get("reply_to_message")
+        attachments = _attachments(message)
+        written, entities = _text(message)
+        if written is None and not attachments:
+            return None  # a service message, such as somebody joining
+        is_direct = chat["type"] == "private"
+        mentions = [entity for entity in entities if _is_mention(entity, written or "", self.bot)]
+        speaks_to_us = is_direct or bool(mentions) or _is_reply_to(message, self.bot)
+        text = _as_written(written or "", entities, [] if is_direct else mentions)
+        return InboundMessage(
+            id=message_id(int(chat["id"]), int(message["message_id"])),
+            event_id=f"{self.bot.id}:{int(update['update_id'])}",
+            conversation=ConversationRef(
+                channel=self.channel,
+                conversation=str(self.home(int(chat["id"]))),
+                thread=str(int(message["message_thread_id"])) if message.get("is_topic_message") else None,
+            ),
+            sender=Sender(
+                channel=self.channel,
+                user=str(int(sender["id"])),
+                display_name=_display_name(sender),
+                is_verified=True,  # Telegram has checked who is logged in
+            ),
+            text=text,
+            sent_at=datetime.fromtimestamp(int(message["date"]), UTC),
+            is_direct=is_direct,
+            mentions_bot=speaks_to_us and not is_direct,
+            reply_to=None if answered is None else message_id(int(chat["id"]), int(answered["message_id"])),
+            attachments=attachments,
+            command=_command(text, self.bot, self.aliases) if speaks_to_us else None,
+            is_trusted_text="forward_origin" not in message and "via_bot" not in message,
+        )
+
+
+def chat_of(update: Json) -> int | None:
+    """The chat, for the order of its messages; None where there is none. Never raises."""
+    message = update.get("message")
+    chat = message.get("chat") if isinstance(message, Mapping) else None
+    chat_id = chat.get("id") if isinstance(chat, Mapping) else None
+    return chat_id if isinstance(chat_id, int) else None
+
+
+def migration_of(update: Json) -> tuple[int, int] | None:
+    """The old and the new id of a group that was upgraded; both chats get a service message that says so."""
+    message = update.get("message")
+    chat_id = chat_of(update)
+    if not isinstance(message, Mapping) or not isinstance(chat_id, int):
+        return None
+    if isinstance(new_id := message.get("migrate_to_chat_id"), int):
+        return chat_id, new_id
+    if isinstance(old_id := message.get("migrate_from_chat_id"), int):
+        return old_id, chat_id
+    return None
+
+
+def menu(commands: Sequence[CommandInfo]) -> list[tuple[str, str]]:
+    """The commands as Telegram takes them: 1 to 32 of a-z, 0-9 and _, with 1 to 256 characters of description."""
+    named = [(command.name.replace("-", "_"), command.description[:256]) for command in commands]
+    return [(name, text) for name, text in named if _MENU_NAME.fullmatch(name) and text][:_MAX_MENU_COMMANDS]
+
+
+def aliases_of(commands: Sequence[CommandInfo]) -> dict[str, str]:
+    """Commands that have another name on Telegram; `/start` is what its button to begin a chat sends."""
+    names = {command.name for command in commands}
+    aliases = {name.replace("-", "_"): name for name in names if "-" in name}
+    return aliases if "start" in names else {**aliases, "start": "help"}
+
+
+def message_id(chat_id: int, number: int) -> str:
+    """A message's id for the gateway: Telegram's numbers are unique in their chat only."""
+    return f"{chat_id}:{number}"
+
+
+def number_in(chat_id: int, message_id: str | None) -> int | None:
+    """The number of a message of this chat; None for another chat's, such as the group's before it was upgraded."""
+    chat, _, number = (message_id or "").partition(":")
+    return int(number) if chat == str(chat_id) and number.isdecimal() else None
+
+
+def _is_of_a_person(message: Json) -> bool:
+    """`sender_chat` stands where a chat speaks: a channel, or a group through an administrator who hides behind it."""
+    sender = message.get("from")
+    if not sender or "sender_chat" in message or message["chat"]["type"] == "channel":
+        return False
+    return not sender.get("is_bot") and sender["id"] not in _NOBODY
+
+
+def _display_name(sender: Json) -> str:
+    name = " ".join(part for part in (sender.get("first_name"), sender.get("last_name")) if part)
+    return f"{name} (@{sender['username']})" if sender.get("username") else name
+
+
+# ---- the text ------------------------------------------------------------------------------------------------------
+
+
+def _text(message: Json) -> tuple[str | None, Sequence[Json]]:
+    """The text or the caption, and its entities; for things that Telegram draws itself, a word that names them."""
+    for kind, entities in (("text", "entities"), ("caption", "caption_entities")):
+        if kind in message:
+            return str(message[kind]), message.get(entities, ())
+    drawn = next((kind for kind in _DRAWN if kind in message), None)
+    return (None if drawn is None else _DRAWN[drawn](message[drawn])), ()
+
+
+def _contact(contact: Json) -> str:
+    name = " ".join(str(contact[key]) for key in ("first_name", "last_name") if contact.get(key))
+    return f"[contact: {name}, {contact['phone_number']}]"
+
+
+def _poll(poll: Json) -> str:
+    return f"[poll: {poll['question']} ({', '.join(str(option['text']) for option in poll['options'])})]"
+
+
+_DRAWN: Mapping[str, Callable[[Json], str]] = {
+    "sticker": lambda sticker: str(sticker.get("emoji", "")),
+    "venue": lambda place: f"[place: {place['title']}, {place['address']}]",  # it has a location too
+    "location": lambda place: f"[location: {float(place['latitude'])}, {float(place['longitude'])}]",
+    "contact": _contact,
+    "dice": lambda dice: f"{dice['emoji']} {dice['value']}",
+    "poll": _poll,
+}
+
+
+def _span(entity: Json) -> slice:
+    """Where the entity is in the text's UTF-16; offsets count its two-byte units (…/bots/api#messageentity)."""
+    start = 2 * int(entity["offset"])
+    return slice(start, start + 2 * int(entity["length"]))
+
+
+def _is_mention(entity: Json, text: str, bot: Account) -> bool:
+    """It names us: `@name`, a name that links to us, or `/command@name`."""
+    if entity["type"] == "text_mention":
+        return bool(entity["user"]["id"] == bot.id)
+    covered = text.encode("utf-16-le", "surrogatepass")[_span(entity)].decode("utf-16-le", "replace").lower()
+    if entity["type"] == "mention":
+        return covered == f"@{bot.username.lower()}"
+    return bool(entity["type"] == "bot_command") and covered.endswith(f"@{bot.username.lower()}")
+
+
+def _as_written(text: str, entities: Sequence[Json], mentions: Sequence[Json]) -> str:
+    """Without the mentions of us, commands excepted, and with the addresses that stand behind words."""
+    raw = text.encode("utf-16-le", "surrogatepass")
+    for entity in sorted(entities, key=lambda one: int(one["offset"]), reverse=True):
+        span = _span(entity)
+        before, covered, after = (
+            part.decode("utf-16-le", "replace") for part in (raw[: span.start], raw[span], raw[span.stop :])
+        )
+        if entity["type"] == "text_link" and entity["url"].rstrip("/") != covered.rstrip("/"):
+            covered = f"{covered} ({entity['url']})"
+        elif entity in mentions and entity["type"] != "bot_command":
+            covered = ""
+            before, after = (before.rstrip(" "), after) if before.strip() else ("", after.lstrip(" ,:\n"))
+        else:
+            continue
+        raw = (before + covered + after).encode("utf-16-le", "surrogatepass")
+    return raw.decode("utf-16-le", "replace")
+
+
+def _is_reply_to(message: Json, bot: Account) -> bool:
+    """In a topic every message that is no reply answers the message that opened the topic; that is nobody's."""
+    answered = message.get("reply_to_message")
+    if answered is None or "forum_topic_created" in answered:
+        return False
+    return bool(answered.get("from", {}).get("id") == bot.id)
+
+
+def _command(text: str, bot: Account, aliases: Mapping[str, str]) -> str | None:
+    """The command where it is called otherwise here; the gateway reads every other one from the text by itself."""
+    found = _COMMAND.fullmatch(text)
+    if found is None or (found[2] or bot.username).lower() != bot.username.lower():
+        return None
+    name = aliases.get(found[1].lower())
+    return None if name is None else f"{name} {found[3] or ''}".rstrip()
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def _attachments(message: Json) -> tuple[Attachment, ...]:
+    """The largest size of a photo, and whatever else is a file. An animation comes as a document too."""
+    if photo := message.get("photo"):
+        largest = max(photo, key=lambda size: int(size["width"]) * int(size["height"]))
+        return (_attachment(largest, "image/jpeg", f"photo-{largest['file_unique_id']}.jpg"),)
+    return tuple(_file(kind, message[kind]) for kind in _FILES if kind in message)
+
+
+def _file(kind: str, file: Json) -> Attachment:
+    media_type = str(file.get("mime_type") or _MEDIA_TYPES.get(kind, "application/octet-stream"))
+    if kind == "sticker" and (file.get("is_animated") or file.get("is_video")):
+        media_type = "video/webm" if file.get("is_video") else "application/x-tgsticker"
+    name = file.get("file_name") or f"{kind}-{file['file_unique_id']}{_EXTENSIONS.get(media_type, '')}"
+    return _attachment(file, media_type, str(name))
+
+
+def _attachment(file: Json, media_type: str, name: str) -> Attachment:
+    return Attachment(
+        media_type=media_type, filename=name, size_bytes=int(file.get("file_size") or 0), ref=str(file["file_id"])
+    )

@@ -1,0 +1,126 @@
+"""The webhook: Telegram calls us, and repeats the call until it hears 200, which it hears after the commit.
+
+https://core.telegram.org/bots/api#setwebhook
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from adapters.telegram.client import TelegramClient
+from adapters.telegram.polling import Seen, Take
+from gateway.errors import AdapterNotReady
+
+SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105 (the header's name)
+MAX_UPDATE_BYTES = 2 * 1024 * 1024
+_CHECK_S = 300.0
+
+_log = logging.getLogger(__name__)
+
+
+class Webhook:
+    """Takes updates from HTTP requests while it runs."""
+
+    def __init__(self, client: TelegramClient, *, url: str, secret: str, check_s: float = _CHECK_S) -> None:
+        """Nothing is registered before `prepare`.
+
+        Args:
+            url: where Telegram finds `app`.
+            check_s: how often to look whether Telegram still calls us.
+        """
+        self._client = client
+        self._url = url
+        self._secret = secret.encode()
+        self._check_s = check_s
+        self._take: Take | None = None
+        self._taking: set[asyncio.Future[None]] = set()
+
+    async def prepare(self) -> None:
+        """Tell Telegram where we are."""
+        await self._client.set_webhook(self._url, self._secret.decode())
+
+    async def run(self, take: Take, seen: Seen) -> None:
+        """Answer calls until cancelled.
+
+        Raises:
+            AdapterNotReady: somebody has sent Telegram elsewhere, or it cannot be asked.
+            AdapterAuthFailed: the token is not known any more.
+        """
+        self._take = take
+        try:
+            while True:
+                await seen()
+                await asyncio.sleep(self._check_s)
+                if await self._client.webhook_url() != self._url:
+                    raise AdapterNotReady("another process has changed the bot's webhook; stop it")
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Answer 503 from now on, to the calls that are being taken too; Telegram repeats them."""
+        self._take = None
+        for taking in self._taking:
+            taking.cancel()
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            status = await self._answer(request)
+        except ClientDisconnect:
+            return
+        await Response(status_code=status)(scope, receive, send)
+
+    async def _answer(self, request: Request) -> int:
+        if self._take is None:
+            return 503
+        if request.method != "POST":
+            return 405
+        # Before anything of the body is read: who does not know the secret gets nothing to do here.
+        given = request.headers.get(SECRET_HEADER, "").encode("latin-1")
+        if not hmac.compare_digest(given, self._secret):
+            return 401
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_UPDATE_BYTES:
+                return 413
+        update = _parsed(body)
+        if update is None:
+            return 400
+        return 200 if await self._is_taken(update) else 503
+
+    async def _is_taken(self, update: dict[str, Any]) -> bool:
+        if self._take is None:
+            return False
+        taking = asyncio.ensure_future(self._take(update))
+        self._taking.add(taking)
+        try:
+            await asyncio.wait({taking})
+        finally:
+            self._taking.discard(taking)
+            taking.cancel()
+        if taking.cancelled():
+            return False
+        error = taking.exception()
+        if error is not None:
+            _log.warning("a message was not taken, and will come again: %s", error)
+        return error is None
+
+
+def _parsed(body: bytes) -> dict[str, Any] | None:
+    try:
+        update = json.loads(body)
+    except ValueError:
+        return None
+    return update if isinstance(update, dict) else None
