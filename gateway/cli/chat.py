@@ -50,8 +50,7 @@ async def chat(
         stdin_fd: what is read when there are no words and nobody at a keyboard.
         advice: what to do when no gateway answers.
     """
-    problem = conversation_problem(conversation)
-    if problem is not None:
+    if problem := conversation_problem(conversation):
         _complain(f"{conversation!r}: {problem}")
         return EXIT_ERROR
     state = ChatState(state_dir, conversation)
@@ -63,8 +62,7 @@ async def chat(
             from gateway.cli.chat_screen import ChatScreen  # 0.1 s that a pipe need not wait
 
             return await ChatScreen(link, state).run()
-        messages = _messages(words, stdin_fd, is_by_lines=is_by_lines)
-        return await _ask(link, state, messages, timeout_s)
+        return await _ask(link, state, _messages(words, stdin_fd, is_by_lines=is_by_lines), timeout_s)
     except AdapterNotReady as error:
         _complain(f"{error}. {advice}")
         return EXIT_UNREACHABLE
