@@ -3,50 +3,63 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+RUN    := $(VENV)/.installed
+DEV    := $(VENV)/.installed-for-tests
 
-.PHONY: run serve test lint browser bench recording lock clean
+.PHONY: run channels test lint browser bench recording lock clean
 
-run: $(STAMP)          ## Start the gateway with its defaults: terminal chat and web page.
+run: $(RUN)            ## Start the gateway with its defaults: terminal chat and web page.
 	@$(BIN)/ethos serve
 
-test: $(STAMP) lint    ## Install what the tests need, and run them all but the browser's.
+channels: $(RUN)       ## Install the libraries of all channels, LGPL and GPL ones among them.
+	$(PIP) --require-hashes -r requirements-channels.lock
+
+test: $(DEV) lint      ## Install what the tests need, and run them all but the browser's.
 	@deploy/install-test-packages
 	$(BIN)/pytest -m "not browser"
 
-browser: $(STAMP)      ## The tests in a real browser.
+browser: $(DEV)        ## The tests in a real browser.
 	@deploy/install-test-packages
 	$(BIN)/pytest -m browser
 
-lint: $(STAMP)         ## Style, types and layers.
+lint: $(DEV)           ## Style, types and layers.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP)        ## The numbers of the README.
+bench: $(DEV)          ## The numbers of the README.
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.turn_overhead
 	$(BIN)/python -m benchmarks.memory_writers
 	$(BIN)/python -m benchmarks.search
 
-recording: $(STAMP)    ## Make the pictures of the README anew.
+recording: $(DEV)      ## Make the pictures of the README anew.
 	@deploy/install-test-packages
 	$(BIN)/python docs/make_recording.py
 	$(BIN)/python docs/make_screenshots.py
 
 # The newest versions that the constraints admit, for every platform and Python version at once.
-lock: $(STAMP)
-	$(BIN)/pip install -q uv
-	$(BIN)/uv pip compile --universal --python-version 3.11 --all-extras --group dev --generate-hashes --upgrade \
-	  --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-emit-index-url \
+  --no-header --no-annotate pyproject.toml
 
-$(STAMP): requirements.lock pyproject.toml
+lock: $(DEV)
+	$(PIP) uv
+	$(LOCK) --extra models --extra keyring --group build -o requirements.lock
+	$(LOCK) --all-extras --group build -o requirements-channels.lock
+	$(LOCK) --all-extras --group build --group dev -o requirements-dev.lock
+
+$(RUN): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Ethos Gateway needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv is missing. On Debian: apt-get install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q gateway adapters
+	@touch $@
+
+$(DEV): $(RUN) requirements-dev.lock
+	$(PIP) --require-hashes -r requirements-dev.lock
 	@touch $@
 
 clean:

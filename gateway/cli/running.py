@@ -7,10 +7,11 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
@@ -21,10 +22,12 @@ from gateway.errors import ConfigError, DataDirectoryLocked
 from gateway.home import LOG_NAME, TOKEN_NAME
 
 if TYPE_CHECKING:  # 0.3 s that no other command needs
-    from gateway.app import Gateway
     from gateway.web.server import WebServer
 
+T = TypeVar("T")
+
 SOON_S = 0.5  # an end that takes longer is explained
+LOOK_S = 0.5  # between two looks at whether the gateway of another chat is still there
 
 
 def serve(
@@ -84,7 +87,7 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
             await gateway.run(stop)
             return 0
         options = {"is_interactive": True, "advice": _see_log(home)}
-        return await _talk_beside(gateway, _talk(home, config, terminal, options), stop)
+        return await _talk_beside(gateway.run, _talk(home, config, terminal, options), stop)
 
 
 def _web_address(web: WebServer, home: Path) -> str:
@@ -95,7 +98,6 @@ def _web_address(web: WebServer, home: Path) -> str:
 async def _chat(home: Path, loaded: Loaded, options: dict[str, Any]) -> int:
     """Attach to a running gateway; where there is none, run one for as long as the chat lasts."""
     from gateway.app import Gateway
-    from gateway.logs import configure_logs
 
     config = loaded.config
     terminal = _terminal_channel(config)
@@ -103,26 +105,56 @@ async def _chat(home: Path, loaded: Loaded, options: dict[str, Any]) -> int:
         raise ConfigError(["no channel of the kind `cli` is configured; add `terminal: {kind: cli}` to `channels`"])
     try:
         async with Gateway(home, config, only=[terminal], is_served=False) as gateway:
-            with _open_log(home) as log:  # the terminal belongs to the chat
-                configure_logs(config.log.level, config.log.format, stream=log)
-                options["advice"] = _see_log(home)
-                # At a keyboard Ctrl-C is a key; without one, whoever waits for the answer is told by the signal itself.
-                stop = _stop_on_signals(signal.SIGTERM, signal.SIGHUP) if options["is_interactive"] else asyncio.Event()
-                return await _talk_beside(gateway, _talk(home, config, terminal, options), stop)
+            # At a keyboard Ctrl-C is a key; without one, whoever waits for the answer is told by the signal itself.
+            stop = _stop_on_signals(signal.SIGTERM, signal.SIGHUP) if options["is_interactive"] else asyncio.Event()
+            talk = _talk(home, config, terminal, {**options, "advice": _see_log(home)})
+            return await _logging_to_file(home, config, _talk_beside(gateway.run, talk, stop))
     except DataDirectoryLocked as locked:
         # Its holder may be just starting, or have no terminal channel.
         options["patience_s"] = 2.0
         options["advice"] = f"Yet process {locked.pid} is running on {home}: see `ethos status`, or restart it."
-        return await _talk(home, config, terminal, options)
+        return await _talk_beside(
+            partial(_stand_in, home, config, terminal), _talk(home, config, terminal, options), asyncio.Event()
+        )
+
+
+async def _stand_in(home: Path, config: Config, terminal: str, stop: asyncio.Event) -> None:
+    """Where another chat has lent us its gateway, and ends, run one in its place; `ethos serve` is waited for."""
+    from gateway.app import Gateway
+    from gateway.cli.process import running_gateway
+
+    is_lent = True
+    while not stop.is_set():
+        process = await asyncio.to_thread(running_gateway, home)
+        if process is not None and process.started_at is not None:
+            is_lent = process.url is None  # only a chat's has no web server
+        elif process is None and is_lent:
+            with contextlib.suppress(DataDirectoryLocked):  # another chat was faster
+                async with Gateway(home, config, only=[terminal], is_served=False) as gateway:
+                    await _logging_to_file(home, config, gateway.run(stop))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await stop.wait()
+
+
+async def _logging_to_file(home: Path, config: Config, work: Awaitable[T]) -> T:
+    """Do the work with the log out of the way: the terminal belongs to the chat."""
+    from gateway.logs import configure_logs
+
+    with _open_log(home) as log:
+        configure_logs(config.log.level, config.log.format, stream=log)
+        return await work
 
 
 def _see_log(home: Path) -> str:
     return f"{home / LOG_NAME} says why."
 
 
-async def _talk_beside(gateway: Gateway, talk: Coroutine[Any, Any, int], stop: asyncio.Event) -> int:
-    """Run the gateway for as long as the chat lasts, or until it is stopped; the chat's exit code."""
-    running = asyncio.create_task(gateway.run(stop))
+async def _talk_beside(
+    run: Callable[[asyncio.Event], Coroutine[Any, Any, None]], talk: Coroutine[Any, Any, int], stop: asyncio.Event
+) -> int:
+    """Run a gateway for as long as the chat lasts, or until it is stopped; the chat's exit code."""
+    running = asyncio.create_task(run(stop))
     talking = asyncio.create_task(talk)
     try:
         await asyncio.wait([running, talking], return_when=asyncio.FIRST_COMPLETED)

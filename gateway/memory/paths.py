@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.errors import FileError
 from gateway.files import check_id, follow
 from gateway.protocols import MemoryScope, MemoryStoreName
 
@@ -65,14 +66,18 @@ def locate(root: Path, scope: MemoryScope, store: MemoryStoreName) -> DocumentPl
     Raises:
         InvalidId: an id is malformed.
         UnsafePath: a link leads out of the data directory.
+        FileError: the directory is not ours to read.
     """
     check_ids(scope)
     key = document_key(scope, store)
     if key is None:
         return None
     path = root / key
-    real = follow(path, str(root))
-    archive = real.with_name(ARCHIVE_NAME)
-    if archive.is_symlink():
-        follow(archive, str(root))
+    try:
+        real = follow(path, str(root))
+        archive = real.with_name(ARCHIVE_NAME)
+        if archive.is_symlink():
+            follow(archive, str(root))
+    except PermissionError as error:
+        raise FileError(f"{error.filename} cannot be read: {error.strerror}; make it yours again") from error
     return DocumentPlace(key, store, real, path.parent / LOCK_NAME)

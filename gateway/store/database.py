@@ -57,6 +57,9 @@ def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None 
     """
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    except sqlite3.Error as error:
+        raise _translated(error, path) from error
+    try:
         connection.row_factory = sqlite3.Row
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -64,10 +67,13 @@ def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None 
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
-    except sqlite3.Error as error:
-        raise _translated(error, path) from error
-    if prepare is not None:
-        prepare(connection)
+        if prepare is not None:
+            prepare(connection)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise _translated(error, path) from error
+        raise
     return connection
 
 

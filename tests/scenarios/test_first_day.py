@@ -57,6 +57,37 @@ def test_two_chats_at_once_talk_to_one_gateway(ethos: Ethos) -> None:
     assert ["one" in both[0].communicate(timeout=30)[0], "two" in both[1].communicate(timeout=30)[0]] == [True, True]
 
 
+def test_a_chat_that_lent_its_gateway_to_another_may_end_first(ethos: Ethos) -> None:
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "gateway.cli", "chat", "--lines"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=ethos.environment,
+        )  # fmt: skip
+
+    def ask(process: subprocess.Popen[str], text: str) -> str:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"repeat after me: {text}\n")
+        ready, _, _ = select.select([process.stdout], [], [], 30)
+        return process.stdout.readline() if ready else "nothing"
+
+    ethos.run("chat", "hello")
+    first, second = start(), None
+    try:
+        assert ask(first, "one") == "one\n"
+        second = start()
+        assert ask(second, "two") == "two\n"
+        first.communicate(timeout=30)
+        assert ask(second, "three") == "three\n"
+        second.communicate(timeout=30)
+        assert second.returncode == 0
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.kill()
+                process.communicate()
+
+
 def test_the_terminal_and_the_web_page_are_one_person(ethos: Ethos) -> None:
     ethos.serve()
     ethos.run("chat", "remember", "that", "my", "cat", "is", "called", "Mia")
