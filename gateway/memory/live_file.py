@@ -249,7 +249,10 @@ class LiveFile:
         """Take from the archive what was appended for a version that never came into its place."""
         with contextlib.suppress(FileNotFoundError, ValueError):
             end, _, staged = self._note.read_text(encoding="utf-8").partition(" ")
-            if self.path.with_name(staged).exists() and int(end) < self._archive_path.stat().st_size:
+            signature = sign(self.path.with_name(staged))
+            # After the two have changed names, the version before has the staged one's for a moment.
+            is_staged = signature is not None and staged == self._staged_name(signature.inode)
+            if is_staged and int(end) < self._archive_path.stat().st_size:
                 os.truncate(self._archive_path, int(end))
         self._note.unlink(missing_ok=True)
 

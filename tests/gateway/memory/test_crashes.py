@@ -70,8 +70,11 @@ def assert_each_once(root):
     assert lines(root / USER) == [f"trait {turn}." for turn in TURNS]
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
-@pytest.mark.parametrize("step", STEPS)
+# From the seventh exchange on, lines go to the archive.
+LATE = [(step, count) for step in ("compared", "exchanged", "renamed") for count in (7, 8, 9, 10)]
+
+
+@pytest.mark.parametrize(("step", "count"), [*((step, count) for step in STEPS for count in (1, 2, 4)), *LATE])
 async def test_a_process_killed_at_any_step_is_made_good_by_the_next(tmp_path, step, count):
     root, path = start(tmp_path)
     died = await asyncio.to_thread(run, root, path, step, count, TURNS)
