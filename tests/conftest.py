@@ -10,7 +10,9 @@ import pytest
 from gateway.logs import configure_logs
 
 
-# A shell that runs something in the background lets it ignore Ctrl-C, and its children inherit that; ours must not.
+# A shell in the background, or nohup, lets what it runs ignore signals, and children inherit that; ours must not.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
