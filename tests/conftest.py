@@ -9,7 +9,6 @@ import pytest
 
 from gateway.logs import configure_logs
 
-
 # A shell in the background, or nohup, lets what it runs ignore signals, and children inherit that; ours must not.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
