@@ -85,5 +85,10 @@ class Ethos:
         assert self._serving is not None
         serving, self._serving = self._serving, None
         serving.send_signal(number)
-        serving.communicate(timeout=PATIENCE_S)
+        try:
+            serving.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            serving.kill()
+            serving.communicate()
+            raise
         return serving.returncode
