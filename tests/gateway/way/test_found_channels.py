@@ -247,7 +247,7 @@ async def test_a_chat_that_is_interrupted_ends_the_gateway_beside_it_before_its_
             await asyncio.Event().wait()
             return 0
 
-        talking = asyncio.create_task(_talk_beside(gateway, talk(), asyncio.Event()))
+        talking = asyncio.create_task(_talk_beside(gateway.run, talk(), asyncio.Event()))
         await asyncio.wait_for(hang.started.wait(), 10)
         talking.cancel()  # Ctrl-C without a prompt
         await asyncio.wait([talking])
