@@ -1,0 +1,166 @@
+"""The mail channel: a mailbox over IMAP, answers over SMTP."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from adapters.email.adapter import Account, EmailAdapter
+from adapters.email.addresses import canonical
+from adapters.email.convert import Rules
+from adapters.email.credentials import AccessTokens, Credentials, OAuthClient, Password
+from adapters.email.imap_client import ImapServer
+from adapters.email.smtp_client import SmtpServer
+from gateway.protocols import AdapterServices
+
+_SMTP_PORTS = {"implicit": 465, "starttls": 587, "none": 25}
+
+_log = logging.getLogger(__name__)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _address(value: str) -> str:
+    address = canonical(value)
+    if address is None:
+        raise ValueError("this is no mail address; expected one such as agent@example.org")
+    return address
+
+
+def _one_line(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("expected one line without control characters")
+    return value
+
+
+def _token_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+        raise ValueError("expected an address that begins with https://")
+    return value
+
+
+Address = Annotated[str, AfterValidator(_address)]
+Line = Annotated[str, AfterValidator(_one_line), Field(min_length=1, max_length=200)]
+
+
+class OAuth(BaseModel):
+    """A login with access tokens, for providers that take no passwords."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token_url: Annotated[str, AfterValidator(_token_url)] = Field(description="where the provider hands out tokens")
+    client_id: Line = Field(description="of the application that you registered with the provider")
+    client_secret: SecretStr | None = Field(default=None, description="of that application, where it has one")
+    refresh_token: SecretStr = Field(description="that the provider gave you for this mailbox")
+    scope: str | None = Field(default=None, description="what the token is for, where the provider asks")
+
+
+class Config(BaseModel):
+    """What can be set for mail."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    address: Address = Field(description="of the agent")
+    display_name: Line = Field(default="Ethos", description="the name beside it")
+    aliases: tuple[Address, ...] = Field(default=(), description="further addresses of its own, never answered")
+
+    imap_host: Line = Field(description="the server with the mailbox")
+    imap_port: int | None = Field(default=None, ge=1, le=65_535, description="left out: by `imap_tls`")
+    imap_tls: Literal["implicit", "none"] = Field(default="implicit", description="none: in clear text")
+    mailbox: Line = Field(default="INBOX", description="that is watched")
+    sent_mailbox: Line | None = Field(default=None, description="where the server itself files what was sent")
+
+    smtp_host: Line = Field(description="the server that takes the answers")
+    smtp_port: int | None = Field(default=None, ge=1, le=65_535, description="left out: by `smtp_tls`")
+    smtp_tls: Literal["implicit", "starttls", "none"] = Field(default="implicit", description="none: in clear text")
+
+    ca_file: Path | None = Field(default=None, description="certificates of an authority of your own, in PEM")
+    username: Line | None = Field(default=None, description="of the login; left out: the address")
+    password: SecretStr | None = Field(default=None, description="of the login")
+    oauth: OAuth | None = Field(default=None, description="instead of a password")
+
+    trusted_authserv_id: Line = Field(description="our receiving server's name in Authentication-Results")
+    own_hosts: tuple[Line, ...] = Field(default=(), description="further domains whose servers are ours")
+    unproved_sender: Literal["ignore", "stranger"] = Field(
+        default="ignore", description="what becomes of mail whose author is not proved"
+    )
+    plus_address: bool = Field(default=False, description="the server delivers agent+anything@ to the mailbox too")
+
+    max_mail_bytes: int = Field(default=26_214_400, ge=65_536, description="of a larger mail the beginning is read")
+    max_attachment_bytes: int = Field(default=10_485_760, ge=0, description="of the files of one answer")
+    mails_per_hour: int = Field(default=30, ge=1, description="of one sender")
+
+    @model_validator(mode="after")
+    def _has_one_login(self) -> Self:
+        if (self.password is None) == (self.oauth is None):
+            raise ValueError("expected either `password` or `oauth`")
+        return self
+
+
+def build(config: Config, services: AdapterServices) -> EmailAdapter:
+    """Make the adapter; nothing is opened before `connect`."""
+    context = ssl.create_default_context(cafile=config.ca_file)
+    username = config.username or config.address
+    for what, tls, host in (("IMAP", config.imap_tls, config.imap_host), ("SMTP", config.smtp_tls, config.smtp_host)):
+        if tls == "none" and not _is_loopback(host):
+            _log.warning("%s: %s to %s goes in clear text, the password too", services.name, what, host)
+    return EmailAdapter(
+        Account(
+            address=config.address,
+            display_name=config.display_name,
+            mailbox=config.mailbox,
+            sent_mailbox=config.sent_mailbox,
+            has_plus_address=config.plus_address,
+            max_attachment_bytes=config.max_attachment_bytes,
+            mails_per_hour=config.mails_per_hour,
+        ),
+        Rules(
+            channel=services.name,
+            own_addresses=frozenset((config.address, *config.aliases)),
+            authserv_id=config.trusted_authserv_id,
+            own_hosts=config.own_hosts,
+            unproved=config.unproved_sender,
+            max_mail_bytes=config.max_mail_bytes,
+        ),
+        services,
+        imap=ImapServer(
+            host=config.imap_host,
+            port=config.imap_port or (993 if config.imap_tls == "implicit" else 143),
+            context=context if config.imap_tls == "implicit" else None,
+            username=username,
+        ),
+        smtp=SmtpServer(
+            host=config.smtp_host,
+            port=config.smtp_port or _SMTP_PORTS[config.smtp_tls],
+            tls=config.smtp_tls,
+            context=context,
+            username=username,
+            greeting=config.address.rpartition("@")[2],
+        ),
+        credentials=_credentials(config, services),
+    )
+
+
+def _credentials(config: Config, services: AdapterServices) -> Credentials:
+    if config.oauth is not None:
+        client = OAuthClient(
+            token_url=config.oauth.token_url,
+            client_id=config.oauth.client_id,
+            client_secret=config.oauth.client_secret.get_secret_value() if config.oauth.client_secret else None,
+            refresh_token=config.oauth.refresh_token.get_secret_value(),
+            scope=config.oauth.scope,
+        )
+        return AccessTokens(client, services.notes)
+    return Password(config.password.get_secret_value() if config.password else "")

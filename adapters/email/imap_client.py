@@ -1,0 +1,382 @@
+"""The line to the mailbox; the only file that touches aioimaplib (2.0.3). Its errors are translated here.
+
+The library's traps, measured in 2026, and what is done about each:
+
+- It parses by recursion: some 1000 response lines in one read break it. So: SEARCH, which answers in one line, then
+  FETCH of one message. Should it break all the same, the connection is lost, and a new one is opened.
+- It does not tell those who wait that the connection is lost: every await races `conn_lost_cb` (`_ask`).
+- After a timeout the client cannot be used any more: every timeout drops the connection.
+- It leaves out "* " wherever it stands in a line: only literals are trusted, never ENVELOPE.
+- It ignores EXISTS while another command runs, and a server tells that once: `_Protocol` takes note of it.
+- It does not answer the challenge with which XOAUTH2 fails: `_Protocol` does.
+- It logs what it sends and receives at DEBUG, tokens too: its logger is held at WARNING.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, TypeVar
+
+from aioimaplib import aioimaplib  # type: ignore[import-untyped]
+
+from adapters.email import imap_text
+from adapters.email.convert import Place
+from adapters.email.credentials import Credentials, Password
+from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady
+
+MAX_HEADER_BYTES = 256 * 1024
+POLL_S = 60.0
+"""Between two looks at a mailbox whose server has no IDLE."""
+
+_GRACE_S = 5.0  # over the library's own timeouts
+_FETCH_S = 600.0  # for a whole mail; the library's own limit is for each piece of it
+# RFC 5530: the server's own trouble, or too much of us.
+_TEMPORARY = re.compile(
+    rb"\[(UNAVAILABLE|INUSE|LIMIT|SERVERBUG|CONTACTADMIN)|too many|temporar|try again", re.IGNORECASE
+)
+
+_T = TypeVar("_T")
+
+logging.getLogger("aioimaplib").setLevel(logging.WARNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImapServer:
+    """Where it is, and how it is spoken to.
+
+    Attributes:
+        context: verifies the server's certificate; None for clear text.
+    """
+
+    host: str
+    port: int
+    context: ssl.SSLContext | None
+    username: str
+    timeout_s: float = 30.0
+
+
+class _Protocol(aioimaplib.IMAP4ClientProtocol):  # type: ignore[misc]  # the library has no types
+    """The library's, with what it overlooks.
+
+    Attributes:
+        has_news: the server has told of new messages since this was last set to False.
+        farewell: what it said when it hung up.
+    """
+
+    has_news = False
+    farewell = ""
+
+    async def welcome(self, command: bytes) -> None:
+        """Take a greeting that is a refusal for an end, instead of waiting for a better one."""
+        if command.startswith(b"* BYE"):
+            self._take_leave(command)
+        try:
+            await super().welcome(command)
+        except (aioimaplib.AioImapException, IndexError):
+            self.transport.abort()
+
+    def _untagged_response(self, line: bytes) -> Any:
+        if line.endswith(b" EXISTS"):
+            self.has_news = True
+        elif line.startswith(b"* BYE"):
+            self._take_leave(line)
+        return super()._untagged_response(line)
+
+    def _take_leave(self, line: bytes) -> None:
+        self.farewell = f": {line[6:206].decode('utf-8', 'replace')}"
+
+    def _continuation(self, line: bytes) -> None:
+        if self.pending_sync_command is not None and self.pending_sync_command.name == "AUTHENTICATE":
+            self.transport.write(b"\r\n")  # then the server says NO, with its reason
+        else:
+            super()._continuation(line)
+
+
+class _Client(aioimaplib.IMAP4):  # type: ignore[misc]  # as above
+    protocol: _Protocol
+
+    def create_client(
+        self,
+        host: str,
+        port: int,
+        loop: asyncio.AbstractEventLoop | None,
+        conn_lost_cb: Callable[[Exception | None], None] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        del loop
+        running = asyncio.get_running_loop()
+        self.protocol = _Protocol(running, conn_lost_cb)
+        self._client_task = running.create_task(
+            running.create_connection(lambda: self.protocol, host, port, ssl=ssl_context)
+        )
+
+
+class MailboxConnection:
+    """One connection with one mailbox selected. After any error it is closed, and of no use any more.
+
+    Attributes:
+        uid_validity: of the mailbox (RFC 3501, section 2.3.1.1).
+        uid_next: at the time of opening; None where the server did not say.
+
+    Every method raises:
+        AdapterNotReady: the connection is lost, or the server refuses.
+    """
+
+    def __init__(self, server: ImapServer) -> None:
+        """Use `open_mailbox`."""
+        self._server = server
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._client = _Client(server.host, server.port, None, server.timeout_s, self._on_lost, server.context)
+        self._idling: asyncio.Future[Any] | None = None
+        self.uid_validity = 0
+        self.uid_next: int | None = None
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    async def uids_from(self, first: int) -> list[int]:
+        """All UIDs from this one on, in order."""
+        self._client.protocol.has_news = False
+        found = await self._search("UID", f"{first}:*")
+        return [uid for uid in found if uid >= first]  # `n:*` holds the last message even where it is below n
+
+    async def uids_since(self, day: date) -> list[int]:
+        """UIDs of what arrived on this day or later, in order."""
+        return await self._search("SINCE", imap_text.day_of(day))
+
+    async def uids_of(self, message_id: str) -> list[int]:
+        """UIDs of the mails with this Message-ID."""
+        return await self._search("HEADER", "Message-ID", aioimaplib.quoted(message_id))
+
+    async def header(self, uid: int) -> tuple[Place, bytes] | None:
+        """Place and header of a message; None where it is gone."""
+        response = await self._fetch(uid, f"(UID INTERNALDATE RFC822.SIZE BODY.PEEK[HEADER]<0.{MAX_HEADER_BYTES}>)")
+        if response is None:
+            return None
+        facts, content = response
+        size = re.search(rb"RFC822\.SIZE (\d+)", facts)
+        place = Place(
+            uid_validity=self.uid_validity,
+            uid=uid,
+            size_bytes=int(size[1]) if size is not None else 0,
+            arrived_at=imap_text.internal_date(facts),
+        )
+        return place, content
+
+    async def content(self, uid: int, max_bytes: int | None = None) -> bytes | None:
+        """The whole message, or its first bytes; None where it is gone."""
+        part = "" if max_bytes is None else f"<0.{max_bytes}>"
+        response = await self._fetch(uid, f"(UID BODY.PEEK[]{part})")
+        return None if response is None else response[1]
+
+    async def mark_seen(self, uid: int) -> None:
+        """For people who look into the mailbox; it means nothing to us, and may be refused."""
+        await self._ask(self._client.uid("STORE", str(uid), "+FLAGS.SILENT", "(\\Seen)"), "STORE")
+
+    async def wait_for_news(self, longest_s: float) -> None:
+        """Return when there may be new mail, or after a while."""
+        protocol = self._client.protocol
+        if protocol.has_news:
+            return
+        if "IDLE" not in protocol.capabilities:
+            await asyncio.wait({self._lost}, timeout=min(POLL_S, longest_s))
+            await self._ask(self._client.noop(), "NOOP")
+            return
+        while not protocol.idle_queue.empty():
+            protocol.idle_queue.get_nowait()
+        idling: asyncio.Future[Any] = await self._ask(self._client.idle_start(timeout=longest_s * 2), "IDLE")
+        self._idling = idling
+        push = asyncio.ensure_future(protocol.idle_queue.get())
+        try:
+            await asyncio.wait({push, self._lost}, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            push.cancel()
+        if not self._lost.done():
+            self._client.idle_done()
+        await self._ask(self._finished(idling), "DONE")
+
+    # ---- opening and closing ----------------------------------------------------------------------------------------
+
+    async def log_in(self, credentials: Credentials) -> None:
+        """Say who we are.
+
+        Raises:
+            AdapterAuthFailed: the server refuses our credentials.
+        """
+        await self._ask(self._client.wait_hello_from_server(), "the greeting")
+        if isinstance(credentials, Password):
+            login = self._client.login(aioimaplib.quoted(self._server.username), credentials.secret)
+            response = await self._ask(login, "LOGIN")
+        else:
+            token = await credentials.get()
+            response = await self._ask(self._client.xoauth2(self._server.username, token), "AUTHENTICATE")
+            if response.result != "OK":
+                credentials.drop(token)
+        if response.result != "OK":
+            self.abort()
+            raise self._refusal(response.lines)
+        await self._ask(self._client.protocol.capability(), "CAPABILITY")  # those of before the login are others
+
+    async def select(self, mailbox: str) -> None:
+        """Open the mailbox."""
+        response = await self._ask(self._client.select(aioimaplib.quoted(imap_text.modified_utf7(mailbox))), "SELECT")
+        if response.result != "OK":
+            self.abort()
+            raise AdapterNotReady(f"there is no mailbox {mailbox!r} on {self._where}: {_last(response.lines)}")
+        text = b"\n".join(bytes(line) for line in response.lines)
+        validity = re.search(rb"\[UIDVALIDITY (\d+)\]", text)
+        following = re.search(rb"\[UIDNEXT (\d+)\]", text)
+        self.uid_validity = int(validity[1]) if validity is not None else 0
+        self.uid_next = int(following[1]) if following is not None else None
+
+    async def close(self) -> None:
+        """Hang up, and wait until it is done."""
+        self.abort()
+        if self._client.protocol.transport is not None:
+            await asyncio.wait({self._lost}, timeout=_GRACE_S)
+
+    def abort(self) -> None:
+        """Hang up at once. Tasks of the library's own that wait for an answer end with it."""
+        client, protocol = self._client, self._client.protocol
+        if protocol.transport is not None:
+            protocol.transport.abort()
+        tasks = {client._client_task, *client.tasks, *protocol.tasks}  # noqa: SLF001 (the library never ends them)
+        for task in tasks:
+            task.cancel()
+        client._client_task.add_done_callback(_hear_out)  # noqa: SLF001 (as above)
+        if client._idle_waiter is not None:  # noqa: SLF001 (as above)
+            client._idle_waiter.cancel()  # noqa: SLF001 (as above)
+        if self._idling is not None:
+            self._idling.cancel()
+
+    # ---- one command ------------------------------------------------------------------------------------------------
+
+    @property
+    def _where(self) -> str:
+        return f"the IMAP server {self._server.host}:{self._server.port}"
+
+    def _on_lost(self, _error: Exception | None) -> None:
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    async def _ask(self, request: Coroutine[Any, Any, _T], what: str, *, longest_s: float | None = None) -> _T:
+        """Race the request against the loss of the connection and the clock; after either, there is no connection."""
+        timeout_s = self._server.timeout_s + _GRACE_S if longest_s is None else longest_s
+        task = asyncio.ensure_future(request)
+        awaited: set[asyncio.Future[Any]] = {task, self._lost}
+        is_answered = False
+        try:
+            await asyncio.wait(awaited, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            is_answered = task.done() and not task.cancelled()
+        finally:
+            if not is_answered:
+                task.cancel()
+            task.add_done_callback(_hear_out)
+        if not is_answered:
+            happened = f"hung up{self._client.protocol.farewell}" if self._lost.done() else "did not answer"
+            self.abort()
+            raise AdapterNotReady(f"{self._where} {happened} ({what})")
+        try:
+            return task.result()
+        except Exception as error:  # whatever it is, the library's state cannot be trusted any more
+            self.abort()
+            raise imap_error(error, self._where, what) from error
+
+    async def _finished(self, future: asyncio.Future[_T]) -> _T:
+        return await future
+
+    async def _search(self, *criteria: str) -> list[int]:
+        response = await self._ask(self._client.uid_search(*criteria, charset=None), "SEARCH")
+        self._expect_ok(response, "SEARCH")
+        return sorted({int(word) for line in response.lines[:-1] for word in bytes(line).split() if word.isdigit()})
+
+    async def _fetch(self, uid: int, parts: str) -> tuple[bytes, bytes] | None:
+        """The lines of the answer and the one literal in it; None where the message is gone."""
+        response = await self._ask(self._client.uid("FETCH", str(uid), parts), "FETCH", longest_s=_FETCH_S)
+        self._expect_ok(response, "FETCH")
+        literals = [bytes(line) for line in response.lines if isinstance(line, bytearray)]
+        facts = b"\n".join(line for line in response.lines if isinstance(line, bytes))
+        if literals:
+            return facts, literals[0]
+        # An empty text may come as "" instead of a literal (RFC 3501, section 4.3).
+        return (facts, b"") if re.search(rb'BODY\[[A-Z]*\](?:<0>)? (?:""|NIL)', facts) else None
+
+    def _expect_ok(self, response: Any, what: str) -> None:
+        if response.result != "OK":
+            self.abort()
+            raise AdapterNotReady(f"{self._where} refuses {what}: {_last(response.lines)}")
+
+    def _refusal(self, lines: Sequence[bytes]) -> AdapterError:
+        """The server's words are not repeated: some tell back what was sent."""
+        said = b" ".join(bytes(line) for line in lines)
+        code = re.search(rb"\[([A-Z]{3,30})\]", said)
+        reason = code[1].decode() if code is not None else "no reason given"
+        if _TEMPORARY.search(said):
+            return AdapterNotReady(f"{self._where} does not let {self._server.username} in now ({reason})")
+        return AdapterAuthFailed(
+            f"{self._where} refuses the login of {self._server.username} ({reason}); check the password or the token"
+        )
+
+
+async def open_mailbox(server: ImapServer, credentials: Credentials, mailbox: str) -> MailboxConnection:
+    """Connect, log in and select; a token that is refused is replaced once.
+
+    Raises:
+        AdapterNotReady: the server cannot be reached now, or has no such mailbox.
+        AdapterAuthFailed: it refuses our credentials.
+    """
+    try:
+        return await _open(server, credentials, mailbox)
+    except AdapterAuthFailed:
+        if isinstance(credentials, Password):
+            raise
+        return await _open(server, credentials, mailbox)
+
+
+async def _open(server: ImapServer, credentials: Credentials, mailbox: str) -> MailboxConnection:
+    connection = MailboxConnection(server)
+    try:
+        await connection.log_in(credentials)
+        _keep_alive(connection)
+        await connection.select(mailbox)
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+def imap_error(error: Exception, where: str, what: str) -> AdapterError:
+    """Whatever the library raises means that this connection is of no use any more."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return AdapterNotReady(f"the certificate of {where} is not trusted: {error.verify_message}; see `ca_file`")
+    detail = " ".join(str(error).split())[:300]
+    known = (aioimaplib.AioImapException, OSError, TimeoutError, ValueError, RecursionError)
+    text = detail if isinstance(error, known) and detail else type(error).__name__
+    return AdapterNotReady(f"{where} cannot be used now ({what}): {text}")
+
+
+def _hear_out(task: asyncio.Future[Any]) -> None:
+    """Take the error of a task that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _keep_alive(connection: MailboxConnection) -> None:
+    """Let the kernel notice a dead line within three minutes, also where a router forgot it."""
+    line = connection._client.protocol.transport.get_extra_info("socket")  # noqa: SLF001 (of this module)
+    with contextlib.suppress(OSError, AttributeError):  # it works without
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 30)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+
+
+def _last(lines: Sequence[bytes]) -> str:
+    return bytes(lines[-1]).decode("utf-8", "replace")[:200] if lines else "no reason given"

@@ -1,0 +1,196 @@
+"""The line to the server that takes our mail; the only file that touches aiosmtplib. Its errors are translated here.
+
+Each mail has a connection of its own. What matters is where it breaks: before the text of the mail went out nothing can
+have been delivered; once it is under way, only the server's answer tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import aiosmtplib
+
+from adapters.email.credentials import AccessTokens, Credentials, Password
+from gateway.errors import (
+    AdapterAuthFailed,
+    AdapterError,
+    AdapterNotReady,
+    PermanentSendError,
+    SendError,
+    TransientSendError,
+    UncertainSendError,
+)
+
+_QUIT_S = 2.0
+
+Tls = Literal["implicit", "starttls", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmtpServer:
+    """Where it is, and how it is spoken to.
+
+    Attributes:
+        context: verifies the server's certificate.
+        greeting: our name in EHLO.
+    """
+
+    host: str
+    port: int
+    tls: Tls
+    context: ssl.SSLContext
+    username: str
+    greeting: str
+    timeout_s: float = 60.0
+
+
+class SmtpClient:
+    """Sends mail."""
+
+    def __init__(self, server: SmtpServer, credentials: Credentials) -> None:
+        self._server = server
+        self._credentials = credentials
+
+    async def check(self) -> None:
+        """Log in and leave.
+
+        Raises:
+            AdapterNotReady: the server cannot be reached now, or not in the way that is configured.
+            AdapterAuthFailed: it refuses our credentials.
+        """
+        async with self._connected():
+            pass
+
+    async def deliver(
+        self, sender: str, recipient: str, content: bytes, *, before_text: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Hand over one mail.
+
+        Args:
+            before_text: awaited when nothing but the text is missing.
+
+        Raises:
+            SendError: as `ChannelAdapter.send` does.
+        """
+        try:
+            async with self._connected() as smtp:
+                try:
+                    sizes = [f"SIZE={len(content)}"] if smtp.supports_extension("size") else []
+                    await smtp.mail(sender, options=sizes)
+                    await smtp.rcpt(recipient)
+                except (aiosmtplib.SMTPException, OSError) as error:
+                    raise before_text_error(error) from error
+                await before_text()
+                try:
+                    await smtp.data(content)
+                except (aiosmtplib.SMTPException, OSError) as error:
+                    raise after_text_error(error) from error
+        except AdapterError as error:
+            raise TransientSendError(str(error)) from error
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[aiosmtplib.SMTP]:
+        smtp = await self._connect()
+        transport = smtp.transport
+        try:
+            yield smtp
+        except asyncio.CancelledError:
+            _hang_up(smtp, transport)
+            raise
+        finally:
+            # If it has the mail, it has it whatever it says now.
+            with contextlib.suppress(aiosmtplib.SMTPException, OSError):
+                await smtp.quit(timeout=_QUIT_S)
+            _hang_up(smtp, transport)
+
+    async def _connect(self) -> aiosmtplib.SMTP:
+        """Connect and log in; a token that is refused is replaced once."""
+        if isinstance(self._credentials, Password):
+            return await self._log_in(self._credentials.secret)
+        token = await self._credentials.get()
+        try:
+            return await self._log_in(token)
+        except AdapterAuthFailed:
+            self._credentials.drop(token)
+            return await self._log_in(await self._credentials.get())
+
+    async def _log_in(self, secret: str) -> aiosmtplib.SMTP:
+        server = self._server
+        smtp = aiosmtplib.SMTP(
+            hostname=server.host,
+            port=server.port,
+            use_tls=server.tls == "implicit",
+            start_tls=server.tls == "starttls",  # None, the library's default, would go on in clear text
+            tls_context=server.context,
+            local_hostname=server.greeting,
+            timeout=server.timeout_s,
+        )
+        try:
+            await smtp.connect()
+            if isinstance(self._credentials, AccessTokens):
+                await smtp.auth_xoauth2(server.username, secret)
+            else:
+                await smtp.login(server.username, secret)
+        except (aiosmtplib.SMTPException, OSError, ValueError) as error:
+            _hang_up(smtp, smtp.transport)
+            raise login_error(error, server) from error
+        except BaseException:
+            _hang_up(smtp, smtp.transport)
+            raise
+        return smtp
+
+
+def _hang_up(smtp: aiosmtplib.SMTP, transport: asyncio.BaseTransport | None) -> None:
+    """At once: to close a TLS connection the library waits for the server to agree, for half a minute."""
+    smtp.close()
+    if isinstance(transport, asyncio.Transport):
+        transport.abort()
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+def login_error(error: Exception, server: SmtpServer) -> AdapterError:
+    """What an error before the login was done means."""
+    where = f"the SMTP server {server.host}:{server.port}"
+    if isinstance(error, aiosmtplib.SMTPAuthenticationError) and error.code >= 500:
+        return AdapterAuthFailed(
+            f"{where} refuses the login of {server.username} (code {error.code}); check the password or the token"
+        )
+    if isinstance(error, aiosmtplib.SMTPResponseException):
+        return AdapterNotReady(f"{where} answers {error.code}: {_line(error.message)}")
+    return AdapterNotReady(f"{where} cannot be used now: {_describe(error)}")
+
+
+def before_text_error(error: Exception) -> SendError:
+    """What an error before the text went out means: nothing was delivered."""
+    if isinstance(error, aiosmtplib.SMTPRecipientsRefused) and error.recipients:
+        error = error.recipients[0]
+    if isinstance(error, aiosmtplib.SMTPResponseException):
+        text = f"the SMTP server answers {error.code}: {_line(error.message)}"
+        # 530 and 535 ask for another login, which an operator can mend; the mail itself is good.
+        is_final = error.code >= 500 and error.code not in {530, 535}
+        return PermanentSendError(text) if is_final else TransientSendError(text)
+    if isinstance(error, aiosmtplib.SMTPNotSupported):
+        return PermanentSendError(f"the SMTP server cannot take it: {_line(error.message)}")
+    return TransientSendError(f"the SMTP server did not take it: {_describe(error)}")
+
+
+def after_text_error(error: Exception) -> SendError:
+    """What an error means once the text was on its way: only an answer of the server is certain."""
+    if isinstance(error, aiosmtplib.SMTPResponseException):
+        return before_text_error(error)
+    return UncertainSendError(f"the SMTP server did not confirm: {_describe(error)}")
+
+
+def _describe(error: Exception) -> str:
+    return _line(str(error)) or type(error).__name__
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:300]

@@ -1,0 +1,71 @@
+"""Which mails belong together: by what they refer to, and by a signed address, never by subject.
+
+A thread is a person's own: its id is a hash of their address and the first mail's Message-ID. Our own Message-IDs and,
+where the server knows plus-addresses, our Reply-To carry the id with a signature, so that an answer finds its thread
+also from programs that break `References`, and nobody comes into the thread of somebody else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Sequence
+
+_CODE_CHARS = 16  # of base32: 80 bits
+_LONGEST_LOCAL_CHARS = 64  # RFC 5321, section 4.5.3.1.1
+_TOKEN = rf"([a-z2-7]{{{_CODE_CHARS}}})\.([a-z2-7]{{{_CODE_CHARS}}})"
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+
+
+class Threads:
+    """Names and finds threads."""
+
+    def __init__(self, key: bytes, address: str) -> None:
+        """Take the secret that signs, and our own canonical address."""
+        self._key = key
+        self._local, _, self._domain = address.rpartition("@")
+        at = re.escape(self._domain)
+        self._in_address = re.compile(rf"{re.escape(self._local)}\+c\.{_TOKEN}@{at}", re.IGNORECASE)
+        self._in_message_id = re.compile(rf"<[^<>@]+\.{_TOKEN}@{at}>")
+
+    def of(self, person: str, recipients: Iterable[str], references: Sequence[str], message_id: str) -> str:
+        """The thread of a mail.
+
+        Args:
+            person: who wrote it, canonical.
+            recipients: the fields that name whom it was sent to.
+            references: Message-IDs, the oldest first.
+            message_id: its own.
+        """
+        named = [found for field in recipients for found in self._in_address.findall(field.lower())]
+        named += [found for each in reversed(references) for found in self._in_message_id.findall(each)]
+        for thread, signature in named:
+            if hmac.compare_digest(signature, self._sign(person, thread)):
+                return str(thread)
+        root = references[0] if references else message_id
+        return _code(hashlib.sha256(f"{person}\n{root}".encode(errors="replace")).digest())
+
+    def reply_address(self, person: str, thread: str) -> str | None:
+        """Where answers in this thread are to be sent; None where that would be longer than an address may be."""
+        local = f"{self._local}+c.{thread}.{self._sign(person, thread)}"
+        return f"{local}@{self._domain}" if len(local) <= _LONGEST_LOCAL_CHARS else None
+
+    def message_id(self, outbox_id: str, person: str, thread: str) -> str:
+        """The Message-ID of an answer, the same on every try."""
+        is_plain = _PLAIN_ID.fullmatch(outbox_id) is not None and len(outbox_id) <= _LONGEST_LOCAL_CHARS
+        name = outbox_id if is_plain else hashlib.sha256(outbox_id.encode()).hexdigest()[:32]
+        return f"<{name}.{thread}.{self._sign(person, thread)}@{self._domain}>"
+
+    def _sign(self, person: str, thread: str) -> str:
+        return _code(hmac.digest(self._key, f"{person}\n{thread}".encode(), "sha256"))
+
+
+def is_thread(text: str) -> bool:
+    """Whether it has the form of a thread's id."""
+    return re.fullmatch(rf"[a-z2-7]{{{_CODE_CHARS}}}", text) is not None
+
+
+def _code(digest: bytes) -> str:
+    return base64.b32encode(digest).decode().lower()[:_CODE_CHARS]

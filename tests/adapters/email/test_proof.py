@@ -1,0 +1,190 @@
+"""From is a claim (reliability 21): what counts as proof, and twelve kinds of mail that have none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+import pytest
+
+from adapters.email.convert import Envelope, Passed, Place, Rules, read_header
+
+US = "mx.example.net"
+RECEIVED = (
+    f"Received: from out.example.org (out.example.org [192.0.2.1]) by {US} with ESMTPS; Fri, 20 Nov 2026 10:00:00 +0000"
+)
+OUTSIDE = "Received: from laptop by out.example.org with ESMTPSA; Fri, 20 Nov 2026 09:59:59 +0000"
+PASS = f"Authentication-Results: {US}; dmarc=pass header.from=example.org"
+FAIL = f"Authentication-Results: {US}; dmarc=fail header.from=example.org; spf=fail smtp.mailfrom=eve@evil.test"
+ADA = "From: Ada <ada@example.org>"
+PLACE = Place(uid_validity=1, uid=1, size_bytes=100, arrived_at=datetime(2026, 11, 20, 10, tzinfo=UTC))
+
+
+def read(
+    *lines: str,
+    authserv_id: str = US,
+    own_hosts: tuple[str, ...] = (),
+    unproved: Literal["ignore", "stranger"] = "ignore",
+) -> Envelope | Passed:
+    rules = Rules(
+        channel="mail",
+        own_addresses=frozenset({"bot@example.net"}),
+        authserv_id=authserv_id,
+        own_hosts=own_hosts,
+        unproved=unproved,
+        max_mail_bytes=1_000_000,
+    )
+    return read_header("\r\n".join((*lines, "Message-ID: <1@example.org>", "", "")).encode(), PLACE, rules)
+
+
+FORGED = {
+    "no field of our server": (RECEIVED, ADA),
+    "our server says fail": (FAIL, RECEIVED, ADA),
+    "a field with our server's name came with the mail, below our own": (FAIL, RECEIVED, PASS, ADA),
+    "a field with our server's name stands below a Received of the outside": (RECEIVED, OUTSIDE, PASS, ADA),
+    "another server says pass": (
+        "Authentication-Results: mx.evil.test; dmarc=pass header.from=example.org",
+        RECEIVED,
+        ADA,
+    ),
+    "a name that only looks like our server's": (
+        f"Authentication-Results: {US}.evil.test; dmarc=pass header.from=example.org",
+        RECEIVED,
+        ADA,
+    ),
+    "DMARC passed for another domain": (
+        f"Authentication-Results: {US}; dmarc=pass header.from=evil.test",
+        RECEIVED,
+        ADA,
+    ),
+    "two From fields": (PASS, RECEIVED, "From: Eve <eve@evil.test>", ADA),
+    "two addresses in From": (PASS, RECEIVED, "From: ada@example.org, eve@evil.test"),
+    "an address as the name of another one of the same domain": (
+        PASS,
+        RECEIVED,
+        "From: ada@example.org <eve@example.org>",
+    ),
+    "DKIM passed for a domain that is not aligned": (
+        f"Authentication-Results: {US}; dkim=pass header.d=evil.test; dmarc=none header.from=example.org",
+        RECEIVED,
+        ADA,
+    ),
+    "pass inside a comment and inside a quoted reason": (
+        (
+            f"Authentication-Results: {US}; dkim=fail (dmarc=pass header.from=example.org) "
+            'reason="x; dmarc=pass header.from=example.org" header.d=example.org'
+        ),
+        RECEIVED,
+        ADA,
+    ),
+    "DMARC stated twice": (
+        f"Authentication-Results: {US}; dmarc=pass header.from=example.org; dmarc=fail header.from=example.org",
+        RECEIVED,
+        ADA,
+    ),
+    "SPF alone": (f"Authentication-Results: {US}; spf=pass smtp.mailfrom=ada@example.org", RECEIVED, ADA),
+    "DKIM of a sister domain": (
+        f"Authentication-Results: {US}; dkim=pass header.d=shop.example.org",
+        RECEIVED,
+        ADA,
+    ),
+    "DKIM passed and DMARC failed": (
+        f"Authentication-Results: {US}; dkim=pass header.d=example.org; dmarc=fail header.from=example.org",
+        RECEIVED,
+        ADA,
+    ),
+    "a field that cannot be read": (f"Authentication-Results: {US}; dmarc=", PASS, RECEIVED, ADA),
+    "a domain that looks alike in another script": (PASS, RECEIVED, "From: Ada <ada@ex\u0430mple.org>"),
+}
+
+
+@pytest.mark.parametrize("lines", FORGED.values(), ids=FORGED)
+def test_a_forged_mail_is_not_read(lines: tuple[str, ...]) -> None:
+    assert isinstance(read(*lines), Passed)
+
+
+@pytest.mark.parametrize("lines", FORGED.values(), ids=FORGED)
+def test_a_forged_mail_is_a_strangers_where_strangers_are_heard(lines: tuple[str, ...]) -> None:
+    found = read(*lines, unproved="stranger")
+    assert isinstance(found, Passed) or found.unproved
+
+
+PROVED = {
+    "our server says DMARC pass": (PASS, RECEIVED, ADA),
+    "it writes the field below its Received, as Gmail does": (
+        "Delivered-To: bot@example.net",
+        "Received: by 2002:a05:6a10:1 with SMTP id x; Fri, 20 Nov 2026 10:00:01 +0000",
+        RECEIVED,
+        (
+            f"Authentication-Results: {US}; dkim=pass header.i=@example.org header.s=s header.b=x; spf=pass (domain of "
+            "ada@example.org designates 192.0.2.1 as permitted sender) smtp.mailfrom=ada@example.org; dmarc=pass "
+            "(p=NONE sp=NONE dis=NONE) header.from=example.org"
+        ),
+        ADA,
+    ),
+    "another host of our own handed it on": (
+        "Received: from mx.example.net by store.example.net with LMTP id x; Fri, 20 Nov 2026 10:00:01 +0000",
+        PASS,
+        RECEIVED,
+        OUTSIDE,
+        ADA,
+    ),
+    "an aligned DKIM signature, and no DMARC": (
+        f"Authentication-Results: {US}; dkim=pass header.d=example.org",
+        RECEIVED,
+        ADA,
+    ),
+    "a signature of the parent domain": (
+        f"Authentication-Results: {US}; dkim=pass header.d=example.org; dmarc=none header.from=news.example.org",
+        RECEIVED,
+        "From: ada@news.example.org",
+    ),
+    "in capitals": (f"Authentication-Results: {US.upper()}; DMARC=pass header.from=EXAMPLE.ORG", RECEIVED, ADA),
+    "a domain in another script, written out and in ASCII": (
+        f"Authentication-Results: {US}; dmarc=pass header.from=xn--bcher-kva.example",
+        RECEIVED,
+        "From: Ada <ada@b\u00fccher.example>",
+    ),
+    "a forged field below ours changes nothing": (
+        PASS,
+        RECEIVED,
+        OUTSIDE,
+        f"Authentication-Results: {US}; dmarc=fail header.from=example.org",
+        ADA,
+    ),
+}
+
+
+@pytest.mark.parametrize("lines", PROVED.values(), ids=PROVED)
+def test_a_mail_that_our_server_vouches_for_is_its_authors(lines: tuple[str, ...]) -> None:
+    found = read(*lines)
+    assert isinstance(found, Envelope), found
+    assert found.unproved is None
+
+
+# https://learn.microsoft.com/defender-office-365/message-headers-eop-mdo
+MICROSOFT = (
+    "Authentication-Results: spf=pass (sender IP is 192.0.2.1) smtp.mailfrom=example.org; dkim=pass (signature was "
+    "verified) header.d=example.org;dmarc=pass action=none header.from=example.org;compauth=pass reason=100"
+)
+
+
+def test_microsofts_field_without_a_name_is_read_where_that_is_configured() -> None:
+    lines = (
+        "Received: from A.prod.outlook.com by B.prod.outlook.com with HTTPS; Fri, 20 Nov 2026 10:00:01 +0000",
+        MICROSOFT,
+        RECEIVED,
+        ADA,
+    )
+    found = read(*lines, authserv_id="none", own_hosts=("outlook.com",))
+    assert isinstance(found, Envelope), found
+    assert found.unproved is None
+    assert isinstance(read(*lines), Passed), "a field without a name is nobody's, otherwise"
+
+
+def test_microsofts_field_counts_once_and_only_on_top() -> None:
+    failed = MICROSOFT.replace("dmarc=pass", "dmarc=fail")
+    found = read(failed, MICROSOFT, ADA, authserv_id="none", own_hosts=("outlook.com",))
+    assert isinstance(found, Passed)
+    below = read(OUTSIDE, MICROSOFT, ADA, authserv_id="none", own_hosts=("outlook.com",))
+    assert isinstance(below, Passed)
