@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ def register_functions(connection: sqlite3.Connection) -> None:
     """Give a connection the SQL functions of the schema."""
     connection.create_function("words_of", 1, words_of, deterministic=True)
     connection.create_function("context_of", 2, context_of, deterministic=True)
+    connection.create_function("exp", 1, math.exp, deterministic=True)
 
 
 def context_of(speaker: str | None, created_at_ms: int) -> str:

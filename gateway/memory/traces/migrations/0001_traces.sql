@@ -51,15 +51,14 @@ CREATE TRIGGER traces_removed AFTER DELETE ON traces WHEN old.deleted_at IS NULL
     INSERT INTO search (search, rowid, scope, context, text)
     VALUES ('delete', old.number, old.owner, context_of(old.speaker, old.created_at), words_of(old.content));
 END;
-CREATE TRIGGER traces_hidden AFTER UPDATE OF content, owner, speaker, created_at, deleted_at ON traces
-WHEN old.deleted_at IS NULL BEGIN
+-- One trigger, because the order of several is SQLite's own.
+CREATE TRIGGER traces_changed AFTER UPDATE OF content, owner, speaker, created_at, deleted_at ON traces BEGIN
     INSERT INTO search (search, rowid, scope, context, text)
-    VALUES ('delete', old.number, old.owner, context_of(old.speaker, old.created_at), words_of(old.content));
-END;
-CREATE TRIGGER traces_shown AFTER UPDATE OF content, owner, speaker, created_at, deleted_at ON traces
-WHEN new.deleted_at IS NULL BEGIN
+    SELECT 'delete', old.number, old.owner, context_of(old.speaker, old.created_at), words_of(old.content)
+    WHERE old.deleted_at IS NULL;
     INSERT INTO search (rowid, scope, context, text)
-    VALUES (new.number, new.owner, context_of(new.speaker, new.created_at), words_of(new.content));
+    SELECT new.number, new.owner, context_of(new.speaker, new.created_at), words_of(new.content)
+    WHERE new.deleted_at IS NULL;
 END;
 -- How many traces hold a word: what a query weighs its words by.
 CREATE VIRTUAL TABLE search_vocabulary USING fts5vocab (search, row);
@@ -79,11 +78,13 @@ CREATE INDEX edges_by_target ON edges (target);
 
 -- Traces that one query brought up and an answer used; a consolidation makes edges of it, once.
 CREATE TABLE uses (
-    query_id TEXT NOT NULL,
-    trace    TEXT NOT NULL,
-    used_at  INTEGER NOT NULL,
+    query_id   TEXT NOT NULL,
+    trace      TEXT NOT NULL,
+    used_at    INTEGER NOT NULL,
+    is_counted INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (query_id, trace)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX uses_to_count ON uses (trace) WHERE is_counted = 0;
 
 -- The text of a trace from before it was shortened.
 CREATE TABLE archive (
@@ -109,6 +110,18 @@ CREATE TABLE records (
     PRIMARY KEY (kind, id, owner)
 ) STRICT;
 
+-- Traces that no consolidation has compared with others since they were written.
+CREATE TABLE uncompared (
+    number INTEGER PRIMARY KEY REFERENCES traces (number) ON DELETE CASCADE,
+    owner  INTEGER NOT NULL
+) STRICT;
+CREATE INDEX uncompared_by_owner ON uncompared (owner);
+CREATE TRIGGER traces_written AFTER INSERT ON traces BEGIN
+    INSERT INTO uncompared VALUES (new.number, new.owner);
+END;
+CREATE TRIGGER traces_rewritten AFTER UPDATE OF content, embedding, deleted_at ON traces WHEN new.deleted_at IS NULL BEGIN
+    INSERT OR IGNORE INTO uncompared VALUES (new.number, new.owner);
+END;
 CREATE TABLE consolidation_log (
     id          INTEGER PRIMARY KEY,
     started_at  INTEGER NOT NULL,
