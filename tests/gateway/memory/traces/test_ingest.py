@@ -1,4 +1,4 @@
-"""What is kept of a turn: chosen by importance, without duplicates, within the limit, once however often it is tried."""
+"""What is kept of a turn: by importance, without duplicates, within the limit, and once however often it is tried."""
 
 from __future__ import annotations
 
