@@ -199,3 +199,19 @@ async def test_after_kill_9_in_the_middle_every_channel_knows_it_still_and_nobod
     assert await world.served.stop() == 0
     heard = await world.ada["mail"].heard()
     assert len(heard) == len(expected["mail"]), "what was still to be sent at the end is nothing"
+
+
+async def test_accounts_that_are_linked_by_hand_while_it_runs_are_one_person_from_the_next_message_on(
+    world: World,
+) -> None:
+    """The way of docs/one-person-many-channels.md: two people, one line edited, one person."""
+    phone, desk = world.bob["telegram"], world.bob["discord"]
+    await tell(phone, "telegram")
+    await ask(desk, "what is my cat?", "I have no note about that")
+    known = json.loads(world.map_path.read_text())
+    known["identities"][desk.account]["userId"] = known["identities"][phone.account]["userId"]
+    world.map_path.write_text(json.dumps(known, indent=2))
+    await ask(desk, "what is my cat?", "From my notes: Cat: Mia")
+    assert phone.account in await ask(desk, "/whoami", desk.account)
+    await tell(desk, "discord")
+    await ask(phone, "what is my horse?", "From my notes: Horse: Bucephalus")
