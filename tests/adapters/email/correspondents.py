@@ -390,9 +390,12 @@ class EmailHarness:
         pass
 
     async def saw(self, amount: int) -> Sequence[tuple[str, str]]:
-        found = await self.person.mails(after_uid=self._seen_uid)
+        found = [mail for _, mail in await self.person.mails(after_uid=self._seen_uid)]
         assert len(found) >= amount, self.server.log()
-        return [(mail["Message-ID"], plain_text(mail)) for _, mail in found]
+        place = self.server.order_taken()  # what lies between the server and the mailbox keeps no order
+        return [
+            (mail["Message-ID"], plain_text(mail)) for mail in sorted(found, key=lambda each: place[each["Message-ID"]])
+        ]
 
     async def drop_connection(self) -> None:
         self.line.cut()

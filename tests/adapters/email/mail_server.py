@@ -16,6 +16,7 @@ import http.server
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -332,6 +333,15 @@ class MailServer:
         """Deliver what Exim has taken, in order; returns when it is in the mailboxes."""
         command = [str(self.root / "exim"), "-C", str(self.root / "exim.conf"), "-qff"]
         subprocess.run(command, check=True, timeout=_READY_S, stdout=subprocess.DEVNULL, **self._as_user())
+
+    def order_taken(self) -> dict[str, int]:
+        """Message-IDs and their places in the order in which Exim took them, by its log.
+
+        It writes the line before it confirms the mail. Its queue keeps the order less well: it sorts by the time, which
+        is one for all mails within 5 ms.
+        """
+        taken = re.findall(r" <= .* id=(\S+)", (self.root / "exim-mainlog").read_text(errors="replace"))
+        return {f"<{message_id}>": place for place, message_id in enumerate(taken)}
 
     def fill(self, account: str, contents: Sequence[bytes]) -> None:
         """Put mails into an inbox, all at once (RFC 3502 and 7888)."""
