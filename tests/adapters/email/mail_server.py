@@ -33,7 +33,7 @@ DOMAIN = "example.test"
 PASSWORD = 'pa"ss\\w0rd'
 GOOD_TOKEN = "good-access-token"
 AUTHSERV_ID = "mx.example.test"
-INSTALL = "apt-get install -y --no-install-recommends dovecot-imapd dovecot-lmtpd exim4-daemon-light openssl"
+INSTALL = "as root, deploy/install-test-packages (dovecot-imapd dovecot-lmtpd exim4-daemon-light openssl, switched off)"
 _DOVECOT, _EXIM = Path("/usr/sbin/dovecot"), Path("/usr/sbin/exim4")
 _READY_S = 20.0
 
@@ -215,8 +215,8 @@ xoauth2:
 
 def missing_packages() -> str | None:
     """Why the servers cannot be started here, with the command that mends it."""
-    lmtp = Path("/usr/lib/dovecot/lmtp")
-    if all(path.exists() for path in (_DOVECOT, _EXIM, lmtp)) and shutil.which("openssl"):
+    parts = (_DOVECOT, _EXIM, Path("/usr/lib/dovecot/imap"), Path("/usr/lib/dovecot/lmtp"))
+    if all(path.exists() for path in parts) and shutil.which("openssl"):
         return None
     return f"the mail servers are not installed: {INSTALL}"
 
