@@ -58,7 +58,7 @@ Line = Annotated[str, AfterValidator(_one_line), Field(min_length=1, max_length=
 class OAuth(BaseModel):
     """A login with access tokens, for providers that take no passwords."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     token_url: Annotated[str, AfterValidator(_token_url)] = Field(description="where the provider hands out tokens")
     client_id: Line = Field(description="of the application that you registered with the provider")
@@ -70,7 +70,7 @@ class OAuth(BaseModel):
 class Config(BaseModel):
     """What can be set for mail."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     address: Address = Field(description="of the agent")
     display_name: Line = Field(default="Ethos", description="the name beside it")
