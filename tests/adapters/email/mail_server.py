@@ -51,6 +51,7 @@ mail_location = sdbox:{root}/mail/%n
 mail_uid = {user}
 mail_gid = {group}
 first_valid_uid = 1
+mail_fsync = never
 mail_max_userip_connections = 1000
 recipient_delimiter = +
 auth_mechanisms = plain xoauth2
