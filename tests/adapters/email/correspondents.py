@@ -25,7 +25,7 @@ from gateway.errors import AdapterNotReady
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices, CommandInfo
 from tests.adapters.email.mail_server import AUTHSERV_ID, DOMAIN, PASSWORD, MailServer
-from tests.conformance.adapters import Inbox, soon
+from tests.conformance.adapters import PATIENCE_S, Inbox, soon
 from tests.conformance.conversation_log import FakeLog
 from tests.conformance.notes import FakeNotes
 
@@ -57,12 +57,9 @@ class WatchedNotes(FakeNotes):
         async with self._changed:
             self._changed.notify_all()
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        async def wait() -> None:
-            async with self._changed:
-                await self._changed.wait_for(is_so)
-
-        await soon(wait())
+    async def until(self, is_so: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> None:
+        async with asyncio.timeout(patience_s), self._changed:
+            await self._changed.wait_for(is_so)
 
     @property
     def progress(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ GOOD_TOKEN = "good-access-token"
 AUTHSERV_ID = "mx.example.test"
 INSTALL = "as root, deploy/install-test-packages (dovecot-imapd dovecot-lmtpd exim4-daemon-light openssl, switched off)"
 _DOVECOT, _EXIM = Path("/usr/sbin/dovecot"), Path("/usr/sbin/exim4")
-_READY_S = 20.0
+_READY_S = 60.0
 
 _DOVECOT_CONF = """
 base_dir = {root}/run
