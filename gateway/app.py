@@ -33,6 +33,8 @@ from gateway.inbox import Inbox
 from gateway.locks import HeldLock, hold
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.render import render_memory
+from gateway.memory_proposals import Role
+from gateway.memory_review import MemoryReview
 from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.outbox import DeliveryPolicy, Outbox
@@ -81,6 +83,7 @@ class Gateway:
         self._only = only
         self._is_served = is_served
         self._model = model
+        self._operator_id: str | None = None
         self._started_at = datetime.now(UTC)
         self._stack = AsyncExitStack()
         self.web: WebServer | None = None
@@ -146,6 +149,7 @@ class Gateway:
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
+            review=MemoryReview(store.proposals, self.memory_files, self.memory),
         )
         self.access = Access(
             {
@@ -201,6 +205,8 @@ class Gateway:
             kind=self._kind,
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
             woken=self.outbox.wake,
+            proposals=self.store.proposals,
+            role=self._role,
         )
 
     def _turn_settings(self) -> TurnSettings:
@@ -233,7 +239,7 @@ class Gateway:
             if isinstance(adapter, AuthenticatesOperator)
         ]
         if keys:
-            await self.identities.ensure_joined(keys, via="operator")
+            self._operator_id = await self.identities.ensure_joined(keys, via="operator")
 
     async def _write_running(self) -> None:
         """Leave word for `ethos status` and `ethos chat`; no secret in it."""
@@ -263,6 +269,10 @@ class Gateway:
         if adapter is None or not isinstance(adapter, AuthenticatesOperator):
             return False
         return adapter.operator_account == message.sender.user
+
+    def _role(self, user_id: str) -> Role:
+        """Whoever holds the data directory is the owner, on every channel where they are known to be that person."""
+        return "owner" if user_id == self._operator_id else "member"
 
     # ---- running ---------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ class Session:
         title: the beginning of the first message.
         summary: what stands in front of the model for the messages up to and including `summary_until`.
         summary_until: a message id, 0 where nothing is summarised.
+        is_tainted: words of others stand in it; see `untrusted.py`. Once so, so for ever: `/new` starts without.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Session:
     updated_at: datetime
     summary: str = ""
     summary_until: int = 0
+    is_tainted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class SessionMessage:
         text: what was written; for a tool call its arguments, for a tool result what the tool returned.
         tool_call_id: joins a call and its result.
         is_superseded: another answer took its place; kept and shown, but no longer put in front of the model.
+        author: how the platform showed the sender; for other people's messages in a group.
     """
 
     id: int = 0
@@ -62,6 +65,7 @@ class SessionMessage:
     tool_name: str | None = None
     tool_call_id: str | None = None
     is_superseded: bool = False
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,7 @@ class SessionHit:
     Attributes:
         snippet: a passage of it with what matched between `[` and `]`.
         score: higher is better, comparable within one answer.
+        is_tainted: words of others stand in its session.
     """
 
     message_id: int
@@ -80,6 +85,7 @@ class SessionHit:
     snippet: str
     score: float
     created_at: datetime
+    is_tainted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

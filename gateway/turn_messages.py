@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from gateway.agent.loop import AgentState
 from gateway.inbox import InboxRow
-from gateway.messages import OutboundMessage
+from gateway.messages import Action, OutboundMessage
 from gateway.sessions import SessionMessage
 
 
-def reply_to(row: InboxRow, text: str, kind: str) -> OutboundMessage:
+def reply_to(row: InboxRow, text: str, kind: str, actions: Sequence[Action] = ()) -> OutboundMessage:
     """An answer to the message; its id is the same however often the turn is tried."""
     return OutboundMessage(
         id=f"{row.turn_id}.{kind}",
         conversation=row.message.conversation,
         text=text,
         reply_to=row.message.id,
+        actions=tuple(actions),
     )
 
 
@@ -45,6 +47,7 @@ def as_stored(
     turn_id: str,
     personality_id: str,
     user_id: str,
+    author: str,
     asked: str,
     asked_at: datetime,
 ) -> tuple[SessionMessage, ...]:
@@ -57,8 +60,9 @@ def as_stored(
         user_id=user_id,
         text=asked,
         created_at=asked_at,
+        author=author,
     )
-    rest = replace(first, created_at=datetime.now(UTC))
+    rest = replace(first, author="", created_at=datetime.now(UTC))
     names = {call.id: call.name for message in state.messages for call in message.tool_calls}
     stored = [first]
     for message in state.messages:

@@ -14,7 +14,7 @@ from gateway.access import Access, refusal
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
 from gateway.agent.model import ChatMessage, Model
 from gateway.agent.prompt import Setting, system_prompt
-from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
+from gateway.agent.tools import UPDATE_MEMORY, Toolbox
 from gateway.attachments import Asked, read_message
 from gateway.commands import CommandCall, CommandResult, Commands, parse_command
 from gateway.dispatcher import TurnControl
@@ -22,20 +22,20 @@ from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
 from gateway.history import History
 from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
+from gateway.memory_proposals import ProposalStore, Role
 from gateway.memory_sync import MemorySync
-from gateway.messages import Capabilities, ConversationRef, InboundMessage
+from gateway.messages import Capabilities, ConversationRef
+from gateway.open_turn import OpenTurn
 from gateway.parking import Parking
-from gateway.personalities import Personalities, Personality
+from gateway.personalities import Personalities
 from gateway.preview import Preview
-from gateway.protocols import ChannelAdapter, MemoryContext, MemoryScope
+from gateway.protocols import ChannelAdapter, MemoryContext
 from gateway.sessions import (
-    Session,
     SessionScope,
     SessionStore,
     TurnUsage,
     new_session,
     session_key,
-    with_title,
 )
 from gateway.turn_commit import InboxEnd, TurnCommit, TurnStore
 from gateway.turn_messages import as_stored, gave_up, problem_of, reply_to
@@ -69,6 +69,7 @@ class Services:
         kind: by the channel's name: the platform, which is the first half of an identity's key.
         render_memory: makes the memory section of the prompt.
         woken: told that a conversation has replies to send.
+        role: of a user, by id.
     """
 
     store: TurnStore
@@ -86,31 +87,8 @@ class Services:
     kind: Callable[[str], str]
     render_memory: Callable[[MemoryContext], str | None]
     woken: Callable[[ConversationRef], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
-    """A turn whose person and session are known."""
-
-    row: InboxRow
-    user_id: str
-    session: Session
-    personality: Personality
-
-    @property
-    def message(self) -> InboundMessage:
-        return self.row.message
-
-    @property
-    def scope(self) -> MemoryScope:
-        return MemoryScope(
-            personality_id=self.personality.id,
-            user_id=self.user_id if self.message.is_direct else None,  # others read the answer: only what is shared
-            session_id=self.session.id,
-            turn_id=self.row.turn_id,
-            place=self.personality.memory_scope,
-            channel=self.message.conversation.channel,
-        )
+    proposals: ProposalStore
+    role: Callable[[str], Role] = lambda _user_id: "member"
 
 
 class TurnRunner:
@@ -169,6 +147,8 @@ class TurnRunner:
             session=turn.session,
             personality=turn.personality,
             had_effect=control.had_effect,
+            turn_id=row.turn_id,
+            role=turn.role,
         )
         result = await self._services.commands.run(command.name, call)
         if result.ask_again:
@@ -178,7 +158,7 @@ class TurnRunner:
         await self._commit_command(turn, result)
         return None
 
-    async def _opened(self, row: InboxRow, user_id: str, key: str) -> _Turn | str:
+    async def _opened(self, row: InboxRow, user_id: str, key: str) -> OpenTurn | str:
         """The session and who answers in it; a text for the person where nobody can."""
         session = await self._services.sessions.active_session(key)
         if session is None:
@@ -196,11 +176,14 @@ class TurnRunner:
             if command is None or command.name not in ("personality", "help"):
                 return f"Nobody can answer here: {error}. Choose another with `/personality name`."
             personality = self._services.personalities.get(self._settings.default_personality)
-        return _Turn(row=row, user_id=user_id, session=session, personality=personality)
+        role = self._services.role(user_id)
+        return OpenTurn(row=row, user_id=user_id, session=session, personality=personality, role=role)
 
     # ---- the agent -------------------------------------------------------------------------------------------------
 
-    async def _answer(self, turn: _Turn, control: TurnControl, asked: Asked, *, supersedes: str | None) -> float | None:
+    async def _answer(
+        self, turn: OpenTurn, control: TurnControl, asked: Asked, *, supersedes: str | None
+    ) -> float | None:
         """Let the agent answer what was asked, and commit."""
         services, row = self._services, turn.row
         state = AgentState.load(await services.store.load_steps(row.turn_id) if row.has_steps else None)
@@ -222,18 +205,20 @@ class TurnRunner:
             raise
         if ending is not None:
             state.stop()
-        await self._commit_answer(turn, state, asked=asked.text, ending=ending, supersedes=supersedes)
+        await self._commit_answer(turn, state, asked=asked, ending=ending, supersedes=supersedes)
         if ending is None:
             await services.parking.answered(turn.message.conversation, work.model.name)
         return None
 
     async def _work(
-        self, turn: _Turn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
+        self, turn: OpenTurn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
     ) -> AgentWork:
         services, personality, message = self._services, turn.personality, turn.message
         memory = await services.memory.prefetch(turn.scope)
-        history = await services.history.window(turn.session, leave_out=supersedes)
+        history = await services.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
         toolbox = services.toolbox if personality.tools is None else services.toolbox.only(personality.tools)
+        if personality.memory_writes == "off":
+            toolbox = toolbox.only([name for name in toolbox.names if name != UPDATE_MEMORY.name])
         adapter = services.adapter(message.conversation.channel)
         setting = Setting(
             capabilities=_UNKNOWN_CHANNEL if adapter is None else adapter.capabilities,
@@ -253,7 +238,7 @@ class TurnRunner:
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
-            context=ToolContext(scope=turn.scope, memory=memory, updates=state.updates),
+            context=turn.tool_context(state, asked, memory),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
@@ -280,7 +265,7 @@ class TurnRunner:
             control.is_interruptible = False
         return None
 
-    async def _park(self, turn: _Turn, error: ModelUnavailable) -> float:
+    async def _park(self, turn: OpenTurn, error: ModelUnavailable) -> float:
         """Keep the message for later, and tell the person, once."""
         row = turn.row
         model = self._services.model(turn.personality.model).name
@@ -295,13 +280,14 @@ class TurnRunner:
     # ---- the commit ------------------------------------------------------------------------------------------------
 
     async def _commit_answer(
-        self, turn: _Turn, state: AgentState, *, asked: str, ending: str | None, supersedes: str | None
+        self, turn: OpenTurn, state: AgentState, *, asked: Asked, ending: str | None, supersedes: str | None
     ) -> None:
+        memory = await turn.settle_memory(state, asked, self._services.proposals)
         text = "\n\n".join(part for part in (state.text, ending) if part) or "Done."
-        session = replace(with_title(turn.session, asked), updated_at=datetime.now(UTC))
-        updates = tuple(state.updates)
+        session = turn.session_after(asked, memory)
         commit = replace(
-            self._end(turn.row, replies=(text,)),
+            self._end(turn.row),
+            replies=(reply_to(turn.row, text + memory.notice, "reply", memory.choices),),
             session=session,
             messages=as_stored(
                 state,
@@ -309,28 +295,31 @@ class TurnRunner:
                 turn_id=turn.row.turn_id,
                 personality_id=turn.personality.id,
                 user_id=turn.user_id,
-                asked=asked,
+                author=turn.message.sender.display_name,
+                asked=asked.text,
                 asked_at=turn.message.sent_at,
             ),
             supersedes=supersedes,
-            memory=(turn.scope, updates) if updates else None,
+            memory=(turn.scope, memory.applied) if memory.applied else None,
+            proposals=memory.proposals,
             usage=_usage(turn, state),
         )
         await self._commit(commit)
         if supersedes is not None:
             self._services.history.forget(session.id)
-        if updates:
-            await self._services.memory.apply(turn.scope, updates)
+        if memory.applied:
+            await self._services.memory.apply(turn.scope, memory.applied)
         self._services.history.answered(session, turn.personality.model)
 
-    async def _commit_command(self, turn: _Turn, result: CommandResult) -> None:
-        await self._commit(replace(self._end(turn.row, replies=(result.text,)), session=result.session))
+    async def _commit_command(self, turn: OpenTurn, result: CommandResult) -> None:
+        reply = reply_to(turn.row, result.text, "reply", result.actions)
+        await self._commit(replace(self._end(turn.row), replies=(reply,), session=result.session))
 
     def _end(
         self,
         row: InboxRow,
         *,
-        replies: Sequence[str],
+        replies: Sequence[str] = (),
         kind: str = "reply",
         end: InboxEnd = "done",
         error: str | None = None,
@@ -352,5 +341,5 @@ class TurnRunner:
             self._services.woken(reply.conversation)
 
 
-def _usage(turn: _Turn, state: AgentState) -> TurnUsage:
+def _usage(turn: OpenTurn, state: AgentState) -> TurnUsage:
     return TurnUsage(user_id=turn.user_id, personality_id=turn.personality.id, calls=tuple(state.usage))

@@ -17,6 +17,7 @@ from gateway.outbox import OutboxRow
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionHit, SessionMessage, TurnUsage, UsageTotals
 from gateway.store.clock import LONGEST_WAIT_MS, steady_ms
+from gateway.store.in_memory_proposals import InMemoryProposals
 from gateway.store.in_memory_tables import Answer, Said, Tables
 from gateway.store.search import bm25
 from gateway.store.words import Matcher, parse
@@ -212,6 +213,7 @@ class _Sessions:
                 snippet=matcher.snippet(message.text),
                 score=score,
                 created_at=message.created_at,
+                is_tainted=self._is_tainted(message.session_id),
             )
             for score, message in best
         ]
@@ -230,6 +232,10 @@ class _Sessions:
             output_tokens=sum(call.output_tokens for _, call in used),
             cost_usd=sum(call.cost_usd or 0.0 for _, call in used),
         )
+
+    def _is_tainted(self, session_id: str) -> bool:
+        session = self._tables.sessions.get(session_id)
+        return session is not None and session.is_tainted
 
     def _shown(self, session_id: str, after: int) -> list[SessionMessage]:
         return [
@@ -264,6 +270,10 @@ class _Turns:
                 tables.answers[seq] = Answer(seq=seq, message=reply, due_at=tables.now_ms())
         if commit.memory is not None:
             tables.memory.setdefault(commit.memory[0].turn_id, commit.memory)
+        for proposal in commit.proposals:
+            known_turns = {(one.scope.turn_id, one.store) for one in tables.proposals.values()}
+            if (proposal.scope.turn_id, proposal.store) not in known_turns:
+                tables.proposals[proposal.id] = proposal
         if commit.usage is not None:
             tables.usage.append((commit.turn_id, datetime.now(UTC), commit.usage))
 
@@ -273,6 +283,7 @@ class _Turns:
             stored = tables.sessions.get(session.id)
             if stored is not None and stored.summary_until > session.summary_until:
                 session = replace(session, summary=stored.summary, summary_until=stored.summary_until)
+            session = replace(session, is_tainted=session.is_tainted or (stored is not None and stored.is_tainted))
             tables.sessions[session.id] = session
             tables.active[session.key] = session.id
         tables.messages = [
@@ -346,6 +357,7 @@ class InMemoryStore:
         self.sessions = _Sessions(tables)
         self.turns = _Turns(tables)
         self.log = _Log(tables)
+        self.proposals = InMemoryProposals(tables)
 
     async def close(self) -> None:
         """Forget nothing: a store that is closed and used again stands for one that was opened again."""

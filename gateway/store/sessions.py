@@ -145,6 +145,7 @@ def _session(row: sqlite3.Row) -> Session:
         updated_at=from_ms(row["updated_at"]),
         summary=row["summary"],
         summary_until=row["summary_until"],
+        is_tainted=bool(row["is_tainted"]),
     )
 
 
@@ -161,4 +162,5 @@ def _message(row: sqlite3.Row) -> SessionMessage:
         tool_name=row["tool_name"],
         tool_call_id=row["tool_call_id"],
         is_superseded=bool(row["is_superseded"]),
+        author=row["author"],
     )
