@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The messages of one turn; `first_id` and `last_id` are those of the store, `author` is as the platform shows it."""
+    """The messages of one turn; the ids are those of the store, `author` is as the platform shows the person."""
 
     turn_id: str
     user_id: str

@@ -16,7 +16,7 @@ from gateway.messages import Action
 from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
 
 MemoryWrites = Literal["auto", "review", "off"]
-"""`auto`: only what a turn wants that had read words of others waits; `review`: everything; `off`: nothing is written."""
+"""`auto`: what a turn wants waits if it had read words of others; `review`: all waits; `off`: nothing is written."""
 Role = Literal["owner", "member", "guest"]
 ProposalState = Literal["waiting", "approved", "refused"]
 
