@@ -22,6 +22,7 @@ ProposalState = Literal["waiting", "approved", "refused"]
 
 AT_THE_MACHINE = "command-line"
 """Who decided, where it was done on the command line."""
+_TURN = "proposal:"
 MAX_CHOICES = 2
 """Proposals that one message has buttons for."""
 
@@ -58,7 +59,7 @@ class Proposal:
     @property
     def approved_scope(self) -> MemoryScope:
         """Under which it is applied: a turn of its own, so that it is applied once however often that is tried."""
-        return replace(self.scope, turn_id=f"proposal:{self.id}")
+        return replace(self.scope, turn_id=f"{_TURN}{self.id}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,12 @@ class ProposalStore(Protocol):
 
         The updates of one that is approved are in the memory journal with the same commit, under `approved_scope`.
         """
+
+
+def proposal_number(turn_id: str) -> int | None:
+    """The number of the proposal that was applied under this turn id; None for a turn of another kind."""
+    number = turn_id.removeprefix(_TURN)
+    return int(number) if number != turn_id and number.isdecimal() else None
 
 
 def is_shared(scope: MemoryScope, store: MemoryStoreName) -> bool:

@@ -12,13 +12,12 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from gateway.errors import MemoryError_
-from gateway.memory_proposals import AT_THE_MACHINE, Proposal, ProposalStore, Reviewer, is_shared
+from gateway.memory_proposals import AT_THE_MACHINE, Proposal, ProposalStore, Reviewer, is_shared, proposal_number
 from gateway.memory_sync import MemorySync
 from gateway.protocols import MemoryDocument, MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
 
 _STORES: tuple[MemoryStoreName, ...] = ("user", "memory")
 _LOOKED_AT = 200
-_PROPOSAL_TURN = "proposal:"
 
 
 class NotReviewable(MemoryError_):
@@ -177,10 +176,8 @@ class MemoryReview:
 
     async def proposal_of(self, change: MemoryChange) -> Proposal | None:
         """The proposal that a change was, None where it was applied at once."""
-        number = change.turn_id.removeprefix(_PROPOSAL_TURN)
-        if number == change.turn_id or not number.isdecimal():
-            return None
-        return await self._store.proposal(int(number))
+        number = proposal_number(change.turn_id)
+        return None if number is None else await self._store.proposal(number)
 
     async def log(self, scope: MemoryScope, limit: int = 10) -> list[tuple[MemoryStoreName, MemoryChange]]:
         """The newest changes of both documents, newest first."""

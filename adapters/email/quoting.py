@@ -58,6 +58,8 @@ def parted(text: str) -> tuple[str, str]:
     quotation = _quotation(lines)
     starts = [number for number, line in enumerate(lines) if line.startswith(">")]
     start = min([*starts, len(lines) if quotation is None else quotation.start])
+    while start and (_RULED.fullmatch(lines[start - 1]) or lines[start - 1].startswith("-----")):
+        start -= 1
     return "\n".join(lines[:start]).strip("\n"), "\n".join(lines[start:]).strip("\n")
 
 
