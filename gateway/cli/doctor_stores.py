@@ -168,7 +168,7 @@ async def shared_memory(ground: Ground) -> AsyncIterator[Finding]:
             path = "MEMORY.md" if personality.memory_scope == "global" else f"personalities/{personality.id}/MEMORY.md"
             sharing.setdefault(path, set()).update(people.get(personality.id, ()))
     for path, users in sharing.items():
-        if len(users) > 1:
+        if len(users) > 1 and (ground.home / path).exists():
             yield Finding(
                 level="warning",
                 what=f"{len(users)} people share {path}: what one tells the agent, the others may hear from it.",

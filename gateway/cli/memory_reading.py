@@ -84,7 +84,7 @@ async def show_why(line: str, wanted: Wanted, *, as_json: bool) -> None:
         )
     proposal = await _proposal_of(home, entry)
     if as_json:
-        print_json(as_value(entry) | {"proposal": None if proposal is None else asdict(proposal)})
+        print_json({**as_value(entry), "proposal": None if proposal is None else asdict(proposal)})
         return
     await _print_diffs(home, [entry])
     if proposal is not None:
