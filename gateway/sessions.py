@@ -52,6 +52,7 @@ class SessionMessage:
         tool_call_id: joins a call and its result.
         is_superseded: another answer took its place; kept and shown, but no longer put in front of the model.
         author: how the platform showed the sender; for other people's messages in a group.
+        is_tainted: words of others stand in it, or it was written by the agent after it had read some.
     """
 
     id: int = 0
@@ -66,6 +67,7 @@ class SessionMessage:
     tool_call_id: str | None = None
     is_superseded: bool = False
     author: str = ""
+    is_tainted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class SessionHit:
     Attributes:
         snippet: a passage of it with what matched between `[` and `]`.
         score: higher is better, comparable within one answer.
-        is_tainted: words of others stand in its session.
+        is_tainted: as of the message.
     """
 
     message_id: int

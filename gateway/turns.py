@@ -39,6 +39,7 @@ from gateway.sessions import (
 )
 from gateway.turn_commit import InboxEnd, TurnCommit, TurnStore
 from gateway.turn_messages import as_stored, gave_up, problem_of, reply_to
+from gateway.untrusted import EARLIER
 
 STOPPED = "_(stopped)_"
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.
@@ -154,7 +155,9 @@ class TurnRunner:
         if result.ask_again:
             last = await self._services.history.last_question(turn.session, user_id)
             if last is not None:
-                return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
+                sources = (EARLIER,) if last.is_tainted else ()
+                again = Asked(text=last.text, sources=sources)
+                return await self._answer(turn, control, again, supersedes=last.turn_id)
         await self._commit_command(turn, result)
         return None
 
@@ -296,7 +299,8 @@ class TurnRunner:
                 personality_id=turn.personality.id,
                 user_id=turn.user_id,
                 author=turn.message.sender.display_name,
-                asked=asked.text,
+                asked=asked,
+                sources=memory.sources,
                 asked_at=turn.message.sent_at,
             ),
             supersedes=supersedes,

@@ -213,7 +213,7 @@ class _Sessions:
                 snippet=matcher.snippet(message.text),
                 score=score,
                 created_at=message.created_at,
-                is_tainted=self._is_tainted(message.session_id),
+                is_tainted=message.is_tainted,
             )
             for score, message in best
         ]
@@ -232,10 +232,6 @@ class _Sessions:
             output_tokens=sum(call.output_tokens for _, call in used),
             cost_usd=sum(call.cost_usd or 0.0 for _, call in used),
         )
-
-    def _is_tainted(self, session_id: str) -> bool:
-        session = self._tables.sessions.get(session_id)
-        return session is not None and session.is_tainted
 
     def _shown(self, session_id: str, after: int) -> list[SessionMessage]:
         return [

@@ -20,9 +20,8 @@ _K1 = 1.2
 _B = 0.75
 
 _CANDIDATES = """
-    SELECT messages.id, session_id, role, messages.personality_id, text, messages.created_at, is_tainted
+    SELECT messages.id, session_id, role, personality_id, text, created_at, is_tainted
     FROM (SELECT rowid AS id FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?) JOIN messages USING (id)
-    JOIN sessions ON sessions.id = session_id
 """
 
 

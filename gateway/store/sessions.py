@@ -172,4 +172,5 @@ def _message(row: sqlite3.Row) -> SessionMessage:
         tool_call_id=row["tool_call_id"],
         is_superseded=bool(row["is_superseded"]),
         author=row["author"],
+        is_tainted=bool(row["is_tainted"]),
     )

@@ -49,8 +49,8 @@ _MAKE_ACTIVE = """
 """
 _SAVE_MESSAGE = """
     INSERT INTO messages (session_id, turn_id, role, personality_id, user_id, text, tool_name, tool_call_id,
-                          is_superseded, created_at, author)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                          is_superseded, created_at, author, is_tainted)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _SAVE_STEPS = """
     INSERT INTO turn_steps (turn_id, steps, saved_at) VALUES (?, ?, ?)
@@ -196,5 +196,6 @@ def _save_message(connection: sqlite3.Connection, message: SessionMessage) -> No
             message.is_superseded,
             to_ms(message.created_at),
             storable(message.author),
+            message.is_tainted,
         ),
     )

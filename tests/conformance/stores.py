@@ -17,7 +17,17 @@ import pytest
 from gateway.agent.model import ModelUsage
 from gateway.errors import ClaimLost
 from gateway.inbox import InboxRow, InboxStore, NotDue
-from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
+from gateway.memory_proposals import ProposalStore
+from gateway.messages import (
+    Action,
+    Attachment,
+    ConversationRef,
+    InboundMessage,
+    OutboundMessage,
+    QuotedText,
+    Receipt,
+    Sender,
+)
 from gateway.outbox import OutboxRow, OutboxStore
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage, SessionStore, TurnUsage, new_session
@@ -37,6 +47,7 @@ class Stores(Protocol):
     sessions: SessionStore
     turns: TurnStore
     log: ConversationLog
+    proposals: ProposalStore
 
     async def close(self) -> None: ...
 
@@ -143,6 +154,7 @@ class InboxSuite:
             attachments=(Attachment(media_type="image/png", filename="ä.png", size_bytes=3, ref="r"),),
             command="help me",
             is_trusted_text=False,
+            quotes=(QuotedText(origin="quoted mail", text="日本\n🙂", author="Eve"),),
         )
         await house.store.inbox.add(message, "t_1")
         await house.reopen()

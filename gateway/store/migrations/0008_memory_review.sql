@@ -1,5 +1,6 @@
 -- Words of others in a session: what the agent wants to remember after it read them waits for a person's yes.
 ALTER TABLE sessions ADD COLUMN is_tainted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE messages ADD COLUMN is_tainted INTEGER NOT NULL DEFAULT 0;
 -- How the platform showed the sender, for a group in which several people write.
 ALTER TABLE messages ADD COLUMN author TEXT NOT NULL DEFAULT '';
 -- Who wrote the message that a change came from. In a group `user_id` is NULL: nothing of a person's is used there.
