@@ -14,6 +14,7 @@ from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, StoreError
 from gateway.messages import InboundMessage
+from gateway.observe import happened
 from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
 
 CONNECT_TIMEOUT_S = 60.0
@@ -182,6 +183,7 @@ class Supervisor:
         """Take down the state; the log hears of every change, and of nothing else."""
         status = self._statuses[adapter.name]
         if status.state != state:
+            happened("channel.state", channel=adapter.name, state=state)
             if state == "up":
                 _log.info("channel_up", channel=adapter.name)
             elif state == "auth_failed":
