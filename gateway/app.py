@@ -14,18 +14,19 @@ from typing import Any, Self
 
 import structlog
 
-from gateway import __version__
 from gateway.access import Access, AccessRule
 from gateway.agent.model import Model
+from gateway.agent.model_states import ModelStates
 from gateway.agent.registry import ModelRegistry
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
+from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
 from gateway.config import Config
 from gateway.config.channel_kinds import load_kind
 from gateway.dispatcher import Dispatcher
 from gateway.errors import DataDirectoryLocked, EthosError
 from gateway.files import write_atomically
-from gateway.health import Health, verdict
+from gateway.health import Health
 from gateway.history import History
 from gateway.home import DATABASE_NAME, LOCK_NAME, RUNNING_NAME, prepare_home
 from gateway.identity import IdentityMap
@@ -132,7 +133,8 @@ class Gateway:
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.models = ModelRegistry(config)
         self.models.get(None)  # what is wrong with the default model's settings is an error of the start
-        model = self._model or self.models.get
+        self.model_states = ModelStates()
+        model = self._watched(self._model or self.models.get)
         self.memory_files = MarkdownFileMemoryProvider(
             self.home,
             store.journal,
@@ -168,6 +170,22 @@ class Gateway:
         )
         self.inbox = Inbox(store.inbox, self.dispatcher.accepted)
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
+        self._checkup = Checkup(self._parts(), started_at=self._started_at)
+
+    def _watched(self, model: Callable[[str | None], Model]) -> Callable[[str | None], Model]:
+        return lambda name: self.model_states.watched(model(name))
+
+    def _parts(self) -> Parts:
+        return Parts(
+            home=self.home,
+            store=self.store.facts,
+            supervisor=self.supervisor,
+            dispatcher=self.dispatcher,
+            parking=self.parking,
+            memory=self.memory,
+            models=self.model_states,
+            identities=self.identities,
+        )
 
     def _adapters(self, commands: Commands) -> Sequence[ChannelAdapter]:
         built: list[ChannelAdapter] = []
@@ -320,22 +338,7 @@ class Gateway:
 
     async def health(self) -> Health:
         """How the gateway is, now."""
-        channels = self.supervisor.statuses
-        problems = await self.identities.problems()
-        if (problem := await self.store.database.problem()) is not None:
-            problems.insert(0, problem)
-        return Health(
-            status=verdict(channels, problems, is_started=self.supervisor.all_tried.is_set()),
-            version=__version__,
-            pid=os.getpid(),
-            started_at=self._started_at,
-            channels=channels,
-            turns_running=self.dispatcher.running,
-            conversations_waiting=self.dispatcher.waiting,
-            conversations_parked=self.parking.parked,
-            memory_late=self.memory.late,
-            problems=[*(f"{channel.name}: {channel.error}" for channel in channels if channel.error), *problems],
-        )
+        return await self._checkup.health()
 
     async def _health_json(self) -> dict[str, Any]:
         return dict((await self.health()).as_json())

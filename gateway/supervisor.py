@@ -37,6 +37,7 @@ class ChannelStatus:
     Attributes:
         since: of the state.
         last_exchange_at: of the last message accepted or sent.
+        connections: how often it was connected.
         error: why it is not up, for people; no secret.
     """
 
@@ -45,6 +46,7 @@ class ChannelStatus:
     state: ChannelState = "starting"
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     last_exchange_at: datetime | None = None
+    connections: int = 0
     error: str | None = None
 
 
@@ -193,6 +195,7 @@ class Supervisor:
             status.state, status.since = state, datetime.now(UTC)
         status.error = error
         if state == "up":
+            status.connections += 1
             self._on_up(adapter.name)
 
     async def _close(self, adapter: ChannelAdapter) -> None:
