@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
@@ -21,7 +21,7 @@ from gateway.agent.registry import ModelRegistry
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
 from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
-from gateway.config import Config
+from gateway.config import OTLP_ENDPOINT, Config
 from gateway.config.channel_kinds import load_kind
 from gateway.dispatcher import Dispatcher
 from gateway.errors import DataDirectoryLocked, EthosError
@@ -43,8 +43,12 @@ from gateway.protocols import AdapterServices, AuthenticatesOperator, ChannelAda
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
+from gateway.telemetry import start_metrics, start_traces
 from gateway.turns import Services, TurnRunner, TurnSettings
 from gateway.web.server import WebServer
+
+if TYPE_CHECKING:
+    from gateway.telemetry.metrics import Metrics
 
 # As long as `ethos status` may hold the lock of the data directory to see that nobody else does.
 LOOK_S = 0.05
@@ -85,6 +89,7 @@ class Gateway:
         self._started_at = datetime.now(UTC)
         self._stack = AsyncExitStack()
         self.web: WebServer | None = None
+        self._metrics: Metrics | None = None
 
     # ---- putting together ------------------------------------------------------------------------------------------
 
@@ -101,6 +106,7 @@ class Gateway:
             stack.callback((await self._hold()).release)
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
+            await self._measure(stack)
             self._compose()
             stack.push_async_callback(self.models.close)
             stack.push_async_callback(self.history.close)
@@ -124,6 +130,15 @@ class Gateway:
         except DataDirectoryLocked:
             await asyncio.sleep(LOOK_S)
             return hold(self.home / LOCK_NAME)
+
+    async def _measure(self, stack: AsyncExitStack) -> None:
+        """Listen to what happens, for whom it was switched on."""
+        telemetry = self.config.telemetry
+        if telemetry.metrics:
+            self._metrics = await start_metrics(stack)
+        if telemetry.traces:
+            is_left_to_environment = telemetry.otlp_endpoint == OTLP_ENDPOINT
+            await start_traces(stack, None if is_left_to_environment else telemetry.otlp_endpoint)
 
     def _compose(self) -> None:
         config, store = self.config, self.store
@@ -238,6 +253,7 @@ class Gateway:
             data_dir=self.home,
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
+            metrics=self._metrics_page if self._metrics is not None else None,
             host=self.config.web.host,
             port=self.config.web.port,
             allowed_hosts=self.config.web.allowed_hosts,
@@ -339,6 +355,11 @@ class Gateway:
     async def health(self) -> Health:
         """How the gateway is, now."""
         return await self._checkup.health()
+
+    async def _metrics_page(self) -> tuple[bytes, str]:
+        if self._metrics is None:
+            raise RuntimeError("metrics are not switched on")
+        return self._metrics.page(await self.health())
 
     async def _health_json(self) -> dict[str, Any]:
         return dict((await self.health()).as_json())

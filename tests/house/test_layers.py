@@ -20,6 +20,7 @@ DRIVERS = {
     "gateway.agent.wire_errors",
     "gateway.memory",
     "gateway.store",
+    "gateway.telemetry",
 }
 TOP = {
     "gateway.agent.registry",
@@ -112,7 +113,8 @@ def test_what_is_not_configured_is_not_loaded() -> None:
     program = (
         "import sys, gateway.app, gateway.cli, adapters.cli, adapters.web; "
         "print([name for name in ('pydantic_ai', 'openai', 'anthropic', 'httpx', 'prompt_toolkit', 'keyring', "
-        "'telegram', 'slack_bolt', 'discord', 'aioimaplib', 'aiosmtplib') if name in sys.modules])"
+        "'telegram', 'slack_bolt', 'discord', 'aioimaplib', 'aiosmtplib', 'prometheus_client', "
+        "'opentelemetry') if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert loaded.stdout.strip() == "[]"
