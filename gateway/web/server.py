@@ -74,6 +74,8 @@ class WebServer:
         self._port = port
         self._token = load_token(data_dir)
         self._auth = auth or OperatorAuth(self._token)
+        self._health = health
+        self._metrics = metrics
         self._stopping = asyncio.Event()
         self._socket: socket.socket | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -81,7 +83,7 @@ class WebServer:
         if not _is_any_address(host):
             hosts.append(f"[{host}]" if ":" in host else host)
         application = Starlette(
-            routes=self._routes(adapters, health, metrics),
+            routes=self._routes(adapters),
             exception_handlers={HTTPException: _http_problem, Exception: _unexpected},
         )
         gate = Gate(application, auth=self._auth, allowed_hosts=hosts)
@@ -160,18 +162,18 @@ class WebServer:
 
     # ---- routes -----------------------------------------------------------------------------------------------------
 
-    def _routes(self, adapters: Sequence[SupportsHttp], health: Health, metrics: Metrics | None) -> list[BaseRoute]:
+    def _routes(self, adapters: Sequence[SupportsHttp]) -> list[BaseRoute]:
         mounts: dict[str, ASGIApp] = {}
         for adapter in adapters:
             path = "/" + adapter.http_path.strip("/")
             if path in mounts or path in RESERVED_PATHS:
                 raise ConfigError([f"two channels, or a channel and the gateway, want the web path {path}; change one"])
             mounts[path] = adapter.http_app if adapter.http_access == "public" else OperatorOnly(adapter.http_app)
-        if metrics is not None:
-            mounts["/metrics"] = OperatorOnly(Router(routes=[metrics_route(metrics)]))
+        if self._metrics is not None:
+            mounts["/metrics"] = OperatorOnly(Router(routes=[metrics_route(self._metrics)]))
         mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", _home)])))
         return [
-            *health_routes(health),
+            *health_routes(self._health),
             Route("/login", self._show_login, methods=["GET"]),
             Route("/login", self._log_in, methods=["POST"]),
             Route("/logout", self._log_out, methods=["POST"]),
