@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import quote
 
@@ -29,6 +31,7 @@ HIDDEN = "***"
 MIN_SECRET_CHARS = 6
 # Our own packages, whose `logging` loggers follow the level; all others are libraries.
 OURS = ("gateway", "adapters")
+_OUR_FILES = tuple(f"{Path(__file__).parents[1] / package}{os.sep}" for package in OURS)
 # What makes two lines the same: what went wrong, where, and why. Counters and waits differ from time to time.
 _SAMENESS = ("event", "turn_id", "channel", "model", "message_id", "session_id", "error", "reason", "problem")
 
@@ -143,8 +146,8 @@ def _without_text(_logger: object, _method: str, event: structlog.typing.EventDi
 
 
 def _is_ours_or_loud(record: logging.LogRecord) -> bool:
-    """Whatever level a library gives its own loggers, it is heard from `warning` on only."""
-    return record.levelno >= logging.WARNING or record.name.partition(".")[0] in OURS
+    """Whatever level a library gives its loggers, and even if it writes to ours, it is heard from `warning` on only."""
+    return record.levelno >= logging.WARNING or record.pathname.startswith(_OUR_FILES)
 
 
 def _hiding(secrets: Iterable[str]) -> structlog.typing.Processor:
