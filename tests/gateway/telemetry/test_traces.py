@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gateway import parking
-from gateway.errors import ModelUnavailable, TransientSendError
+from gateway.errors import ConfigError, ModelUnavailable, TransientSendError
 from gateway.observe import listening
 from gateway.telemetry.traces import Traces, ids_of
 from tests.gateway.way.conftest import House, settled
@@ -235,3 +237,26 @@ async def test_a_collector_that_is_away_holds_nothing_up(house: House) -> None:
     async with asyncio.timeout(30):
         async with house.gateway(ScriptedModel("hello"), telemetry=telemetry) as (_, channel):
             assert await channel.ask("hi") == "hello"
+
+
+# ---- the page for operators -----------------------------------------------------------------------------------------
+
+
+def test_every_span_of_the_code_stands_in_the_docs_and_every_one_there_exists() -> None:
+    root = Path(__file__).parents[3]
+    sources = "".join(path.read_text(encoding="utf-8") for path in (root / "gateway").rglob("*.py"))
+    used = set(re.findall(r'\b(?:span|stage|waited)\(\s*"([a-z.]+)"', sources))
+    table = (root / "docs" / "health.md").read_text(encoding="utf-8").partition("## Traces")[2].partition("## Logs")[0]
+    assert set(re.findall(r"^\| `([a-z.]+)` \|", table, re.MULTILINE)) == used
+    assert len(used) > 8
+
+
+async def test_a_gateway_without_the_libraries_says_what_to_install(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gateway.telemetry.traces", None)
+    with pytest.raises(ConfigError, match=r"pip install 'ethos-gateway\[otel\]'"):
+        async with house.gateway(ScriptedModel(), telemetry={"traces": True}):
+            pass
+    async with house.gateway(ScriptedModel("still there")) as (_, channel):  # the directory was let go of
+        assert await channel.ask("hello") == "still there"
