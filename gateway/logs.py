@@ -106,7 +106,7 @@ def secrets_in(part: object) -> Iterator[str]:
 class Repeats:
     """Lets a failure that goes on through once, then every `REPEAT_S` with the number of those that were left out.
 
-    Only warnings and errors are looked at. Lines of different messages are never the same.
+    Only warnings and errors are looked at. Lines that name different messages are never the same.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -130,7 +130,7 @@ class Repeats:
         """For structlog's chain."""
         if method not in ("warning", "error", "exception", "critical"):
             return event
-        left_out = self.count((method, *(str(event.get(key)) for key in _SAMENESS), repr(event.get("exc_info"))))
+        left_out = self.count((method, *(str(event.get(key)) for key in _SAMENESS), _raised(event.get("exc_info"))))
         if left_out is None:
             raise structlog.DropEvent
         return {**event, "repeated": left_out} if left_out else event
@@ -138,6 +138,13 @@ class Repeats:
     def filter(self, record: logging.LogRecord) -> bool:
         """For the handler of `logging`."""
         return record.levelno < logging.WARNING or self.count((record.name, record.getMessage())) is not None
+
+
+def _raised(exc_info: object) -> str:
+    """Which exception a line is about, in each of the forms in which it may be given."""
+    if exc_info is True:
+        return repr(sys.exc_info()[1])
+    return repr(exc_info[1] if isinstance(exc_info, tuple) else exc_info)
 
 
 def _without_text(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -226,6 +226,18 @@ def test_what_goes_on_failing_is_told_once_and_then_with_its_number(
     assert lines(stream)[-1]["repeated"] == 49
 
 
+def test_faults_of_different_kinds_are_each_told(stream: io.StringIO) -> None:
+    configure_logs("info", "json", stream=stream)
+    for error in (ValueError("a"), ValueError("b"), ValueError("a")):
+        try:
+            raise error
+        except ValueError as caught:
+            _log.exception("fault")
+            _log.error("other_fault", exc_info=caught)
+            _log.error("third_fault", exc_info=(type(caught), caught, caught.__traceback__))
+    assert [line["event"] for line in lines(stream)] == ["fault", "other_fault", "third_fault"] * 2
+
+
 def test_what_was_told_long_ago_is_forgotten_so_that_memory_is_bounded() -> None:
     repeats = Repeats(lambda: 0.0)
     for number in range(5000):

@@ -154,6 +154,7 @@ async def served(house: House, **settings: object) -> AsyncIterator[tuple[Gatewa
 
 
 async def test_only_the_operator_reads_the_metrics(house: House) -> None:
+    """Row 24 of the promises."""
     async with served(house, **MEASURED) as (_, client, operator):
         assert (await client.get("/metrics")).status_code == 401
         assert (await client.get("/metrics", headers={"authorization": "Bearer wrong"})).status_code == 401

@@ -139,6 +139,7 @@ async def test_a_model_that_is_away_is_told_once_in_the_log_and_as_long_as_it_la
 
 
 async def test_a_disk_that_takes_nothing_is_failing_and_not_ready_and_is_told_once(house: House) -> None:
+    """Row 8 of the promises, as far as it is about saying so."""
     with capture_logs() as logs:
         async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
             await channel.connected()
@@ -222,6 +223,7 @@ async def client_of(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_a_stranger_gets_one_word_and_the_operator_everything(house: House) -> None:
+    """Row 24 of the promises."""
     async with house.served(ScriptedModel()) as gateway, client_of(gateway) as client:
         await until(gateway, lambda health: health.is_ready)
         assert (await client.get("/health")).json() == {"status": "ok"}
