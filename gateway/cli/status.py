@@ -24,6 +24,8 @@ EXIT_CODES: Mapping[State, int] = {
     "not_running": 3,
     "starting": 4,
 }
+# A channel that is behind by more than a slow answer takes is worth a line.
+LATE_S = 60.0
 _SENTENCES: Mapping[State, str] = {
     "ok": "running, all well",
     "degraded": "running, and a part of it does not work",
@@ -166,14 +168,23 @@ def _print(found: Status) -> None:
     if waiting:
         say("")
         print_table(("queue", "channel", "state", "messages", "oldest"), waiting)
-    if found.conversations_parked:
-        say(f"\nConversations that wait for a model: {found.conversations_parked}")
-    if found.memory_late:
-        say(f"\nTurns whose memory updates are not in the files yet: {found.memory_late}")
+    _print_what_waits(found)
     if found.problems:
         say("\nProblems")
         for problem in found.problems:
             say(f"  {problem}")
+
+
+def _print_what_waits(found: Status) -> None:
+    from gateway.cli.output import say
+
+    for channel in found.channels:
+        if (lag_s := max(channel.get("inbox_lag_s") or 0, channel.get("outbox_lag_s") or 0)) >= LATE_S:
+            say(f"\nThe channel {channel.get('name')} is behind by {_age(lag_s)}.")
+    if found.conversations_parked:
+        say(f"\nConversations that wait for a model: {found.conversations_parked}")
+    if found.memory_late:
+        say(f"\nTurns whose memory updates are not in the files yet: {found.memory_late}")
 
 
 def _age(seconds: float) -> str:

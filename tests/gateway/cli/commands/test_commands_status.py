@@ -167,6 +167,16 @@ def test_the_exit_code_follows_what_the_gateway_says(
             assert ethos("status").out.startswith("Gateway  ")
 
 
+def test_a_channel_that_is_far_behind_is_told(ethos: Ethos, held: Path) -> None:
+    lags = {"a": {"inbox_lag_s": 7300, "outbox_lag_s": 1}, "b": {"inbox_lag_s": 3, "outbox_lag_s": 0}}
+    channels = [{"name": name, "kind": "k", "state": "up", **lag} for name, lag in lags.items()]
+    with stranger(200, json.dumps({"status": "ok", "channels": channels}).encode()) as (url, _):
+        left(held, url)
+        out = ethos("status").out
+    assert "The channel a is behind by 2 h.\n" in out
+    assert "The channel b" not in out
+
+
 def test_nobody_gets_the_token_but_the_holder_of_the_lock(ethos: Ethos, home: Path) -> None:
     """A gateway was killed, and another program has its port."""
     (home / "web-token").write_text("t" * 40)
