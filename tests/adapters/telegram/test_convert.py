@@ -30,11 +30,14 @@ from tests.adapters.telegram.harness import COMMANDS
 
 PAYLOADS = sorted((Path(__file__).parent / "payloads").glob("*.json"))
 BOT = Account(id=123456, username="ethos_test_bot")
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def reader(**changes: Any) -> Reader:
     return Reader(
-        **{"channel": "phone", "bot": BOT, "aliases": aliases_of(COMMANDS), "home": lambda chat: chat, **changes}
+        **{"channel": "phone", "bot": BOT, "aliases": aliases_of(COMMANDS), "home": lambda chat: chat}
+        | {"command": {"/help": "help"}.get, "now": lambda: NOW}
+        | changes
     )
 
 

@@ -158,10 +158,10 @@ async def test_chats_do_not_wait_for_one_another(telegram: FakeTelegram) -> None
     await adapter.close()
 
 
-async def test_only_messages_are_asked_for(telegram: FakeTelegram) -> None:
+async def test_only_messages_and_presses_are_asked_for(telegram: FakeTelegram) -> None:
     async with receiving(adapter_of(telegram), Inbox()):
         await telegram.until(lambda: telegram.polls == 1)
-    assert telegram.called("getUpdates")[0]["allowed_updates"] == ["message"]
+    assert telegram.called("getUpdates")[0]["allowed_updates"] == ["message", "callback_query"]
 
 
 # ---- what cannot be read --------------------------------------------------------------------------------------------
