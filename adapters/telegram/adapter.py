@@ -14,13 +14,13 @@ from adapters.telegram import convert
 from adapters.telegram.assembly import QUIET_S, Assembly
 from adapters.telegram.buttons import Buttons
 from adapters.telegram.chats import Chats
-from adapters.telegram.client import MAX_DOWNLOAD_BYTES, MAX_UPLOAD_BYTES, TelegramClient
+from adapters.telegram.client import MAX_DOWNLOAD_BYTES, TelegramClient
 from adapters.telegram.delivery import Delivery, Ledger
 from adapters.telegram.outcomes import ChatMoved, MarkupRefused, MessageGone
 from adapters.telegram.pace import Pace
 from adapters.telegram.polling import Polling, Seen, Take
 from adapters.telegram.previews import Previews
-from adapters.telegram.render import FilePiece, Piece, TextPiece, render
+from adapters.telegram.render import MAX_FILE_BYTES, FilePiece, Piece, TextPiece, render
 from adapters.telegram.webhook import Webhook
 from gateway.errors import AdapterNotReady, PermanentSendError, SendError
 from gateway.messages import (
@@ -80,7 +80,7 @@ class TelegramAdapter:
             max_text_chars=4_000,
             markup=markup,
             is_idempotent_send=True,
-            max_attachment_bytes=MAX_UPLOAD_BYTES,
+            max_attachment_bytes=MAX_FILE_BYTES,
             preview_interval_s=_DRAFT_S,
         )
         self._client = client
@@ -293,7 +293,7 @@ def _read(file: Attachment) -> FilePiece:
     """A file of ours that goes with an answer."""
     path = Path(file.ref)
     try:
-        if path.stat().st_size > MAX_UPLOAD_BYTES:
+        if path.stat().st_size > MAX_FILE_BYTES:
             raise PermanentSendError(f"{file.filename} is larger than the 50 MB that Telegram takes")
         return FilePiece(filename=file.filename, content=path.read_bytes())
     except OSError as error:

@@ -43,8 +43,7 @@ from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendErr
 os.environ.setdefault("PTB_TIMEDELTA", "true")
 
 MAX_DOWNLOAD_BYTES = 20 * 1024 * 1024
-MAX_UPLOAD_BYTES = 50 * 1024 * 1024
-"""Both of the public server: https://core.telegram.org/bots/api#getfile, #sending-files."""
+"""Of the public server: https://core.telegram.org/bots/api#getfile."""
 
 _CONNECT_S, _ANSWER_S, _UPLOAD_S = 10.0, 20.0, 120.0
 _CONNECTIONS = 100

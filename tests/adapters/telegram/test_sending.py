@@ -334,7 +334,7 @@ async def test_long_code_arrives_as_a_file_in_its_place(telegram: FakeTelegram, 
     code = "\n".join(f"print({number})" for number in range(500))
     await adapter.send(message(f"before\n\n```python\n{code}\n```\n\nafter"))
     first, file, last = telegram.bot_messages()
-    assert [first.text, last.text] == ["before", "after"]
+    assert [first.text, last.text] == ["before\n\n(see code-1.py)", "after"]
     assert file.file is not None
     assert (file.file[0], file.file[1].decode().strip()) == ("code-1.py", code)
 
