@@ -164,6 +164,10 @@ class _Styled:
         """Of a stretch; half a character at its end is left out."""
         return self._raw[2 * start : 2 * end].decode("utf-16-le", "ignore")
 
+    def past_newlines(self, start: int) -> int:
+        rest = self.text(start, start + MAX_UNITS)
+        return start + len(rest) - len(rest.lstrip("\n"))
+
     def part(self, start: int, end: int) -> _Styled:
         clipped = (
             replace(style, start=max(style.start, start) - start, end=min(style.end, end) - start)
@@ -197,7 +201,7 @@ def _pieces(markdown: str, numbers: Iterator[int], *, is_group: bool, max_file_b
             name = f"code-{number}.{get_ext(style.language)}" if style.language else f"text-{number}.txt"
             yield from _text_pieces(whole.part(done, style.start).followed_by(f"\n\n{_note(name)}"))
             yield FilePiece(filename=name, content=content)
-            done = style.end
+            done = whole.past_newlines(style.end)
     yield from _text_pieces(whole.part(done, whole.units))
 
 
@@ -210,10 +214,7 @@ def _text_pieces(whole: _Styled) -> Iterator[TextPiece]:
         shown = start + _units(window.rstrip("\n ")) if stop < whole.units else stop
         if window.strip():
             yield whole.piece(start, shown)
-        start = stop
-        if start < whole.units:
-            rest = whole.text(start, start + MAX_UNITS)
-            start += len(rest) - len(rest.lstrip("\n"))
+        start = whole.past_newlines(stop)
 
 
 def _window(whole: _Styled, start: int) -> str:
