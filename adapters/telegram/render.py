@@ -32,6 +32,7 @@ _OPAQUE = frozenset({"code", "pre", "text_link"})
 _LINKS = ("http://", "https://", "mailto:", "tel:")
 # As Telegram finds names: https://core.telegram.org/api/mentions
 _MENTION = re.compile(r"(?<![\w@])@[A-Za-z]\w{3,31}(?!\w)", re.ASCII)
+_PRODUCT = re.compile(r"(?<=\d)\*(?=\d)")
 _STAND_INS = tuple(chr(code) for code in range(0xE000, 0xE100))  # of the private use area
 
 
@@ -115,13 +116,16 @@ def _styled(text: str, styles: Sequence[Style], *, is_group: bool) -> _Styled:
 def _converted(text: str) -> tuple[str, tuple[Style, ...]]:
     """Markdown read; a text of which nothing would be left is shown as it was written.
 
-    The converter drops everything that looks like HTML, `vector<int>` too, so `<` is out of its sight meanwhile.
+    The converter drops everything that looks like HTML, `vector<int>` too, so `<` is out of its sight meanwhile; and so
+    is the star of `5*3*2`, which Markdown takes for emphasis.
     """
-    stand_in = next((character for character in _STAND_INS if character not in text), None)
-    if stand_in is None:
+    free = [character for character in _STAND_INS if character not in text][:2]
+    if len(free) < 2:
         return text, ()
-    shown, entities = convert(text.replace("<", stand_in), config=_CONFIG, latex_escape=False)
-    shown = shown.replace(stand_in, "<")
+    less_than, star = free
+    hidden = _PRODUCT.sub(star, text.replace("<", less_than))
+    shown, entities = convert(hidden, config=_CONFIG, latex_escape=False)
+    shown = shown.replace(less_than, "<").replace(star, "*")
     if not shown.strip():
         return text, ()
     styles = (
@@ -129,7 +133,7 @@ def _converted(text: str) -> tuple[str, tuple[Style, ...]]:
             kind=entity.type,
             start=entity.offset,
             end=entity.offset + entity.length,
-            url=None if entity.url is None else entity.url.replace(stand_in, "<"),
+            url=None if entity.url is None else entity.url.replace(less_than, "<").replace(star, "*"),
             language=entity.language or None,
         )
         for entity in entities

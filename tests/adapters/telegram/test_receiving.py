@@ -266,6 +266,28 @@ async def test_a_connection_that_is_open_only_on_our_side_is_cut(telegram: FakeT
         await inbox.has(1)
 
 
+async def test_a_stop_does_not_wait_for_the_long_poll(telegram: FakeTelegram) -> None:
+    adapter = adapter_of(telegram, client=client_of(telegram, poll_timeout_s=600.0))
+    await adapter.connect()
+    task = asyncio.create_task(adapter.run(Inbox().accept))
+    await telegram.until(lambda: telegram.polls == 1)
+    task.cancel()
+    await soon(asyncio.wait([task]))
+    assert task.cancelled()
+    await soon(adapter.close())
+
+
+async def test_a_server_of_ones_own_on_this_machine_is_not_looked_for_behind_a_proxy(
+    telegram: FakeTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    inbox = Inbox()
+    async with receiving(adapter_of(telegram), inbox):
+        await telegram.say("hello")
+        await inbox.has(1)
+
+
 async def test_a_server_that_restarts_is_survived(telegram: FakeTelegram) -> None:
     inbox, adapter = Inbox(), adapter_of(telegram)
     async with receiving(adapter, inbox) as task:

@@ -73,6 +73,15 @@ def test_less_than_stays_itself_in_code_too() -> None:
     assert piece.styles[0].language == "cpp"
 
 
+@pytest.mark.parametrize("text", ["5*3*2 = 30", "`5*3*2`", "a **5*3** b", "[x](https://a.example/5*3)"])
+def test_the_star_of_a_product_is_no_emphasis(text: str) -> None:
+    piece = only(markdown(text))
+    assert piece.text.count("*") + sum((style.url or "").count("*") for style in piece.styles) == len(
+        re.findall(r"\d\*\d", text.replace("5*3*2", "5*3 3*2"))
+    )
+    assert not [style for style in piece.styles if style.kind == "italic"]
+
+
 def test_a_text_of_which_nothing_would_be_left_is_shown_as_it_was_written() -> None:
     assert only(markdown("[a]: https://a.example")).text == "[a]: https://a.example"
 

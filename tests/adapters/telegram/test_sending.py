@@ -345,6 +345,18 @@ async def test_a_file_that_is_gone_is_said_so(adapter: TelegramAdapter, tmp_path
         await adapter.send(message("here", attachments=(file,)))
 
 
+async def test_a_file_above_what_telegram_takes_is_refused_before_it_is_read(
+    telegram: FakeTelegram, adapter: TelegramAdapter, tmp_path: Path
+) -> None:
+    path = tmp_path / "film.mkv"
+    with path.open("wb") as file:
+        file.truncate(50 * 1024 * 1024 + 1)  # a hole: it takes no room
+    large = Attachment(media_type="x/y", filename="film.mkv", size_bytes=1, ref=str(path))
+    with pytest.raises(PermanentSendError, match="50 MB"):
+        await adapter.send(message("here", attachments=(large,)))
+    assert telegram.texts() == []
+
+
 async def test_a_file_that_a_person_sent_is_fetched_within_limits(
     telegram: FakeTelegram, adapter: TelegramAdapter
 ) -> None:
