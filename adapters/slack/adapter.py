@@ -14,6 +14,7 @@ from adapters.slack.convert import Home
 from adapters.slack.outgoing import Outgoing
 from adapters.slack.reception import Reception
 from adapters.slack.socket import Bolt
+from adapters.slack.streams import Streams
 from gateway.errors import AdapterNotReady, EthosError, SendError
 from gateway.messages import Attachment, Capabilities, ConversationRef, OutboundMessage, Receipt
 from gateway.protocols import Accept, AdapterServices
@@ -44,7 +45,7 @@ class SlackAdapter:
     Args:
         line: makes the way in, given what answers the requests and whether it does so now.
         catch_up_h: hours.
-        preview_gap_s: between two previews, over all conversations.
+        streams: show answers as chat streams while they are written, where that is possible.
     """
 
     kind = "slack"
@@ -52,7 +53,7 @@ class SlackAdapter:
         max_text_chars=4_000,  # longer ones hide behind "Show more"
         markup="markdown",
         max_attachment_bytes=50 * 1024 * 1024,
-        preview_interval_s=2.0,
+        preview_interval_s=1.0,  # the limits are those of the workspace, and kept in outgoing.py
     )
 
     def __init__(
@@ -63,13 +64,14 @@ class SlackAdapter:
         *,
         slack_connect: bool = False,
         catch_up_h: float = 24.0,
-        preview_gap_s: float = 1.3,
+        streams: bool = True,
     ) -> None:
         self.name = services.name
         self._client = client
         self._catch_up = CatchUp(
             services.name, client, services.notes, reach=timedelta(hours=catch_up_h), slack_connect=slack_connect
         )
+        self._streams = Streams(client, is_on=streams)
         self._reception = Reception(
             services.name,
             client,
@@ -77,8 +79,9 @@ class SlackAdapter:
             self._catch_up,
             commands=[command.name for command in services.commands],
             slack_connect=slack_connect,
+            heard=self._streams.heard,
         )
-        self._outgoing = Outgoing(client, services.notes, preview_gap_s=preview_gap_s)
+        self._outgoing = Outgoing(client, services.notes, self._streams)
         self._line = line(Bolt(self._reception.take), lambda: self._reception.is_open)
         self._home: Home | None = None
 
@@ -96,7 +99,7 @@ class SlackAdapter:
         except BaseException:
             await self._client.close()
             raise
-        self._home = self._outgoing.home = home
+        self._home = self._outgoing.home = self._streams.home = home
 
     async def run(self, accept: Accept) -> None:
         """Hand over messages until cancelled, or until the connection is lost; first what we have missed."""
@@ -121,7 +124,7 @@ class SlackAdapter:
         return await self._outgoing.find_sent(message)
 
     async def preview(self, message: OutboundMessage) -> None:
-        """Post the text so far, or edit what was posted."""
+        """Stream the text so far, or post it and edit what was posted."""
         await self._outgoing.preview(message)
 
     async def show_typing(self, conversation: ConversationRef) -> None:

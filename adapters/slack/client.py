@@ -124,6 +124,29 @@ class SlackClient:
             if error.code not in GONE:
                 raise
 
+    # ---- streams ----------------------------------------------------------------------------------------------------
+
+    async def start_stream(self, channel: str, thread: str, recipient: tuple[str, str] | None, text: str) -> str:
+        """Open a stream in a thread, for a person of a team; returns its `ts`. Raises as `ChannelAdapter.send`."""
+        team, user = recipient or (None, None)
+        with calling("chat.startStream"):
+            answer = await self.web.chat_startStream(
+                channel=channel, thread_ts=thread, recipient_team_id=team, recipient_user_id=user, markdown_text=text
+            )
+            return str(answer["ts"])
+
+    async def append_stream(self, channel: str, ts: str, text: str) -> None:
+        """Add to an open stream. Raises as `ChannelAdapter.send`."""
+        with calling("chat.appendStream"):
+            await self.web.chat_appendStream(channel=channel, ts=ts, markdown_text=text)
+
+    async def stop_stream(self, channel: str, ts: str, end: Mapping[str, Any]) -> None:
+        """Make an ordinary message of a stream. Whether it was done is seen from the refusal of a second try."""
+        with calling("chat.stopStream", is_repeatable=True):
+            await self.web.chat_stopStream(channel=channel, ts=ts, **end)
+
+    # ---- around messages --------------------------------------------------------------------------------------------
+
     async def set_status(self, channel: str, thread: str, status: str) -> None:
         """Show for two minutes, or until we post, what we are doing."""
         with calling("assistant.threads.setStatus", is_repeatable=True):

@@ -15,6 +15,7 @@ blocks of the text counts, too: 13,297 was refused (slackapi/bolt-js#2509, 2025-
 
 # What Slack, and every reader of Markdown, would turn into another character.
 _ENTITY = re.compile(r"&(?=(?:[A-Za-z][A-Za-z0-9]*|#[0-9]+|#[xX][0-9A-Fa-f]+);)")
+_OPEN_ENTITY = re.compile(r"&#?[A-Za-z0-9]*\Z")
 _QUOTE = re.compile(r"^(?: {0,3}>)+", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 _BREAKS = ("\n\n", "\n", " ")
@@ -39,6 +40,14 @@ def harmless(text: str) -> str:
         parts += [text[end : found.start()].replace(">", "&gt;"), found[0]]
         end = found.end()
     return "".join([*parts, text[end:].replace(">", "&gt;")])
+
+
+def settled(text: str) -> str:
+    """The text without an end that could become part of an entity, and would then be escaped otherwise.
+
+    So for texts that grow, `harmless(settled(…))` of the earlier one is how that of the later one begins.
+    """
+    return _OPEN_ENTITY.sub("", text)
 
 
 def plain(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakValueDictionary
@@ -29,6 +29,7 @@ class Reception:
 
     Args:
         commands: names of those that `/ethos` knows.
+        heard: told of every message before it is kept.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Reception:
         *,
         commands: Collection[str],
         slack_connect: bool,
+        heard: Callable[[InboundMessage], None],
     ) -> None:
         self._name = name
         self._client = client
@@ -47,6 +49,7 @@ class Reception:
         self._catch_up = catch_up
         self._commands = frozenset(commands)
         self._slack_connect = slack_connect
+        self._heard = heard
         self._opened = asyncio.Event()
         self._desk: tuple[Home, Accept] | None = None
         self._taking: set[asyncio.Future[str]] = set()
@@ -94,6 +97,7 @@ class Reception:
     async def keep(self, message: InboundMessage, place: Place) -> None:
         """Hand over a message, one at a time in its conversation, in the order of the calls."""
         _, accept = self._at_desk()
+        self._heard(message)
         lock = self._order.setdefault(place.channel, asyncio.Lock())
         try:
             async with lock:
