@@ -82,27 +82,36 @@ def pieces(text: str, limit_units: int = MAX_PIECE_UNITS) -> Sequence[str]:
 
 def _closed(piece: str) -> tuple[str, str]:
     """The piece with the fence of its code block closed, and the line that opens it again in the next one."""
-    fence = None
-    for line in _FENCE.finditer(piece):
-        marks, rest = line[1], line[2].strip()
-        if fence is None:
-            if not (marks[0] == "`" and "`" in rest):  # which would be inline code
-                fence = line
-        elif marks[0] == fence[1][0] and len(marks) >= len(fence[1]) and not rest:
-            fence = None
+    fence = _open_fence(piece)
     if fence is None or len(fence[1]) >= _LONGEST_FENCE_LINE // 2:
         return piece, ""
     opening = fence[0] if len(fence[0]) < _LONGEST_FENCE_LINE else fence[1]
     return f"{piece}{'' if piece.endswith(chr(10)) else chr(10)}{fence[1]}", f"{opening}\n"
 
 
+def _open_fence(text: str) -> re.Match[str] | None:
+    """The first line of the code block that is open at the end of the text."""
+    fence = None
+    for line in _FENCE.finditer(text):
+        marks, rest = line[1], line[2].strip()
+        if fence is None:
+            if not (marks[0] == "`" and "`" in rest):  # which would be inline code
+                fence = line
+        elif marks[0] == fence[1][0] and len(marks) >= len(fence[1]) and not rest:
+            fence = None
+    return fence
+
+
 def _cut(text: str, room_units: int) -> int:
-    """Where to cut so that what stands before fits into the room."""
+    """Where to cut so that what stands before fits into the room; before a code block rather than in it."""
     size, end = 0, 0
     for end, character in enumerate(text):  # noqa: B007 (the index is what is looked for)
         size += _cost(character)
         if size > room_units:
             break
+    opened = _open_fence(text[:end])
+    if opened is not None and opened.start() > end // 2 and text[: opened.start()].strip():
+        return opened.start()
     for mark in _BREAKS:
         at = text.rfind(mark, end // 2, end)
         if at >= 0 and text[: at + len(mark)].strip():
