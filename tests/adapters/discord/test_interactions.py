@@ -223,7 +223,13 @@ async def test_a_menu_that_cannot_be_registered_keeps_nobody_from_talking(harnes
 async def test_an_interaction_before_run_is_left_to_discord(harness: DiscordHarness) -> None:
     await soon(harness.adapter.connect())
     harness.platform.interact(DM, HELP)
-    await harness.person_says(f"hello {BOT}")
+    behind = int(await harness.person_says(f"hello {BOT}"))
+
+    async def arrived() -> None:
+        while harness.adapter._receiver.newest(int(DM)) < behind:
+            await asyncio.sleep(0)
+
+    await soon(arrived())
     inbox = Inbox()
     run = asyncio.create_task(harness.adapter.run(inbox.accept))
     await inbox.has(1)
