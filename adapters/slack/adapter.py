@@ -15,13 +15,14 @@ from adapters.slack.outgoing import Outgoing
 from adapters.slack.reception import Reception
 from adapters.slack.socket import Bolt
 from adapters.slack.streams import Streams
-from gateway.errors import AdapterNotReady, EthosError, SendError
+from gateway.errors import AdapterNotReady, EthosError, SendError, StoreError
 from gateway.messages import Attachment, Capabilities, ConversationRef, OutboundMessage, Receipt
 from gateway.protocols import Accept, AdapterServices
 
 STATUS = "is thinking…"
 _FIRST_RETRY_S = 5.0
 _LONGEST_RETRY_S = 600.0
+_ALIVE_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -108,12 +109,14 @@ class SlackAdapter:
         self._catch_up.begin()
         self._reception.open(self._home, accept)
         catching_up = asyncio.create_task(self._catch_up_with(self._home), name=f"catch-up of {self.name}")
+        noting = asyncio.create_task(self._stay_noted(), name=f"alive of {self.name}")
         try:
             await self._line.hold()
         finally:
             self._reception.close()
             catching_up.cancel()
-            await asyncio.wait({catching_up})
+            noting.cancel()
+            await asyncio.wait({catching_up, noting})
 
     async def send(self, message: OutboundMessage) -> Receipt:
         """Post the message, or finish its preview."""
@@ -146,6 +149,15 @@ class SlackAdapter:
         await self._line.close()
         await self._outgoing.close()
         await self._client.close()
+
+    async def _stay_noted(self) -> None:
+        """Remember up to when we were there."""
+        while True:
+            await asyncio.sleep(_ALIVE_S)
+            try:
+                await self._catch_up.note_alive()
+            except StoreError as error:  # the next one is soon
+                _log.debug("%s: the time was not kept: %s", self.name, error)
 
     async def _catch_up_with(self, home: Home) -> None:
         wait_s = _FIRST_RETRY_S

@@ -158,6 +158,27 @@ class SlackClient:
             answer = await self.web.conversations_open(users=user)
             return str(answer["channel"]["id"])
 
+    async def conversations(self) -> AsyncGenerator[Mapping[str, Any], None]:
+        """The conversations that we are a member of. Raises as `history`."""
+        cursor: dict[str, str] = {}
+        while True:
+            with calling("users.conversations", is_repeatable=True):
+                page = await self._reader.users_conversations(
+                    types="public_channel,private_channel,mpim,im", exclude_archived=True, limit=_PAGE, **cursor
+                )
+                conversations = list(page["channels"])
+                following = (page.get("response_metadata") or {}).get("next_cursor")
+            for conversation in conversations:
+                yield conversation
+            if not following:
+                return
+            cursor = {"cursor": str(following)}
+
+    async def whisper(self, channel: str, thread: str | None, user: str, text: str) -> None:
+        """Show something to one person, who may or may not see it. Raises as `ChannelAdapter.send`."""
+        with calling("chat.postEphemeral", is_repeatable=True):
+            await self.web.chat_postEphemeral(channel=channel, user=user, thread_ts=thread, text=text)
+
     async def history(self, channel: str, thread: str | None, oldest: str) -> AsyncGenerator[Mapping[str, Any], None]:
         """Messages after `oldest` with their metadata: of a thread oldest first, of a channel newest first.
 

@@ -33,6 +33,8 @@ METHOD_SCOPES: dict[str, set[str]] = {
     "assistant.threads.setStatus": {"chat:write"},
     "conversations.open": {"im:write"},
     "conversations.history": {"channels:history", "groups:history", "im:history", "mpim:history"},
+    "chat.postEphemeral": {"chat:write"},
+    "users.conversations": {"channels:read", "groups:read", "im:read", "mpim:read"},
     "conversations.replies": {"channels:history", "groups:history", "im:history", "mpim:history"},
     "files.info": {"files:read"},
     "files.getUploadURLExternal": {"files:write"},
@@ -82,6 +84,9 @@ class FakeSlack:
         is_deaf: pings get no answer.
         raw: the address of every call.
         unknown_methods: those that this Slack does not have.
+        left: channels that the app is no member of.
+        shared: channels that are shared with other organisations.
+        whispers: (channel, user, text) that one person sees.
     """
 
     def __init__(self) -> None:
@@ -98,6 +103,9 @@ class FakeSlack:
         self.is_deaf = False
         self.page_size = 200
         self.unknown_methods: set[str] = set()
+        self.left: set[str] = set()
+        self.shared: set[str] = set()
+        self.whispers: list[tuple[str, str, str]] = []
         self._stream_calls: dict[str, deque[float]] = defaultdict(deque)
         self.bot_token, self.app_token = BOT_TOKEN, APP_TOKEN
         self.sockets: list[web.WebSocketResponse] = []
@@ -440,6 +448,29 @@ class FakeSlack:
         channel = f"D{arguments['users'][1:]}"
         self.channels.setdefault(channel, {})
         return {"channel": {"id": channel}}
+
+    def _users_conversations(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """https://docs.slack.dev/reference/methods/users.conversations: each of the types asked for needs its scope."""
+        needed = {"public_channel": "channels", "private_channel": "groups", "mpim": "mpim", "im": "im"}
+        if any(f"{needed[each]}:read" not in self.scopes for each in arguments["types"].split(",")):
+            raise _Refusal("missing_scope")
+        listed = [self._listed(each) for each in self.channels if each not in self.left]
+        start, end = int(arguments.get("cursor") or 0), int(arguments.get("cursor") or 0) + self.page_size
+        return {
+            "channels": listed[start:end],
+            "response_metadata": {"next_cursor": str(end) if end < len(listed) else ""},
+        }
+
+    def _listed(self, channel: str) -> dict[str, Any]:
+        """https://docs.slack.dev/reference/objects/conversation-object"""
+        if channel.startswith("D"):
+            return {"id": channel, "is_im": True, "user": ADA}
+        return {"id": channel, "is_channel": True, "is_private": False, "is_ext_shared": channel in self.shared}
+
+    def _chat_postEphemeral(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        """https://docs.slack.dev/reference/methods/chat.postEphemeral"""
+        self.whispers.append((arguments["channel"], arguments["user"], arguments["text"]))
+        return {"message_ts": self.new_ts()}
 
     def _conversations_history(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """https://docs.slack.dev/reference/methods/conversations.history: newest first, no replies."""
