@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -237,12 +238,12 @@ async def test_without_the_permission_to_list_channels_the_known_ones_are_read(
     person.slack.write(DIRECT, "missed")
     async with running(await back(person)) as inbox:
         assert [each.text for each in await inbox.has(1)] == ["missed"]
-        await soon(told(person, caplog))
+        await soon(until(person, lambda: caplog.text))
     assert "missing_scope (reinstall the app with the scopes of the manifest)" in caplog.text
 
 
-async def told(person: SocketHarness, caplog: pytest.LogCaptureFixture) -> None:
-    while not caplog.text:
+async def until(person: SocketHarness, is_so: Callable[[], object]) -> None:
+    while not is_so():
         await person.settle()
 
 
@@ -269,7 +270,7 @@ async def test_a_search_that_was_cut_off_begins_again_where_it_began(person: Soc
     gate.set()
     async with running(await back(person)) as inbox:
         assert [each.text for each in await inbox.has(2)] == ["are you there?", "hello?"]
-    assert "searching" not in person.notes.texts
+        await soon(until(person, lambda: "searching" not in person.notes.texts))
 
 
 async def test_a_channel_that_cannot_be_read_keeps_no_other_from_being_searched(person: SocketHarness) -> None:
