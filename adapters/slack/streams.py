@@ -131,7 +131,7 @@ class Streams:
         """Bring an open stream to this text; False when that is not possible, now or any more.
 
         Raises:
-            TransientSendError: too many calls; nothing was added.
+            TransientSendError: nothing was added.
         """
         stream = self._open.get(message_id)
         rest = None if stream is None else rest_of(stream, markup.harmless(markup.settled(text)))
@@ -141,12 +141,10 @@ class Streams:
             return True
         try:
             await self._client.append_stream(stream.channel, stream.ts, rest)
-        except TransientSendError as error:
-            if error.retry_after_s is not None:
-                raise
-            return False  # it may have been added, and twice is too much
+        except TransientSendError:
+            raise
         except SendError:
-            return False
+            return False  # it has ended, or this may have been added, and twice is too much
         stream.sent += rest
         return True
 

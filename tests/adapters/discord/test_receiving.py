@@ -423,7 +423,6 @@ async def test_a_process_that_dies_while_it_looks_is_followed_by_one_that_looks_
     harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await there_for_a_while(harness, monkeypatch)
-    monkeypatch.setattr(adapter_module, "_ALIVE_S", 0.01)
     harness.platform.write(HALL, f"<@{BOT}> are you there?", **MENTION)
     before, gate = harness.notes.texts["alive"], asyncio.Event()
     harness.platform.script("GET", f"/channels/{HALL}/messages", Outcome(gate=gate))
@@ -431,8 +430,24 @@ async def test_a_process_that_dies_while_it_looks_is_followed_by_one_that_looks_
         await harness.platform.until(lambda: harness.platform.count("GET", f"/channels/{HALL}/messages") == 1)
         await harness.person_says("now")
         await inbox.has(1)
+        await harness.adapter._receiver.note_alive()
         assert harness.notes.texts["alive"] == before
     gate.set()
     harness.adapter = make_adapter(harness.notes)
     async with running(harness) as inbox:
         assert [message.text for message in await inbox.has(1)] == ["are you there?"]
+
+
+async def test_a_channel_that_talked_much_meanwhile_is_not_read_for_ever(
+    harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await there_for_a_while(harness, monkeypatch)
+    monkeypatch.setattr(receiving, "_LOOKED_THROUGH", 2)
+    for number in range(450):
+        harness.platform.write(HALL, f"talk {number}")
+    async with running(harness) as inbox:
+        await harness.person_says("now")
+        await inbox.has(1)
+        while any(not lane.is_known for lane in harness.adapter._receiver._lanes.values()):
+            await asyncio.sleep(0)
+    assert harness.platform.count("GET", f"/channels/{HALL}/messages") == 2

@@ -266,14 +266,28 @@ async def test_a_search_that_was_cut_off_begins_again_where_it_began(person: Soc
         event = person.slack.event(person.slack.write(NEW, f"<@{BOT_USER}> hello?"), NEW)
         await later.deliver(event)
         await inbox.has(1)
-        await later._adapter._catch_up.note_alive()  # type: ignore[union-attr]
+        await later.adapter._catch_up.note_alive()
     gate.set()
     async with running(await back(person)) as inbox:
         assert [each.text for each in await inbox.has(2)] == ["are you there?", "hello?"]
         await soon(until(person, lambda: "searching" not in person.notes.texts))
 
 
-async def test_a_channel_that_cannot_be_read_keeps_no_other_from_being_searched(person: SocketHarness) -> None:
+async def test_as_long_as_we_have_not_caught_up_our_absence_goes_on(person: SocketHarness) -> None:
+    await away_for_an_hour(person)
+    before, gate = person.notes.texts["alive"], asyncio.Event()
+    person.slack.fail("conversations.history", Fault(gate=gate))
+    async with running(later := await back(person)):
+        await person.slack.until(lambda: person.slack.calls[-1][0] == "conversations.history")
+        await later.adapter._catch_up.note_alive()
+        assert person.notes.texts["alive"] == before
+        gate.set()
+        await soon(until(person, lambda: person.notes.texts["alive"] != before))
+
+
+async def test_a_channel_that_cannot_be_read_keeps_no_other_from_being_searched(
+    person: SocketHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     await away_for_an_hour(person)
     person.slack.write(NEW, f"<@{BOT_USER}> are you there?")
     person.slack.channels = {"C0LOCKED": {}, **person.slack.channels}
@@ -281,3 +295,4 @@ async def test_a_channel_that_cannot_be_read_keeps_no_other_from_being_searched(
     person.slack.fail("conversations.history", *fine[:2], Fault(error="not_in_channel"))
     async with running(await back(person)) as inbox:
         assert [each.text for each in await inbox.has(1)] == ["are you there?"]
+    assert "cannot be fetched now" not in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -92,7 +93,7 @@ def bare(text: str) -> list[str]:
 
 @given(st.integers(0, 12_000), st.integers(10, LONG_UNITS - 100))
 def test_no_block_that_stays_is_cut(before_units: int, code_units: int) -> None:
-    code = "x = 1\n" * (code_units // 6)
+    code = "x = 1\n\n" * (code_units // 7)
     text = "words " * (before_units // 6) + f"\n\n```py\n{code}```\n\n" + "words " * 1_000
     assert any(f"```py\n{code}```" in piece for piece in pieces(extract(text)[0]))
 
@@ -141,6 +142,23 @@ async def test_a_file_is_shown_once_whatever_breaks(person: SocketHarness, drop:
         async with running(later):
             await settle(later, message)
     assert texts(person) == [extract(LONG)[0]]
+    assert files(person) == [("code-1.py", CODE), ("table-2.md", TABLE)]
+
+
+async def test_a_process_that_dies_while_a_file_is_shown_does_not_show_it_twice(person: SocketHarness) -> None:
+    message, gate = answer(person, LONG), asyncio.Event()
+    async with running(person):
+        person.slack.fail("files.completeUploadExternal", Fault(), Fault(gate=gate))
+        sending = asyncio.create_task(person.adapter.send(message))
+        await person.slack.until(lambda: len(person.slack.called("files.completeUploadExternal")) == 2)
+        sending.cancel()
+        await asyncio.wait({sending})
+        gate.set()
+        await person.slack.until(lambda: len(files(person)) == 2)
+    later = SocketHarness(notes=person.notes, slack=person.slack)
+    await later.start()
+    async with running(later):
+        assert await soon(later.adapter.find_sent(message)) is not None
     assert files(person) == [("code-1.py", CODE), ("table-2.md", TABLE)]
 
 
