@@ -7,7 +7,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from adapters.discord.outgoing import parts
@@ -169,6 +169,7 @@ def test_a_language_that_names_no_ending_is_told() -> None:
     assert rendered.files[0].inline == f"`code-1.txt`:\n```brain fuck\n{code}```"
 
 
+@settings(deadline=None)
 @given(MARKDOWN, st.booleans())
 def test_nothing_is_lost_between_the_parts_and_their_files(text: str, has_files: bool) -> None:
     """Every word of a text, its code and its tables is in one of them."""

@@ -6,7 +6,7 @@ import asyncio
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.slack.documents import LONG_UNITS, extract
@@ -72,6 +72,7 @@ BLOCKS = st.tuples(st.sampled_from(["```", "~~~", "````", "```py", "   ```c"]), 
 TABLES = st.integers(1, 300).map(lambda rows: "| a | b |\n|---|---|\n" + "| cell & | <x> |\n" * rows)
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(WORDS, BLOCKS, TABLES), max_size=6).map("\n\n".join))
 def test_nothing_of_a_text_is_lost(text: str) -> None:
     """The pieces and the files together are the text, but for fences, the file's names and what ends a line."""
@@ -91,6 +92,7 @@ def bare(text: str) -> list[str]:
     ]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 12_000), st.integers(10, LONG_UNITS - 100))
 def test_no_block_that_stays_is_cut(before_units: int, code_units: int) -> None:
     code = "x = 1\n\n" * (code_units // 7)
