@@ -100,7 +100,8 @@ class SlackAdapter:
         except BaseException:
             await self._client.close()
             raise
-        self._home = self._outgoing.home = self._streams.home = home
+        self._home = self._outgoing.home = home
+        self._streams.open(home)
 
     async def run(self, accept: Accept) -> None:
         """Hand over messages until cancelled, or until the connection is lost; first what we have missed."""

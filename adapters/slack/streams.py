@@ -70,12 +70,16 @@ class Streams:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._rotate_s, self._clock = client, rotate_s, clock
-        self._is_on = is_on
+        self._is_on, self._is_refused = is_on, False
         self._open: dict[str, Stream] = {}
         self._askers: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
         self._starts: deque[float] = deque()
         self._paused_until_s = 0.0
-        self.home: Home | None = None
+        self._home: Home | None = None
+
+    def open(self, home: Home) -> None:
+        """We are connected; what the app may do can have changed."""
+        self._home, self._is_refused = home, False
 
     def heard(self, message: InboundMessage) -> None:
         """A person wrote this; the answer may be streamed to them."""
@@ -95,12 +99,16 @@ class Streams:
 
     def is_possible(self, message: OutboundMessage) -> bool:
         """A stream can be had for this message, as far as we know, and now."""
-        is_for_one = message.conversation.conversation.startswith("D") or self._recipient(message) is not None
+        where = message.conversation
+        has_reader = where.conversation.startswith("D") or self._recipient(message) is not None
+        is_allowed = self._is_on and not self._is_refused
+        return is_allowed and where.thread is not None and has_reader and self._is_free()
+
+    def _is_free(self) -> bool:
         now = self._clock()
         while self._starts and now - self._starts[0] >= _MINUTE_S:
             self._starts.popleft()
-        is_free = now >= self._paused_until_s and len(self._starts) < _MOST_STARTS
-        return self._is_on and message.conversation.thread is not None and is_for_one and is_free
+        return now >= self._paused_until_s and len(self._starts) < _MOST_STARTS
 
     async def start(self, message: OutboundMessage, text: str) -> str | None:
         """Open one with its first words; returns its `ts`, or None where Slack will not have it.
@@ -117,7 +125,7 @@ class Streams:
             )
         except Refused as error:
             if error.code in _NEVER:
-                self._is_on = False
+                self._is_refused = True
                 _log.info("answers are not streamed, but edited as they grow: %s", error)
             return None
         except TransientSendError as error:
@@ -173,10 +181,10 @@ class Streams:
 
     def _recipient(self, message: OutboundMessage) -> tuple[str, str] | None:
         found = self._askers.get((message.conversation.conversation, message.reply_to or ""))
-        if found is None or self.home is None:
+        if found is None or self._home is None:
             return None
         team, user = found
-        return (self.home.team if team == self.home.organisation else team, user)
+        return (self._home.team if team == self._home.organisation else team, user)
 
 
 def rest_of(stream: Stream, text: str) -> str | None:

@@ -175,6 +175,19 @@ async def test_an_app_that_may_not_stream_asks_once_and_edits(person: SocketHarn
     assert shown(person) == [ANSWER, ANSWER]
 
 
+async def test_an_app_that_may_stream_again_does_so_after_the_next_connection(person: SocketHarness) -> None:
+    async with running(person) as inbox:
+        person.slack.fail("chat.startStream", Fault(error="missing_scope"))
+        message = reply(person, await asked(person, inbox))
+        await show(person, message, "The")
+        await soon(person.adapter.send(message))
+    async with running(person):
+        other = replace(message, id="another")
+        await show(person, other, "The")
+        await soon(person.adapter.send(other))
+    assert methods(person) == ["startStream", "postMessage", "update", "startStream", "stopStream"]
+
+
 async def test_a_channel_without_streams_gets_edits_and_others_are_streamed(person: SocketHarness) -> None:
     async with running(person) as inbox:
         person.slack.fail("chat.startStream", Fault(error="channel_type_not_supported"))
