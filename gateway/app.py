@@ -19,6 +19,7 @@ from gateway.access import Access, AccessRule
 from gateway.agent.model import Model
 from gateway.agent.registry import ModelRegistry
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
+from gateway.backup.placing import refuse_half_placed
 from gateway.commands import Commands
 from gateway.config import Config
 from gateway.config.channel_kinds import load_kind
@@ -94,10 +95,12 @@ class Gateway:
             DataDirectoryLocked: another process has it.
             StoreError: the database cannot be used.
             ConfigError: the web server's port is busy.
+            BackupError: a restore was broken off, and must be finished before the configuration is read.
         """
         async with AsyncExitStack() as stack:
             await asyncio.to_thread(prepare_home, self.home)
             stack.callback((await self._hold()).release)
+            refuse_half_placed(self.home)
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
             self._compose()

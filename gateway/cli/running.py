@@ -37,7 +37,7 @@ def serve(
     ] = None,
 ) -> None:
     """Run every configured channel until Ctrl-C or SIGTERM."""
-    loaded = load_config()
+    loaded = _loaded()
     is_chat = _is_terminal() if chat is None else chat
     try:
         sys.exit(asyncio.run(_serve(data_directory(), loaded, is_chat=is_chat)))
@@ -52,7 +52,7 @@ def chat(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer, when piped.")] = 600.0,
 ) -> None:
     """Talk to the agent in this terminal, through the running gateway or one of its own."""
-    loaded = load_config()
+    loaded = _loaded()
     home = data_directory()
     options = {
         "conversation": conversation,
@@ -62,6 +62,16 @@ def chat(
         "timeout_s": timeout,
     }
     sys.exit(asyncio.run(_chat(home, loaded, options)))
+
+
+def _loaded() -> Loaded:
+    """The configuration of the data directory, once that is whole."""
+    from gateway.backup.placing import finish_broken_off
+
+    home = data_directory()
+    if finish_broken_off(home):
+        typer.echo(f"A restore of {home} was broken off in the middle; it is finished now.", err=True)
+    return load_config()
 
 
 async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:

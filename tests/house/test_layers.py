@@ -24,6 +24,7 @@ DRIVERS = {
 TOP = {
     "gateway.agent.registry",
     "gateway.app",
+    "gateway.backup",
     "gateway.cli",
     "gateway.config",
     "gateway.web",
