@@ -8,6 +8,13 @@ from typing import TextIO
 
 import structlog
 
+_stream: TextIO | None = None  # where the log goes; None is standard error
+
+
+def adjust_logs(level: str, style: str) -> None:
+    """Change level and style, and nothing else; `configure_logs` has been called."""
+    configure_logs(level, style, stream=_stream)
+
 
 def configure_logs(level: str = "info", style: str = "auto", *, stream: TextIO | None = None) -> None:
     """Set the log up for the whole process; libraries' own messages from `warning` on go the same way.
@@ -17,6 +24,8 @@ def configure_logs(level: str = "info", style: str = "auto", *, stream: TextIO |
         style: `text`, `json`, or `auto`: text where the stream is a terminal.
         stream: standard error when None.
     """
+    global _stream  # noqa: PLW0603 (the log is the process's, and has one place)
+    _stream = stream
     stream = stream or sys.stderr
     is_text = style == "text" or (style == "auto" and stream.isatty())
     shared: list[structlog.typing.Processor] = [

@@ -27,6 +27,7 @@ TOP = {
     "gateway.backup",
     "gateway.cli",
     "gateway.config",
+    "gateway.reloading",
     "gateway.web",
 }
 PLATFORMS = ("telegram", "slack", "discord")
