@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,20 +37,31 @@ class Service:
             env={**ethos.environment, **environment},
         )
 
-    def logged(self, event: str) -> dict[str, Any]:
-        """The next line of the log with that event."""
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._seen: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
         assert self.process.stderr is not None
-        seen = []
         for line in self.process.stderr:
-            seen.append(line)
-            if f'"event": "{event}"' in line:
-                found: dict[str, Any] = json.loads(line)
-                return found
-        raise AssertionError("the gateway ended: " + "".join(seen))
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def logged(self, event: str) -> dict[str, Any]:
+        """The next line of the log with that event, in whichever order the events came."""
+        while True:
+            for line in self._seen:
+                if f'"event": "{event}"' in line:
+                    self._seen.remove(line)
+                    found: dict[str, Any] = json.loads(line)
+                    return found
+            line_or_end = self._lines.get(timeout=PATIENCE_S)
+            assert line_or_end is not None, "the gateway ended: " + "".join(self._seen)
+            self._seen.append(line_or_end)
 
     def ended(self, patience_s: float = PATIENCE_S) -> int:
-        self.process.communicate(timeout=patience_s)
-        return self.process.returncode
+        return self.process.wait(timeout=patience_s)
 
 
 @pytest.fixture
@@ -64,7 +77,10 @@ def service(ethos: Ethos) -> Iterator[Callable[..., Service]]:
     for each in started:
         if each.process.poll() is None:
             each.process.kill()
-            each.process.communicate()
+        each.process.wait()
+        each._reader.join()
+        assert each.process.stderr is not None
+        each.process.stderr.close()
 
 
 # ---- reload ---------------------------------------------------------------------------------------------------------
@@ -89,7 +105,11 @@ def test_sighup_reads_the_configuration_again_and_keeps_the_last_good_one(
     assert [one for one in json.loads(status.stdout)["problems"] if "config.yaml:6:8" in one]
     assert "config.yaml:6:8" in ethos.run("doctor").stdout
     assert "second" in status.stdout
+    ethos.configure(CONFIG + MORE)
+    serving.process.send_signal(signal.SIGHUP)
+    serving.logged("config_reloaded")
     assert ethos.run("chat", "Still there?").returncode == 0
+    assert json.loads(ethos.run("status", "--json").stdout)["problems"] == []
     serving.process.send_signal(signal.SIGTERM)
     assert serving.ended() == 0
 
@@ -141,9 +161,8 @@ def test_a_retried_reply_is_sent_by_the_running_gateway_at_once(ethos: Ethos, se
 def test_a_second_signal_ends_it_at_once(ethos: Ethos, service: Callable[..., Service], number: signal.Signals) -> None:
     """The first waits for a turn that would take an hour."""
     ethos.configure(
-        CONFIG + "shutdown_s: 3600\nmodel: slow\nlimits: {turn_timeout_s: 3600}\n"
-        "models: {slow: {provider: openai, model: x, base_url: 'http://127.0.0.1:%d/v1', timeout_s: 3600}}\n"
-        % _silent_server()
+        CONFIG + "shutdown_s: 3600\nmodel: slow\nlimits: {turn_timeout_s: 3600}\nmodels: {slow: {provider: openai, "
+        f"model: x, base_url: 'http://127.0.0.1:{_silent_server()}/v1', timeout_s: 3600}}}}\n"
     )
     serving = service()
     serving.logged("channel_up")
