@@ -303,6 +303,34 @@ async def test_a_backup_of_what_a_dead_process_left_half_done_is_brought_to_its_
     assert await everything_once(tmp_path / "other", turns) > 2
 
 
+@pytest.mark.parametrize("step", ["renamed", "synced"])
+async def test_what_was_applied_is_evident_in_the_copy_even_where_a_person_has_edited_the_file_since(
+    tmp_path: Path, step: str
+) -> None:
+    """A process died before it could settle; the text is no longer the one that the journal knows."""
+    root = tmp_path / "home"
+    root.mkdir()
+    migrate(root / "ethos.sqlite", prepare=register_functions)
+    died = subprocess.run(
+        [sys.executable, writer_process.__file__, root, root / "ethos.sqlite", step, "1", "t0"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert died.returncode == -signal.SIGKILL
+    [document] = [path for path in root.rglob("*.md") if path.name in ("MEMORY.md", "USER.md") and path.read_text()][:1]
+    document.write_text(document.read_text() + "by hand\n")
+    taken = await take_backup(root, tmp_path)
+    other = tmp_path / "other"
+    restore(taken.path, other)
+    database = Database(other / "ethos.sqlite", prepare=register_functions)
+    provider = MarkdownFileMemoryProvider(other, SqliteMemoryJournal(database))
+    await provider.replay()
+    await provider.close()
+    await database.close()
+    text = (other / document.relative_to(root)).read_text()
+    assert sorted(line for line in text.split("\n") if line) in (["by hand", "fact t0."], ["by hand", "trait t0."])
+
+
 # ---- killed ---------------------------------------------------------------------------------------------------------
 
 
