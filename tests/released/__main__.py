@@ -27,14 +27,20 @@ from tests.scripted_model import ScriptedModel, call
 
 CONFIG = "channels:\n  fake: {kind: tests.fake_channel}\n"
 KEPT = ("config.yaml", "identity-map.json", "USER.md", "MEMORY.md", "memory-archive.md")
-LEFT = """
-    INSERT INTO adapter_notes (channel, key, text) VALUES ('fake', 'read until', '17');
-    INSERT INTO turn_steps (turn_id, steps, saved_at)
-        SELECT turn_id, '{}', 1 FROM inbox WHERE state = 'done' ORDER BY seq LIMIT 1;
-    INSERT INTO tool_journal (turn_id, call_id, name, result, begun_at, ended_at)
-        SELECT turn_id, 'call_1', 'current_time', 'noon', 1, 2 FROM inbox ORDER BY seq LIMIT 1;
-    UPDATE outbox SET state = 'sending', ended_at = NULL, attempts = 1 WHERE seq = (SELECT max(seq) FROM outbox);
-"""
+# By table, so that one script serves every schema.
+LEFT = {
+    "adapter_notes": "INSERT INTO adapter_notes (channel, key, text) VALUES ('fake', 'read until', '17')",
+    "turn_steps": """INSERT INTO turn_steps (turn_id, steps, saved_at)
+        SELECT turn_id, '{}', 1 FROM inbox WHERE state = 'done' ORDER BY seq LIMIT 1""",
+    "tool_journal": """INSERT INTO tool_journal (turn_id, call_id, name, result, begun_at, ended_at)
+        SELECT turn_id, 'call_1', 'current_time', 'noon', 1, 2 FROM inbox ORDER BY seq LIMIT 1""",
+    "reservations": """INSERT INTO reservations
+        (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)
+        SELECT '17-dead', '2026-11-21', user_id, 'assistant', turn_id, 'scripted', 10, 100, 0.001, 0.01
+        FROM messages ORDER BY id LIMIT 1""",
+    "outbox": """UPDATE outbox SET state = 'sending', ended_at = NULL, attempts = 1
+        WHERE seq = (SELECT max(seq) FROM outbox)""",
+}
 
 
 async def talk(home: Path) -> None:
@@ -115,7 +121,10 @@ def main() -> None:
         (home / "config.yaml").write_text(CONFIG)
         asyncio.run(talk(home))
         with closing(sqlite3.connect(home / "ethos.sqlite")) as connection:
-            connection.executescript(LEFT)
+            there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            for table in LEFT.keys() & there:
+                connection.execute(LEFT[table])
+            connection.commit()
         for version in missing:
             release(home, steps[:version])
     shutil.rmtree(HERE / "__pycache__", ignore_errors=True)
