@@ -22,9 +22,9 @@ PLACING_NAME = ".placing.json"
 NAME = re.compile(r"ethos-\d{8}T\d{6}Z\.tar\.gz")
 """Of a backup that was not given a name; one that lies in the data directory is not in the next."""
 
-# What is made anew, or means nothing to another process; the database has a way of its own.
+# What is made anew, or means nothing to another process; the databases have a way of their own.
 _LEFT_AT_TOP = re.compile(
-    rf"{re.escape(LOCK_NAME)}|{re.escape(DATABASE_NAME)}.*|{re.escape(LOG_NAME)}|{re.escape(PLACING_NAME)}|run"
+    rf"{re.escape(LOCK_NAME)}|(?:{re.escape(DATABASE_NAME)}|brain\.sqlite).*|{re.escape(LOG_NAME)}|{re.escape(PLACING_NAME)}|run"
     rf"|{re.escape(STAGING_PREFIX)}.*|{re.escape(UNPACKED_PREFIX)}.*|{re.escape(REPLACED_PREFIX)}.*|{NAME.pattern}"
 )
 _LEFT_ANYWHERE = re.compile(rf"\.memory\.lock|\.identity-map\.lock|\.(?:MEMORY|USER)\.md\..*|\..*\.tmp|{NAME.pattern}")

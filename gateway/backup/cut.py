@@ -4,10 +4,11 @@ The order makes the parts agree with one another:
 
 1. Every memory document's lock is taken, and the identity map's. No memory file changes now, and what is in one is
    settled in the journal or evident beside it.
-2. A read transaction of the database begins. From here on it shows this moment, however long it is read.
+2. A read transaction of each database begins. From here on it shows this moment, however long it is read. The main
+   one is first: what others derive from it may be there already, and is then derived again without effect.
 3. The files are copied. The identity map is one of them: it holds at least everybody whom the database names.
 4. The locks are let go; turns that have something to remember waited for this long, and no longer.
-5. The database is copied out of the transaction.
+5. The databases are copied out of their transactions.
 
 So whatever the journal of the copy calls settled is in the copy's files; of the rest the evidence beside the files says
 what is in them, and the gateway that starts on the copy brings in what is not. Nothing is missing, nothing is twice.
@@ -19,23 +20,19 @@ import asyncio
 import contextlib
 import os
 import resource
-import shutil
-import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.backup.contents import Found, secrets_of, walk
-from gateway.errors import BackupError, SchemaTooNew
+from gateway.backup.databases import Snapshot, take_snapshots
+from gateway.errors import BackupError
 from gateway.files import make_private_directory, read_settled, write_new
 from gateway.home import DATABASE_NAME
 from gateway.locks import FileLock
 from gateway.memory.live_file import LiveFile
 from gateway.memory.paths import ARCHIVE_NAME, DocumentPlace, documents
-from gateway.store.database import connect
-from gateway.store.schema import migrations
-from gateway.store.search_index import register_functions
 
 LOCK_TIMEOUT_S = 30.0
 _MAP = Path("users/identity-map.json")
@@ -77,13 +74,15 @@ async def take_cut(home: Path, target: Path, *, with_secrets: bool, lock_timeout
     home = await asyncio.to_thread(home.resolve)
     secrets = set() if with_secrets else await asyncio.to_thread(secrets_of, home)
     cut = Cut()
-    async with _moment(home, lock_timeout_s) as (snapshot, places):
-        await asyncio.to_thread(_copy_files, home, target, places, secrets, cut)
-    if snapshot is not None:
-        try:
-            cut.schema_version = await asyncio.to_thread(_copy_database, snapshot, target / DATABASE_NAME)
-        finally:
-            snapshot.close()
+    with ExitStack() as closing:
+        async with _moment(home, lock_timeout_s) as (snapshots, places):
+            for snapshot in snapshots:
+                closing.callback(snapshot.close)
+            await asyncio.to_thread(_copy_files, home, target, places, secrets, cut)
+        for snapshot in snapshots:
+            version = await asyncio.to_thread(snapshot.copy_into, target)
+            if snapshot.name == DATABASE_NAME:
+                cut.schema_version = version
     return cut
 
 
@@ -91,10 +90,8 @@ async def take_cut(home: Path, target: Path, *, with_secrets: bool, lock_timeout
 
 
 @asynccontextmanager
-async def _moment(
-    home: Path, lock_timeout_s: float
-) -> AsyncIterator[tuple[sqlite3.Connection | None, list[DocumentPlace]]]:
-    """Hold every document while the body runs; the database as it is then, which the caller closes."""
+async def _moment(home: Path, lock_timeout_s: float) -> AsyncIterator[tuple[list[Snapshot], list[DocumentPlace]]]:
+    """Hold every document while the body runs; the databases as they are then, which the body closes."""
     _allow_many_files()
     held: set[Path] = set()
     async with AsyncExitStack() as locks:
@@ -106,33 +103,14 @@ async def _moment(
             for path in sorted(wanted - held):
                 await locks.enter_async_context(FileLock(path, lock_timeout_s))
             held |= wanted
-            snapshot = await asyncio.to_thread(_snapshot, home / DATABASE_NAME)
+            snapshots = await asyncio.to_thread(take_snapshots, home)
             # A document that came into being meanwhile was not held: then once more, with it.
             new = await asyncio.to_thread(lambda: {place.lock_path for place in documents(home)})
             if new <= held:
                 break
-            if snapshot is not None:
+            for snapshot in snapshots:
                 snapshot.close()
-        try:
-            yield snapshot, [place for place in places if place.lock_path in held]
-        except BaseException:
-            if snapshot is not None:
-                snapshot.close()
-            raise
-
-
-def _snapshot(path: Path) -> sqlite3.Connection | None:
-    """A connection in a read transaction, which goes on showing this moment; None where there is no database."""
-    if not path.exists():
-        return None
-    connection = connect(path, prepare=register_functions)
-    try:
-        connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # the first reading takes the moment
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        yield snapshots, [place for place in places if place.lock_path in held]
 
 
 def _allow_many_files() -> None:
@@ -224,46 +202,3 @@ def _write(copy: Path, chunks: Iterator[bytes], mtime_ns: int) -> None:
         for chunk in chunks:
             file.write(chunk)
     os.utime(copy, ns=(mtime_ns, mtime_ns))
-
-
-# ---- the database ---------------------------------------------------------------------------------------------------
-
-
-def _copy_database(snapshot: sqlite3.Connection, copy: Path) -> int:
-    version = int(snapshot.execute("PRAGMA user_version").fetchone()[0])
-    newest = migrations()[-1].version
-    if version > newest:
-        raise SchemaTooNew(
-            f"the database has schema version {version}, this program knows versions up to {newest}. "
-            f"Make the backup with the program that wrote it."
-        )
-    size_bytes = (
-        snapshot.execute("PRAGMA page_count").fetchone()[0] * snapshot.execute("PRAGMA page_size").fetchone()[0]
-    )
-    free_bytes = shutil.disk_usage(copy.parent).free
-    if free_bytes < size_bytes:
-        raise BackupError(
-            f"{copy.parent.parent} has {free_bytes >> 20} MiB left, and the database alone has {size_bytes >> 20} MiB. "
-            f"Make room, or name a file on another disk."
-        )
-    os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    with contextlib.closing(sqlite3.connect(copy)) as written:
-        register_functions(written)
-        snapshot.backup(written)
-        written.execute("PRAGMA journal_mode = DELETE")  # one file, without companions
-        problems = database_problems(written)
-    if problems:
-        raise BackupError(f"the database is damaged: {problems[0]}. `ethos doctor` says more. No backup was made.")
-    return version
-
-
-def database_problems(connection: sqlite3.Connection) -> list[str]:
-    """What is wrong with a database, at most a hundred lines; nothing when it is sound. Reads the whole file."""
-    try:
-        found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
-        found += [
-            f"a row of {row[0]} without its row in {row[2]}" for row in connection.execute("PRAGMA foreign_key_check")
-        ]
-    except sqlite3.DatabaseError as error:  # so damaged that the check itself stops
-        return [str(error)]
-    return [line for line in found if line != "ok"]

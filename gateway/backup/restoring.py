@@ -14,12 +14,13 @@ from pathlib import Path
 
 from gateway.backup.archive import Contents, unpack
 from gateway.backup.contents import PLACING_NAME, REPLACED_PREFIX, UNPACKED_PREFIX
-from gateway.backup.cut import database_problems
+from gateway.backup.databases import functions_of, problems_of
 from gateway.backup.placing import finish_placing, place, present
 from gateway.errors import BackupError, SchemaTooNew
 from gateway.files import make_private_directory
 from gateway.home import DATABASE_NAME, LOCK_NAME, RUNNING_NAME
 from gateway.locks import hold
+from gateway.memory.traces.brain import BRAIN_NAME
 from gateway.store.schema import migrate, migrations
 from gateway.store.search_index import register_functions
 
@@ -102,6 +103,8 @@ def _restore(backup: Path, home: Path, unpacked: Path, *, clean: Sequence[Clean]
             f"{backup} has a database of schema version {contents.schema_version}, this program knows versions up to "
             f"{newest}. Install the program that made it ({contents.version}), or a newer one. Nothing was changed."
         )
+    for name in (DATABASE_NAME, BRAIN_NAME):
+        _check(unpacked / name)
     database = unpacked / DATABASE_NAME
     schema_version, unsent = _bring_up_to_date(database) if database.exists() else (None, 0)
     kept, missing = _take_over_secrets(contents.secrets, home, unpacked)
@@ -119,17 +122,22 @@ def _restore(backup: Path, home: Path, unpacked: Path, *, clean: Sequence[Clean]
     )
 
 
+def _check(path: Path) -> None:
+    if not path.exists():
+        return
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        functions_of(path.name)(connection)
+        problems = problems_of(connection)
+    if problems:
+        raise BackupError(f"{path.name} in the backup is damaged: {problems[0]}. Use another one; nothing was changed.")
+
+
 def _bring_up_to_date(path: Path) -> tuple[int, int]:
-    """Check and migrate the database; its version then, and how many replies wait in it.
+    """Migrate the database; its version then, and how many replies wait in it.
 
     What waited may have been sent after the backup was made. So it counts as uncertain: where the platform can tell, it
     is asked, and elsewhere the person reads that it may be a repeat.
     """
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        register_functions(connection)
-        problems = database_problems(connection)
-    if problems:
-        raise BackupError(f"the backup's database is damaged: {problems[0]}. Use another backup. Nothing was changed.")
     version = migrate(path, prepare=register_functions)
     path.with_name(f"{path.name}.before-{version}").unlink(missing_ok=True)  # the backup itself is that copy
     with contextlib.closing(sqlite3.connect(path)) as connection:

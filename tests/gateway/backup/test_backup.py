@@ -25,6 +25,8 @@ from gateway.config.file import load_config
 from gateway.errors import BackupError, LockTimeout
 from gateway.locks import FileLock
 from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.memory.traces.brain import BRAIN_NAME, open_brain
+from gateway.memory.traces.trace import Trace, Viewer
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.schema import migrate
@@ -223,6 +225,22 @@ async def test_the_database_is_that_of_the_moment_however_much_is_written_while_
         assert connection.execute("SELECT count(*) FROM adapter_notes").fetchone() == (1,)
     with closing(sqlite3.connect(target / "ethos.sqlite")) as copy:
         assert copy.execute("SELECT count(*) FROM adapter_notes").fetchone() == (0,)
+
+
+async def test_the_brain_is_copied_as_a_database_while_it_is_written(tmp_path: Path, home: Path) -> None:
+    viewer = Viewer(user_id="u_1", personality_id="assistant", session_id=None)
+    owner = viewer.owner("user")
+    async with open_brain(home / BRAIN_NAME) as brain:
+        for number in range(20):
+            await brain.add(viewer, Trace(content=f"Fact number {number}.", owner=owner))
+        writing = asyncio.create_task(brain.add(viewer, Trace(content="A late fact.", owner=owner)))
+        taken = await take_backup(home, tmp_path)
+        await writing
+    assert BRAIN_NAME in taken.contents.files
+    assert not [name for name in taken.contents.files if name.endswith(("-wal", "-shm"))]
+    restore(taken.path, tmp_path / "other")
+    async with open_brain(tmp_path / "other" / BRAIN_NAME) as brain:
+        assert await brain.count(viewer) in (20, 21)
 
 
 async def test_a_document_that_is_held_too_long_is_an_error_that_names_the_lock(tmp_path: Path, home: Path) -> None:
