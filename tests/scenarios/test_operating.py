@@ -158,11 +158,13 @@ def test_a_retried_reply_is_sent_by_the_running_gateway_at_once(ethos: Ethos, se
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_it_at_once(ethos: Ethos, service: Callable[..., Service], number: signal.Signals) -> None:
+def test_a_second_signal_ends_it_at_once(
+    ethos: Ethos, service: Callable[..., Service], silent_port: int, number: signal.Signals
+) -> None:
     """The first waits for a turn that would take an hour."""
     ethos.configure(
         CONFIG + "shutdown_s: 3600\nmodel: slow\nlimits: {turn_timeout_s: 3600}\nmodels: {slow: {provider: openai, "
-        f"model: x, base_url: 'http://127.0.0.1:{_silent_server()}/v1', timeout_s: 3600}}}}\n"
+        f"model: x, base_url: 'http://127.0.0.1:{silent_port}/v1', timeout_s: 3600}}}}\n"
     )
     serving = service()
     serving.logged("channel_up")
@@ -188,15 +190,11 @@ def test_a_second_signal_ends_it_at_once(ethos: Ethos, service: Callable[..., Se
     assert [one["state"] for one in waiting] == ["running"], "it is taken up at the next start"
 
 
-_kept: list[socket.socket] = []
-
-
-def _silent_server() -> int:
+@pytest.fixture
+def silent_port() -> Iterator[int]:
     """A port at which connections are taken and nothing is ever said."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    _kept.append(listening)
-    port: int = listening.getsockname()[1]
-    return port
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
 
 
 def _has_default_handler(pid: int, number: int) -> bool:
