@@ -37,6 +37,14 @@ class StoreFacts(Protocol):
         """Turns whose memory updates stand in the journal only."""
 
 
+class Reloads(Protocol):
+    """What became of the last change of the configuration."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """One line each, for people."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What is asked."""
@@ -49,6 +57,7 @@ class Parts:
     memory: MemorySync
     models: ModelStates
     identities: IdentityMap
+    reloading: Reloads
 
 
 class Checkup:
@@ -115,7 +124,7 @@ class Checkup:
             found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._parts.home} is; make room")
         if self._parts.memory.late:
             found.append(f"the memory updates of {self._parts.memory.late} turns could not be written yet")
-        return found
+        return [*found, *self._parts.reloading.problems]
 
 
 async def _or(ask: Callable[[], Awaitable[T]], otherwise: T) -> T:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
@@ -123,6 +124,17 @@ class TurnRunner:
         self._owner = owner
         self._loop = AgentLoop(services.store)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def renewed(self, settings: TurnSettings, **services: Any) -> TurnRunner:
+        """One that works otherwise; turns of both wait for one another as turns of one do.
+
+        Args:
+            settings: all of them.
+            services: those of `Services` that are others.
+        """
+        other = TurnRunner(replace(self._services, **services), settings, owner=self._owner)
+        other._session_locks = self._session_locks
+        return other
 
     async def run(self, row: InboxRow, control: TurnControl) -> float | None:
         """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""

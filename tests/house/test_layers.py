@@ -25,8 +25,10 @@ DRIVERS = {
 TOP = {
     "gateway.agent.registry",
     "gateway.app",
+    "gateway.backup",
     "gateway.cli",
     "gateway.config",
+    "gateway.reloading",
     "gateway.web",
 }
 PLATFORMS = ("telegram", "slack", "discord")
