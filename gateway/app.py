@@ -19,8 +19,9 @@ from gateway.access import Access, AccessRule
 from gateway.agent.model import Model
 from gateway.agent.registry import ModelRegistry
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
+from gateway.budgets import Budgets, Limit
 from gateway.commands import Commands
-from gateway.config import Config
+from gateway.config import Config, DayBudget, zone_of
 from gateway.config.channel_kinds import load_kind
 from gateway.dispatcher import Dispatcher
 from gateway.errors import DataDirectoryLocked, EthosError
@@ -35,6 +36,7 @@ from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.render import render_memory
 from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef, InboundMessage
+from gateway.meter import Meter
 from gateway.outbox import DeliveryPolicy, Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
@@ -132,7 +134,8 @@ class Gateway:
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.models = ModelRegistry(config)
         self.models.get(None)  # what is wrong with the default model's settings is an error of the start
-        model = self._model or self.models.get
+        self.meter = Meter(self._model or self.models.get, store.usage, budgets_of(config), self.models, owner=owner)
+        model = self.meter.model
         self.memory_files = MarkdownFileMemoryProvider(
             self.home,
             store.journal,
@@ -146,6 +149,8 @@ class Gateway:
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
+            meter=self.meter,
+            usage=store.usage,
         )
         self.access = Access(
             {
@@ -162,11 +167,18 @@ class Gateway:
             turns,
             owner=owner,
             running_turns=config.limits.running_turns,
+            running_turns_per_user=config.limits.running_turns_per_user,
             lease_s=config.limits.lease_s,
             policy=policy,
-            is_let_in=lambda message: self.access.verdict(message) == "answer",
+            is_let_in=self._is_let_in,
         )
-        self.inbox = Inbox(store.inbox, self.dispatcher.accepted)
+        self.inbox = Inbox(
+            store.inbox,
+            self.dispatcher.accepted,
+            queued_messages=config.limits.queued_messages_per_user,
+            is_let_in=self._is_let_in,
+            woken=self.outbox.wake,
+        )
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
 
     def _adapters(self, commands: Commands) -> Sequence[ChannelAdapter]:
@@ -213,6 +225,7 @@ class Gateway:
             steps_per_turn=config.limits.steps_per_turn,
             turn_timeout_s=config.limits.turn_timeout_s,
             max_message_chars=config.limits.max_message_chars,
+            parked_expire_after_h=config.limits.parked_expire_after_h,
         )
 
     def _web_server(self) -> WebServer:
@@ -258,6 +271,9 @@ class Gateway:
     async def _expedite(self, conversation: ConversationRef) -> None:
         await self.dispatcher.expedite(conversation)
 
+    def _is_let_in(self, message: InboundMessage) -> bool:
+        return self.access.verdict(message) == "answer"
+
     def _is_operator(self, message: InboundMessage) -> bool:
         adapter = self._adapter_if_up(message.conversation.channel)
         if adapter is None or not isinstance(adapter, AuthenticatesOperator):
@@ -270,7 +286,9 @@ class Gateway:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
         uncertain = await self.outbox.recover()
+        await self.meter.recover()
         waiting = await self.dispatcher.recover()
+        await self.parking.recover(await self.store.inbox.parked())
         if waiting or uncertain:
             _log.info("recovered", conversations=waiting, uncertain_replies=uncertain)
         parts = [
@@ -332,10 +350,26 @@ class Gateway:
             channels=channels,
             turns_running=self.dispatcher.running,
             conversations_waiting=self.dispatcher.waiting,
-            conversations_parked=self.parking.parked,
+            conversations_parked=len({row.conversation for row in await self.store.inbox.parked()}),
             memory_late=self.memory.late,
             problems=[*(f"{channel.name}: {channel.error}" for channel in channels if channel.error), *problems],
         )
 
     async def _health_json(self) -> dict[str, Any]:
         return dict((await self.health()).as_json())
+
+
+def budgets_of(config: Config) -> Budgets:
+    """The budgets as the core has them."""
+
+    def limit(budget: DayBudget) -> Limit:
+        return Limit(turns=budget.turns, tokens=budget.tokens, usd=budget.usd)
+
+    budgets = config.budgets
+    return Budgets(
+        zone=zone_of(budgets.time_zone),
+        user=limit(budgets.user),
+        personality=limit(budgets.personality),
+        personalities={name: limit(budget) for name, budget in budgets.personalities.items()},
+        gateway=limit(budgets.gateway),
+    )

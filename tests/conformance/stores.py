@@ -14,13 +14,12 @@ from typing import Any, Protocol
 
 import pytest
 
-from gateway.agent.model import ModelUsage
 from gateway.errors import ClaimLost
 from gateway.inbox import InboxRow, InboxStore, NotDue
 from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
 from gateway.outbox import OutboxRow, OutboxStore
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
-from gateway.sessions import Session, SessionMessage, SessionStore, TurnUsage, new_session
+from gateway.sessions import Session, SessionMessage, SessionStore, new_session
 from gateway.turn_commit import TurnCommit, TurnStore
 
 HERE = ConversationRef(channel="web", conversation="c1")
@@ -376,11 +375,6 @@ class TurnSuite:
                 messages=(written(session, "t_a", "hello"), written(session, "t_a", "hi", role="assistant")),
                 replies=(answer("r"),),
                 memory=(scope, (MemoryUpdate.add("user", "Likes tea."),)),
-                usage=TurnUsage(
-                    user_id="u_ada",
-                    personality_id="assistant",
-                    calls=(ModelUsage(model="m", input_tokens=3, output_tokens=4, cost_usd=0.5),),
-                ),
             )
         )
         await house.reopen()
@@ -389,7 +383,6 @@ class TurnSuite:
         assert [message.text for message in await house.store.sessions.messages(session.id)] == ["hello", "hi"]
         assert (await claimed_reply(house.store)).message.id == "r"
         assert await house.store.turns.unsettled_memory() == [(scope, [MemoryUpdate.add("user", "Likes tea.")])]
-        assert (await house.store.sessions.usage()).input_tokens == 3
 
     async def test_a_turn_whose_claim_is_lost_leaves_nothing(self, house: House) -> None:
         session = session_of("k")
