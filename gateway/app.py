@@ -172,14 +172,17 @@ class Gateway:
             policy=policy,
             is_let_in=self._is_let_in,
         )
-        self.inbox = Inbox(
-            store.inbox,
+        self.inbox = self._inbox()
+        self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
+
+    def _inbox(self) -> Inbox:
+        return Inbox(
+            self.store.inbox,
             self.dispatcher.accepted,
-            queued_messages=config.limits.queued_messages_per_user,
+            queued_messages=self.config.limits.queued_messages_per_user,
             is_let_in=self._is_let_in,
             woken=self.outbox.wake,
         )
-        self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
 
     def _adapters(self, commands: Commands) -> Sequence[ChannelAdapter]:
         built: list[ChannelAdapter] = []
@@ -362,8 +365,8 @@ class Gateway:
 def budgets_of(config: Config) -> Budgets:
     """The budgets as the core has them."""
 
-    def limit(budget: DayBudget) -> Limit:
-        return Limit(turns=budget.turns, tokens=budget.tokens, usd=budget.usd)
+    def limit(budget: DayBudget | None) -> Limit:
+        return Limit() if budget is None else Limit(turns=budget.turns, tokens=budget.tokens, usd=budget.usd)
 
     budgets = config.budgets
     return Budgets(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gateway import __version__
-from gateway.cli import config, doctor, memory, outbox, personalities, running, sessions, status, users
+from gateway.cli import config, doctor, memory, outbox, personalities, running, sessions, status, usage, users
 
 app = typer.Typer(
     name="ethos",
@@ -21,6 +21,7 @@ app.command("chat")(running.chat)
 app.command("init")(config.init)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
+app.command("usage")(usage.usage)
 app.add_typer(config.app, name="config")
 app.add_typer(memory.app, name="memory")
 app.add_typer(sessions.app, name="sessions")

@@ -233,17 +233,16 @@ class BudgetsConfig(Section):
     """
 
     time_zone: Annotated[Text, AfterValidator(_zone_name)] = "UTC"
-    user: DayBudget = Field(default_factory=DayBudget)
-    personality: DayBudget = Field(default_factory=DayBudget)
+    user: DayBudget | None = None
+    personality: DayBudget | None = None
     personalities: dict[str, DayBudget] = Field(default_factory=dict)
-    gateway: DayBudget = Field(default_factory=DayBudget)
+    gateway: DayBudget | None = None
 
     @property
     def limits_money(self) -> bool:
         """Whether what models cost must be known."""
-        return any(budget.usd is not None for budget in (self.user, self.personality, self.gateway)) or any(
-            budget.usd is not None for budget in self.personalities.values()
-        )
+        budgets = (self.user, self.personality, self.gateway, *self.personalities.values())
+        return any(budget is not None and budget.usd is not None for budget in budgets)
 
 
 class DeliveryConfig(Section):

@@ -60,7 +60,7 @@ def differences(model: type[BaseModel], section: dict[str, Any], path: str) -> I
     yield from (f"{path}{name} is not in the example" for name in fields if name not in section)
     for name in section.keys() & set(fields):
         default = plain(model, name)
-        if default not in (None, (), []) and default != section[name]:
+        if default not in (None, (), [], {}) and default != section[name]:
             yield f"{path}{name} is {default} in the code and {section[name]} in the example"
 
 
