@@ -47,6 +47,7 @@ class _Inbox:
         row.state, row.error, row.is_refused = "done", "refused: the sender's queue was full", True
         if room.notice is None or is_told:
             return Refused(is_told=False)
+        row.is_told = True
         self._tables.answer(room.notice)
         return Refused(is_told=True)
 
@@ -61,7 +62,7 @@ class _Inbox:
 
     def _is_told_of_limit(self, message: InboundMessage, oldest: int) -> bool:
         here = (row for row in self._of_sender(message) if row.message.conversation == message.conversation)
-        return any(row.is_refused and row.seq > oldest for row in here)
+        return any(row.is_refused and row.is_told and row.seq > oldest for row in here)
 
     async def claim(self, conversation: ConversationRef, *, owner: str, lease_s: float) -> InboxRow | NotDue | None:
         rows, now_ms = self._tables.open_said(conversation), self._tables.now_ms()

@@ -15,8 +15,8 @@ from gateway.store.statement import statement
 
 _ADD = """
     INSERT INTO inbox (seq, turn_id, channel, event_id, conversation, thread, message_id, payload, sender, due_at,
-                       waiting_since, accepted_at, state, error, is_refused, ended_at)
-    VALUES ((SELECT last + 1 FROM sequence), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                       waiting_since, accepted_at, state, error, is_refused, is_told, ended_at)
+    VALUES ((SELECT last + 1 FROM sequence), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (channel, event_id) DO NOTHING
     ON CONFLICT (channel, conversation, message_id) DO NOTHING
     RETURNING seq
@@ -29,7 +29,7 @@ _OPEN_OF_SENDER = """
 # Since what waits now has been waiting.
 _IS_TOLD_OF_LIMIT = """
     SELECT EXISTS (
-        SELECT 1 FROM inbox WHERE channel = ? AND sender = ? AND is_refused AND seq > ?
+        SELECT 1 FROM inbox WHERE channel = ? AND sender = ? AND is_refused AND is_told AND seq > ?
                               AND conversation = ? AND thread IS ?
     )
 """
@@ -83,14 +83,12 @@ class SqliteInbox:
         def work(connection: sqlite3.Connection) -> int | Refused | None:
             oldest = None if room is None else _oldest_of_full_queue(connection, message, room)
             is_refused = oldest is not None
-            end = (
-                ("done", "refused: the sender's queue was full", 1, wall_ms())
-                if is_refused
-                else ("ready", None, 0, None)
-            )
             notice = None
             if room is not None and oldest is not None and not _is_told_of_limit(connection, message, oldest):
                 notice = room.notice
+            end: tuple[object, ...] = ("ready", None, 0, 0, None)
+            if is_refused:
+                end = ("done", "refused: the sender's queue was full", 1, notice is not None, wall_ms())
             added = connection.execute(_ADD, (*row, *end)).fetchone()
             if added is None:
                 return None

@@ -5,7 +5,7 @@ ALTER TABLE inbox ADD COLUMN waits_for TEXT;
 ALTER TABLE inbox ADD COLUMN is_refused INTEGER NOT NULL DEFAULT 0;   -- its sender had too many waiting already
 CREATE INDEX inbox_of_sender ON inbox (channel, sender, seq) WHERE ended_at IS NULL;
 CREATE INDEX inbox_told ON inbox (seq) WHERE is_told AND ended_at IS NULL;
-CREATE INDEX inbox_refused ON inbox (channel, sender, seq) WHERE is_refused;
+CREATE INDEX inbox_refused ON inbox (channel, sender, seq) WHERE is_refused AND is_told;
 
 -- When `due_at` was set, by the same clock: a time in the future says that the clock was set back since.
 ALTER TABLE inbox ADD COLUMN waiting_since INTEGER NOT NULL DEFAULT 0;
