@@ -53,7 +53,7 @@ class Lanes(Generic[Lane]):
         self._serve = serve
         self._workers = workers
         self._after_fault_s = after_fault_s
-        self._workers_per_party = workers_per_party or workers
+        self._workers_per_party = min(workers, workers_per_party or workers)
         self._queue: asyncio.Queue[Hashable] = asyncio.Queue()  # of parties
         self._parties: dict[Hashable, _Party[Lane]] = {}
         self._party_of: dict[Lane, Hashable] = {}  # while the lane waits, is served or has a timer
