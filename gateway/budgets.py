@@ -15,8 +15,8 @@ from gateway.agent.model import ModelUsage, Spender
 
 Scope = Literal["user", "personality", "gateway"]
 What = Literal["turns", "tokens", "usd"]
-# A call that may say less than this is of no use, and is not made.
-LEAST_OUTPUT_TOKENS = 256
+# A call that may say less than this is not made: it would be cut, or end before a model that thinks has said a word.
+LEAST_OUTPUT_TOKENS = 1_000
 _NOTHING_USD = 1e-9
 
 
@@ -210,4 +210,4 @@ def _affordable(ask: Ask, usd: float) -> int:
         return -1
     if ask.output_usd_per_token <= 0:
         return ask.output_tokens
-    return min(ask.output_tokens, int((usd + _NOTHING_USD) / ask.output_usd_per_token))
+    return int(min(ask.output_tokens, (usd + _NOTHING_USD) / ask.output_usd_per_token))

@@ -7,8 +7,9 @@ call may cost at most, and notes afterwards what it did cost. Where no budget is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -26,7 +27,7 @@ from gateway.agent.model import (
     TextDelta,
 )
 from gateway.agent.prompt import estimated_tokens
-from gateway.budgets import Ask, Budgets, Denied, Granted, UsageStore
+from gateway.budgets import Ask, Budgets, Denied, Granted, Limit, Scope, UsageStore
 from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
 
 # The longest answer while a budget of tokens or money holds, for a model whose configuration names none.
@@ -156,8 +157,8 @@ class Meter:
             return call
         has_limited_calls = any(limit.limits_calls for limit in limits.values())
         ask = self._ask(call, model, is_free=not any(limit.usd is not None for limit in limits.values()))
-        granted = await self._granted(ask)
-        call.reservation, call.day = granted.reservation, ask.day
+        granted, call.day = await self._granted(ask)
+        call.reservation = granted.reservation
         self._under_way += 1
         if has_limited_calls:
             call.request = replace(request, max_output_tokens=granted.output_tokens)
@@ -170,11 +171,13 @@ class Meter:
         bill = _Bill(call.reservation, call.request.spender, call.day, calls)
         if bill.reservation is not None or bill.calls:
             # To its end even where the turn is cancelled, and it is remembered where the disk is full.
-            await asyncio.shield(asyncio.create_task(self._settle(bill)))
-        if call.reservation is not None:
-            self._under_way -= 1
-            self._settled.set()
-            self._settled = asyncio.Event()
+            try:
+                await asyncio.shield(asyncio.create_task(self._settle(bill)))
+            finally:
+                if call.reservation is not None:
+                    self._under_way -= 1
+                    self._settled.set()
+                    self._settled = asyncio.Event()
 
     @staticmethod
     def cut(call: _Call, model: str, *, was_read: bool) -> ModelUsage | None:
@@ -204,14 +207,16 @@ class Meter:
             output_usd_per_token=output_usd / output_tokens,
         )
 
-    async def _granted(self, ask: Ask) -> Granted:
+    async def _granted(self, ask: Ask) -> tuple[Granted, str]:
+        """Room for the call, and the day in which it is reserved."""
         while True:
             now = self._now()
             settled, is_alone = self._settled, self._under_way == 0
             limits = self._budgets.of(ask.spender)
-            answer = await self._store.reserve(replace(ask, day=self._budgets.day(now)), limits, owner=self._owner)
+            ask = replace(ask, day=self._budgets.day(now))
+            answer = await self._reserve(ask, limits)
             if isinstance(answer, Granted):
-                return answer
+                return answer, ask.day
             if answer.is_final or is_alone:
                 left_s = self._budgets.left_s(now)
                 raise BudgetExhausted(
@@ -221,6 +226,18 @@ class Meter:
                     retry_after_s=min(left_s + 1.0, LOOK_AGAIN_S) if answer.is_final else BUSY_S,
                 )
             await settled.wait()  # a call under way holds what this one needs, and may give it back
+
+    async def _reserve(self, ask: Ask, limits: Mapping[Scope, Limit]) -> Granted | Denied:
+        """Reserve, and give it back at once where the turn is cancelled meanwhile."""
+        reserving = asyncio.create_task(self._store.reserve(ask, limits, owner=self._owner))
+        try:
+            return await asyncio.shield(reserving)
+        except asyncio.CancelledError:
+            with contextlib.suppress(StoreError):
+                answer = await reserving
+                if isinstance(answer, Granted):
+                    await self._settle(_Bill(answer.reservation, ask.spender, ask.day, ()))
+            raise
 
     def _priced(self, call: _Call, usage: ModelUsage) -> ModelUsage:
         if usage.cost_usd is not None:

@@ -105,9 +105,9 @@ class UsageSuite:
         await granted(store, replace(dear, day="2026-11-22"), limits)
 
     async def test_a_call_is_granted_no_longer_an_answer_than_is_left(self, house: House) -> None:
-        limits: dict[Scope, Limit] = {"user": Limit(tokens=1_000), "gateway": Limit(usd=0.5)}
+        limits: dict[Scope, Limit] = {"user": Limit(tokens=3_000), "gateway": Limit(usd=1.5)}
         answer = await granted(usage_of(house), ask(output_tokens=4_000, usd_per_token=0.001), limits)
-        assert answer.output_tokens == 490
+        assert answer.output_tokens == 1_490
 
     async def test_a_turn_is_one_turn_however_many_calls_it_makes_and_a_summary_is_none(self, house: House) -> None:
         store, limits = usage_of(house), per_user(turns=1)
