@@ -238,6 +238,17 @@ def _check_names(reading: _Reading) -> None:
     personalities = Personalities(reading.home).ids()
     for path in [("personality",), *(("channels", name, "personality") for name in _sections(values["channels"]))]:
         _check_reference(reading, path, "personality", personalities)
+    budgets = values.get("budgets")
+    for name in _named_budgets(budgets if isinstance(budgets, dict) else {}):
+        if name not in personalities:
+            near, known = did_you_mean(name, personalities), ", ".join(personalities)
+            text = f"there is no personality {shown(name)}{near}; expected one of {known}"
+            document.complain(("budgets", "personalities", name), text, at_key=True)
+
+
+def _named_budgets(budgets: dict[str, Any]) -> list[str]:
+    named = budgets.get("personalities")
+    return list(named) if isinstance(named, dict) else []
 
 
 def _check_reference(reading: _Reading, path: KeyPath, what: str, known: Collection[str]) -> None:
