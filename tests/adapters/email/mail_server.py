@@ -333,6 +333,12 @@ class MailServer:
         command = [str(self.root / "exim"), "-C", str(self.root / "exim.conf"), "-qff"]
         subprocess.run(command, check=True, timeout=_READY_S, stdout=subprocess.DEVNULL, **self._as_user())
 
+    def queued(self) -> int:
+        """How many mails Exim has taken and not delivered."""
+        command = [str(self.root / "exim"), "-C", str(self.root / "exim.conf"), "-bpc"]
+        done = subprocess.run(command, check=True, timeout=_READY_S, capture_output=True, **self._as_user())
+        return int(done.stdout)
+
     def fill(self, account: str, contents: Sequence[bytes]) -> None:
         """Put mails into an inbox, all at once (RFC 3502 and 7888)."""
         with (
