@@ -195,8 +195,8 @@ class Meter:
         output_tokens = request.max_output_tokens or self._prices.output_tokens(name) or OUTPUT_TOKENS
         input_usd = output_usd = 0.0
         if not is_free:
-            input_usd = self._prices.usd(name, call.input_tokens, 0) or 0.0
-            output_usd = (self._prices.usd(name, call.input_tokens, output_tokens) or 0.0) - input_usd
+            input_usd = self._price_usd(name, model, call.input_tokens, 0)
+            output_usd = self._price_usd(name, model, call.input_tokens, output_tokens) - input_usd
         return Ask(
             spender=request.spender,
             day=call.day,
@@ -206,6 +206,16 @@ class Meter:
             input_usd=input_usd,
             output_usd_per_token=output_usd / output_tokens,
         )
+
+    def _price_usd(self, name: str | None, model: str, input_tokens: int, output_tokens: int) -> float:
+        """What it costs at most; where nobody knows, a budget of dollars cannot be kept, and nothing is called."""
+        price = self._prices.usd(name, input_tokens, output_tokens)
+        if price is None:
+            raise ModelUnavailable(
+                f"nobody knows what the model {model} costs, and `budgets` limits dollars; give it "
+                "`input_usd_per_million` and `output_usd_per_million` in the configuration"
+            )
+        return price
 
     async def _granted(self, ask: Ask) -> tuple[Granted, str]:
         """Room for the call, and the day in which it is reserved."""

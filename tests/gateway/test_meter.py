@@ -286,3 +286,19 @@ async def test_a_turn_that_is_cancelled_while_it_reserves_leaves_no_reservation(
     await asyncio.wait([task])
     assert task.cancelled()
     assert not store._reserved
+
+
+async def test_a_model_whose_price_nobody_knows_is_not_called_while_a_budget_of_dollars_holds() -> None:
+    class NoPrices(Prices):
+        def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
+            del name, input_tokens, output_tokens
+            return None
+
+    model = ScriptedModel("one")
+    house = House(model, Budgets(user=Limit(usd=1.0)))
+    house.meter._prices = NoPrices()
+    with pytest.raises(ModelUnavailable, match="nobody knows what the model scripted costs"):
+        await house.ask()
+    assert not model.requests
+    house.meter.change(Budgets(user=Limit(turns=1)))
+    assert await house.ask() == "one"
