@@ -90,9 +90,9 @@ class SqliteDeliveries:
 
     async def retry(self, queue: Queue, seq: int) -> ConversationRef | None:
         """Try a dead letter again from the start; its conversation, which is to be woken, or None: it is not dead."""
+        afresh = ", is_told = 0, waits_for = NULL" if queue == "inbox" else ""
         sql = f"""
-            UPDATE {queue} SET state = 'ready', attempts = 0, due_at = ?, ended_at = NULL,
-                               waiting_since = ?
+            UPDATE {queue} SET state = 'ready', attempts = 0, due_at = ?, ended_at = NULL, waiting_since = ?{afresh}
             WHERE seq = ? AND state = 'dead' RETURNING *
         """  # noqa: S608 (one of two names of our own)
         now_ms = self._now_ms()

@@ -131,6 +131,7 @@ async def test_what_waited_too_long_is_given_up_with_a_word_and_stays_among_the_
         assert "down" in dead.error
         conversation = await gateway.store.deliveries.retry("inbox", dead.seq)
         assert conversation is not None
+        assert await gateway.store.inbox.parked() == []  # it begins anew, and is not given up at the first failure
         gateway.dispatcher.wake(conversation)
         assert (await channel.answers_to(message, 3))[-1] == "late"
 
