@@ -24,6 +24,7 @@ from gateway.config import Config
 from gateway.config.channel_kinds import load_kind
 from gateway.dispatcher import Dispatcher
 from gateway.errors import DataDirectoryLocked, EthosError
+from gateway.failpoints import reach
 from gateway.files import write_atomically
 from gateway.health import Health, verdict
 from gateway.history import History
@@ -98,6 +99,7 @@ class Gateway:
         async with AsyncExitStack() as stack:
             await asyncio.to_thread(prepare_home, self.home)
             stack.callback((await self._hold()).release)
+            reach("start.held")
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
             self._compose()
@@ -138,6 +140,7 @@ class Gateway:
             store.journal,
             max_file_bytes=config.memory.max_file_bytes,
             lock_timeout_s=config.memory.lock_timeout_s,
+            on_step=lambda step: reach(f"memory.{step}"),
         )
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, model, budget_tokens=config.limits.history_tokens)
@@ -269,8 +272,10 @@ class Gateway:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
+        reach("start.replayed")
         uncertain = await self.outbox.recover()
         waiting = await self.dispatcher.recover()
+        reach("start.recovered")
         if waiting or uncertain:
             _log.info("recovered", conversations=waiting, uncertain_replies=uncertain)
         parts = [
@@ -311,8 +316,10 @@ class Gateway:
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.config.shutdown_s
         await self.supervisor.stop_receiving()
+        reach("stop.draining")
         await self.dispatcher.drain(max(0.0, ends_at - clock()))
         await self.outbox.drain(max(0.5, ends_at - clock()))
+        reach("stop.drained")
         if self.web is not None:
             await self.web.stop()
 

@@ -13,6 +13,7 @@ from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.commands import parse_command
 from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
+from gateway.failpoints import reach
 from gateway.inbox import InboxRow, InboxStore, NotDue
 from gateway.lanes import AGAIN, IDLE, Lanes
 from gateway.messages import ConversationRef, InboundMessage
@@ -176,6 +177,7 @@ class Dispatcher:
             return IDLE
         if isinstance(row, NotDue):
             return row.due_in_s
+        reach("turn.claimed")
         again_s = await self._run(conversation, row)
         if again_s is not None:
             self._not_due.add(conversation)
@@ -272,6 +274,7 @@ class Dispatcher:
         """Release the claim; where even that cannot be written, remember to do it before the next claim."""
         try:
             await self._store.release(row.seq, owner=self._owner, after_s=after_s, error=error, is_counted=is_counted)
+            reach("turn.released")
         except ClaimLost:  # it was committed after all, in the last moment
             _log.info("already_committed", turn_id=row.turn_id)
         except Exception as fault:  # noqa: BLE001 (whatever it is, nobody else would give the claim back)

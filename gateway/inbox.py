@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+from gateway.failpoints import reach
 from gateway.messages import ConversationRef, InboundMessage
 
 
@@ -83,7 +84,10 @@ class Inbox:
         await asyncio.shield(asyncio.create_task(self._keep(_storable(message))))
 
     async def _keep(self, message: InboundMessage) -> None:
-        if await self._store.add(message, turn_id=f"t_{secrets.token_hex(8)}") is not None:
+        reach("inbox.accepting")
+        is_new = await self._store.add(message, turn_id=f"t_{secrets.token_hex(8)}") is not None
+        reach("inbox.committed")
+        if is_new:
             await self._on_accepted(message)
 
 

@@ -13,6 +13,7 @@ import structlog
 from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import EthosError, PermanentSendError, StoreError, TransientSendError, UncertainSendError
+from gateway.failpoints import reach
 from gateway.inbox import NotDue
 from gateway.lanes import AGAIN, IDLE, Lanes
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
@@ -157,6 +158,7 @@ class Outbox:
 
         A send that is cancelled stays marked as being sent: the next start takes it up as uncertain.
         """
+        reach("outbox.claimed")
         try:
             receipt = await self._deliver(adapter, row)
         except PermanentSendError as error:
@@ -174,6 +176,7 @@ class Outbox:
         except Exception as error:  # noqa: BLE001 (an adapter broke its contract: nothing is known)
             _log.exception("adapter_fault", channel=adapter.name, message_id=row.message.id)
             return await self._retry(row, error, is_uncertain=True)
+        reach("outbox.delivered")
         await self._record(row, partial(self._store.record_sent, row.seq, receipt))
         self._on_sent(adapter.name)
         return None
@@ -210,4 +213,5 @@ class Outbox:
         record = self._unrecorded.get(conversation)
         if record is not None:
             await record()
+            reach("outbox.recorded")
             del self._unrecorded[conversation]

@@ -19,6 +19,7 @@ from gateway.attachments import Asked, read_message
 from gateway.commands import CommandCall, CommandResult, Commands, parse_command
 from gateway.dispatcher import TurnControl
 from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
+from gateway.failpoints import reach
 from gateway.history import History
 from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
@@ -347,7 +348,9 @@ class TurnRunner:
         )
 
     async def _commit(self, commit: TurnCommit) -> None:
+        reach("turn.committing")
         await self._services.store.commit_turn(commit)
+        reach("turn.committed")
         for reply in commit.replies:
             self._services.woken(reply.conversation)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gateway.errors import StoreUnavailable
+from gateway.failpoints import reach
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -186,6 +187,7 @@ class Database:
             self._set_level("FULL" if any(job.is_durable for job in group) else "NORMAL")
             self._writer.execute("BEGIN IMMEDIATE")
             results = [self._alone(group[0])] if len(group) == 1 else [self._beside_others(job) for job in group]
+            reach("database.committing")
             self._writer.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001 (the callers get it; the thread must live on)
             cause = self._translated(error)
@@ -194,6 +196,7 @@ class Database:
             if isinstance(cause, StoreUnavailable):
                 self._problem = str(cause)
             return [(job, None, cause) for job in group]
+        reach("database.committed")
         self._problem = None
         return results
 
