@@ -9,8 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+import structlog
+
 from gateway.failpoints import reach
 from gateway.messages import ConversationRef, InboundMessage
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,12 @@ class Inbox:
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was kept.
         """
-        await asyncio.shield(asyncio.create_task(self._keep(_storable(message))))
+        keeping = asyncio.create_task(self._keep(_storable(message)))
+        try:
+            await asyncio.shield(keeping)
+        except asyncio.CancelledError:
+            keeping.add_done_callback(_say_if_not_kept)
+            raise
 
     async def _keep(self, message: InboundMessage) -> None:
         reach("inbox.accepting")
@@ -89,6 +98,12 @@ class Inbox:
         reach("inbox.committed")
         if is_new:
             await self._on_accepted(message)
+
+
+def _say_if_not_kept(keeping: asyncio.Task[None]) -> None:
+    """Nobody waits for it any more, and nobody was told that we have the message: its platform delivers it again."""
+    if not keeping.cancelled() and (error := keeping.exception()) is not None:
+        _log.warning("not_accepted", error=str(error))
 
 
 def _storable(message: InboundMessage) -> InboundMessage:

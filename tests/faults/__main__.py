@@ -52,8 +52,8 @@ def wire(index: int) -> Platform:
 def rows(options: argparse.Namespace) -> list[Row]:
     """All that is to be done, in the order of the table."""
     found = [Row(f"`{name}`", Fault(name), options.kills, wire) for name in failpoints.POINTS]
-    for effect in WirePlatform.effects:
-        found.append(Row(f"platform: {effect}", Fault(f"platform: {effect}"), options.kills, wire))
+    names = [f"platform: {effect}" for effect in WirePlatform.effects]
+    found += [Row(name, Fault(name), options.kills, wire) for name in names]
     found.append(Row("SIGTERM at random", Fault("SIGTERM"), options.kills, wire))
     found.append(Row("kill -9 at random", Fault("at random"), options.random, wire, per_stream=40))
     for name, channel in CHANNELS.items():
@@ -102,10 +102,10 @@ async def run(options: argparse.Namespace, wanted: Sequence[Row]) -> dict[str, T
             tallies[row.name].add(tally)
             _report(row, index, seed, tally)
 
-    async with Nursery([each.part for name, each in CHANNELS.items() if unavailable(name) is None]) as nursery:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(options.jobs):
-                tasks.create_task(work_off(nursery))
+    parts = [channel.part for name, channel in CHANNELS.items() if unavailable(name) is None]
+    async with Nursery(parts) as nursery, asyncio.TaskGroup() as tasks:
+        for _ in range(options.jobs):
+            tasks.create_task(work_off(nursery))
     if skipped:
         sys.stderr.write(f"{skipped} streams were left out: {options.seconds:g} s are over\n")
     return tallies

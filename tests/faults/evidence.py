@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
+import tempfile
 from collections import Counter, defaultdict
-from contextlib import closing
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
@@ -164,7 +166,14 @@ def _database(tally: Tally, home: Path) -> None:
         "memory updates not settled": "SELECT count(*) FROM memory_journal WHERE outcome IS NULL",
         "steps left behind": "SELECT count(*) FROM turn_steps",
     }
-    with closing(sqlite3.connect(home / "ethos.sqlite")) as database:
+    with tempfile.TemporaryDirectory() as place:  # SQLite would follow /proc/…/root out of the gateway's own disk
+        for file in home.glob("ethos.sqlite*"):
+            shutil.copy(file, place)
+        _ask(tally, Path(place) / "ethos.sqlite", questions)
+
+
+def _ask(tally: Tally, path: Path, questions: dict[str, str]) -> None:
+    with closing(sqlite3.connect(path)) as database:
         for what, question in questions.items():
             (count,) = database.execute(question).fetchone()
             if count:

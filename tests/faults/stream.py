@@ -67,6 +67,11 @@ class Fault:
         return self.name.startswith("identity.") or self.name == "file.renamed"
 
     @property
+    def needs_small_disk(self) -> bool:
+        """The file system is filled, and emptied again."""
+        return self.name == "full disk"
+
+    @property
     def needs_stop(self) -> bool:
         """It is come to only by a gateway that is told to end."""
         return self.name.startswith("stop.") or self.name in ("turn.released", "SIGTERM")
@@ -89,7 +94,8 @@ class Stream:
         self._kills = kills
         self._max_people = 1_000_000 if fault.needs_strangers else max_people
         self._directory = Path(tempfile.mkdtemp(prefix="ethos-faults-"))
-        self._home = self._directory / "home"
+        self._home = (nursery.disk if fault.needs_small_disk else self._directory) / "home"
+        self._log = self._directory / "home.log"
         self._traffic = Traffic()
         self._serving: Serving | None = None
         self._left = 0
@@ -110,7 +116,7 @@ class Stream:
             if self._serving is not None:
                 await self._serving.kill()
             await self._platform.close()
-        self._tally.problems += log_faults(self._home)
+        self._tally.problems += log_faults(self._log)
         examine(self._tally, self._home, self._traffic, self._platform, self._ends)
         self._tally.seconds = time.monotonic() - began_at
         if self._tally.is_clean:
@@ -121,6 +127,7 @@ class Stream:
 
     def _furnish(self) -> None:
         memory = self._home / "personalities" / "assistant" / "MEMORY.md"
+        shutil.rmtree(self._home, ignore_errors=True)  # of the stream before, on a small disk
         memory.parent.mkdir(parents=True, mode=0o700)
         memory.write_text(KEPT)
         config = {
@@ -198,7 +205,7 @@ class Stream:
         return self._serving
 
     async def _start(self, setting: str) -> Serving:
-        return await self._nursery.start(self._home, failpoint=setting, prepare=self._platform.prepare)
+        return await self._nursery.start(self._home, failpoint=setting, log=self._log, prepare=self._platform.prepare)
 
     async def _write(self) -> None:
         is_long = self._fault.name == "turn.released"
@@ -247,10 +254,10 @@ class Stream:
                 raise Killed
 
 
-def log_faults(home: Path) -> list[str]:
+def log_faults(log: Path) -> list[str]:
     """What the gateway itself calls a fault of its own."""
     found = []
-    for line in home.with_name(home.name + ".log").read_text(errors="replace").splitlines():
+    for line in log.read_text(errors="replace").splitlines():
         try:
             event = json.loads(line)
         except ValueError:

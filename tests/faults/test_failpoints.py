@@ -92,7 +92,7 @@ async def test_the_driver_sees_a_lost_answer_a_doubled_memory_and_a_fault_of_our
 
 @pytest.mark.parametrize("setting", ["kill", "kill nowhere", "kill inbox.committed x", "note", "no such word"])
 def test_a_setting_that_is_not_understood_is_refused_at_the_start_with_what_was_expected(setting: str) -> None:
-    with pytest.raises(ValueError, match="ETHOS_FAILPOINTS.*expected"):
+    with pytest.raises(ValueError, match=r"ETHOS_FAILPOINTS.*expected"):
         failpoints.arm(setting)
     assert failpoints._act is None
 
