@@ -84,6 +84,8 @@ class NeverReached(Exception):
 class Stream:
     """Runs the lives of one data directory, and then looks at what is left."""
 
+    has_colors = True
+
     def __init__(
         self, fault: Fault, platform: Platform, nursery: Nursery, *, seed: str, kills: int, max_people: int = 8
     ) -> None:
@@ -96,7 +98,7 @@ class Stream:
         self._directory = Path(tempfile.mkdtemp(prefix="ethos-faults-"))
         self._home = (nursery.disk if fault.needs_small_disk else self._directory) / "home"
         self._log = self._directory / "home.log"
-        self._traffic = Traffic()
+        self._traffic = Traffic(has_colors=self.has_colors)
         self._serving: Serving | None = None
         self._left = 0
         self._ends: list[int] = []

@@ -31,12 +31,15 @@ class Traffic:
     """Writes messages, the same ones for the same random numbers.
 
     Attributes:
+        has_colors: people change their mind, too. Whether the older color goes depends on whether the turn saw it, and
+            while the disk fails the memory may be late.
         people: those who have written; each has a conversation.
         facts: lines that MEMORY.md, or its archive, must have once.
         traits: lines that a person's USER.md must have once, by person.
         colors: the one color that a person's USER.md must have, by person: a newer one takes the place of an older.
     """
 
+    has_colors: bool = True
     people: int = 0
     said: list[Said] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
@@ -71,7 +74,7 @@ class Traffic:
         if kind < 0.7:
             self.facts.append(f"fact {token} is that the answer was found")
             return f"remember that {self.facts[-1]}"
-        if kind < 0.85:
+        if kind < 0.85 or not self.has_colors:
             self.traits.setdefault(person, []).append(f"They say: I met {token}")
             return f"remember that I met {token}"
         self.colors[person] = f"Color: {token}"
