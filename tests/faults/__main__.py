@@ -18,8 +18,9 @@ from itertools import zip_longest
 from gateway import failpoints
 from tests.faults.channels import CHANNELS, unavailable
 from tests.faults.evidence import Tally
+from tests.faults.full_disk import DISK_MB, FullDiskStream
 from tests.faults.platform import Platform, WirePlatform
-from tests.faults.process import Nursery
+from tests.faults.process import Nursery, small_disk_missing
 from tests.faults.stream import Fault, NeverReached, Stream
 from tests.faults.table import table
 
@@ -37,6 +38,7 @@ class Row:
     platform: Callable[[int], Platform]
     per_stream: int = KILLS_PER_STREAM
     max_people: int = 8
+    stream: type[Stream] = Stream
 
     def pieces(self) -> list[int]:
         """The kills of each stream."""
@@ -56,11 +58,15 @@ def rows(options: argparse.Namespace) -> list[Row]:
     found += [Row(name, Fault(name), options.kills, wire) for name in names]
     found.append(Row("SIGTERM at random", Fault("SIGTERM"), options.kills, wire))
     found.append(Row("kill -9 at random", Fault("at random"), options.random, wire, per_stream=40))
+    if (missing := small_disk_missing()) is None:
+        found.append(Row("full disk", Fault("full disk"), options.disk, wire, stream=FullDiskStream))
+    else:
+        sys.stderr.write(f"full disk: not run: {missing}\n")
     for name, channel in CHANNELS.items():
         if unavailable(name) is not None:
             sys.stderr.write(f"{name}: not run: {unavailable(name)}\n")
             continue
-        faults = ["at random", *(f"platform: {effect}" for effect in channel.make(0).effects)]
+        faults = ["at random", *(f"platform: {effect}" for effect in channel.make().effects)]
         found += [
             Row(
                 f"{name}: {fault.removeprefix('platform: ')}",
@@ -86,23 +92,32 @@ async def run(options: argparse.Namespace, wanted: Sequence[Row]) -> dict[str, T
     todo = [work for turn in zip_longest(*by_row) for work in turn if work is not None]
     skipped = 0
 
+    parts = [channel.part for name, channel in CHANNELS.items() if unavailable(name) is None]
+    disk_is_free = asyncio.Lock()  # two streams on it would be in each other's way
+
+    async def play(row: Row, index: int, kills: int, nursery: Nursery) -> None:
+        seed = f"{options.seed}/{row.name}/{index}"
+        platform = row.platform(index)
+        stream = row.stream(row.fault, platform, nursery, seed=seed, kills=kills, max_people=row.max_people)
+        try:
+            tally = await stream.run()
+        except NeverReached as error:
+            tally = Tally(problems=[str(error)])
+        tallies[row.name].add(tally)
+        _report(row, index, seed, tally)
+
     async def work_off(nursery: Nursery) -> None:
         nonlocal skipped
         while todo:
             row, index, kills = todo.pop(0)
             if options.seconds and time.monotonic() - began_at > options.seconds:
                 skipped += 1
-                continue
-            seed = f"{options.seed}/{row.name}/{index}"
-            stream = Stream(row.fault, row.platform(index), nursery, seed=seed, kills=kills, max_people=row.max_people)
-            try:
-                tally = await stream.run()
-            except NeverReached as error:
-                tally = Tally(problems=[str(error)])
-            tallies[row.name].add(tally)
-            _report(row, index, seed, tally)
+            elif row.fault.needs_small_disk:
+                async with disk_is_free, Nursery(disk_mb=DISK_MB) as small:
+                    await play(row, index, kills, small)
+            else:
+                await play(row, index, kills, nursery)
 
-    parts = [channel.part for name, channel in CHANNELS.items() if unavailable(name) is None]
     async with Nursery(parts) as nursery, asyncio.TaskGroup() as tasks:
         for _ in range(options.jobs):
             tasks.create_task(work_off(nursery))
@@ -126,6 +141,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="at each failpoint")
     parser.add_argument("--random", type=int, default=1000, help="kills at random moments")
     parser.add_argument("--channel-kills", type=int, help="for each fault on each real channel")
+    parser.add_argument("--disk", type=int, default=40, help="times that the disk is filled")
     parser.add_argument("--seconds", type=float, help="begin no more streams after so long")
     parser.add_argument("--only", action="append", default=[], help="rows with this in their name; may be repeated")
     parser.add_argument("--jobs", type=int, default=2, help="gateways side by side")

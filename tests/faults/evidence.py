@@ -76,7 +76,7 @@ def examine(tally: Tally, home: Path, traffic: Traffic, platform: Platform, ends
     """
     _answers(tally, traffic, platform, ends)
     tally.updates = traffic.updates
-    users = _users(tally, home, traffic)
+    users = _users(tally, home, traffic, platform)
     _memory(tally, home, traffic, users)
     _database(tally, home)
 
@@ -106,19 +106,28 @@ def _answers(tally: Tally, traffic: Traffic, platform: Platform, ends: Sequence[
         if {person for _, person, _ in copies} != {said.person}:
             tally.problems.append(f"{said.token} was answered to somebody else")
     for person in {said.person for said in traffic.said}:
-        order = [place[said.token] for said in traffic.said if said.person == person and said.token in place]
-        tally.misordered += sum(one > other for one, other in pairwise(order))
+        theirs = [said.token for said in traffic.said if said.person == person and said.token in place]
+        for one, other in pairwise(theirs):
+            if place[one] > place[other]:
+                tally.misordered += 1
+                tally.notes.append(f"{other} was answered before {one}")
 
 
-def _users(tally: Tally, home: Path, traffic: Traffic) -> dict[int, str]:
+def _users(tally: Tally, home: Path, traffic: Traffic, platform: Platform) -> dict[int, str]:
     """The user of each person; every account is in the map once."""
     path = home / "users" / "identity-map.json"
-    if not traffic.said:
+    if not path.exists():
+        tally.problems.append("there is no identity map")
         return {}
     entries = json.loads(path.read_text())["identities"]
-    found = {int(key.rpartition(":")[2]): entry["userId"] for key, entry in entries.items() if key[-1:].isdigit()}
     people = {said.person for said in traffic.said}
-    if len(set(found.values())) != len(found) or not people <= set(found):
+    found = {
+        person: entry["userId"]
+        for person in people
+        for key, entry in entries.items()
+        if key.endswith(platform.account(person))
+    }
+    if len(set(found.values())) != len(people) or len(entries) != len(people):
         tally.problems.append(f"the identity map knows {found}, and {sorted(people)} have written")
     return found
 

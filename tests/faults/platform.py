@@ -19,7 +19,11 @@ Effect = Literal["acknowledged", "before_send", "sent", "answered"]
 """The platform was told that we have a message; a reply reached it; it shows the reply; it told us so."""
 
 
-class Killed(Exception):
+def unwatched(_effect: Effect) -> None:
+    """Nobody waits for an effect."""
+
+
+class Killed(ConnectionError):
     """The gateway was killed at this very moment; whatever it asked for last, nobody waits for it any more."""
 
 
@@ -30,12 +34,19 @@ class Platform(Protocol):
         effects: those that can be told from its side.
         on_effect: called at each, in the middle of it; may kill the gateway and raise `Killed`.
         prepare: functions to call in the gateway's process before it starts; see `Nursery.start`.
+        environment: of the gateway's process.
+        is_met_first: people must have been met before faults begin.
     """
 
     name: str
     effects: Sequence[Effect]
     on_effect: Callable[[Effect], None]
     prepare: Sequence[str]
+    is_met_first: bool
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Known once it listens."""
 
     async def start(self, directory: Path) -> None:
         """Listen."""
@@ -46,7 +57,10 @@ class Platform(Protocol):
     def settings(self) -> Mapping[str, Any]:
         """The channel's part of `config.yaml`."""
 
-    async def say(self, person: int, text: str) -> None:
+    def account(self, person: int) -> str:
+        """How a person's key in the identity map ends."""
+
+    async def say_as(self, person: int, text: str) -> None:
         """Somebody writes, whether the gateway listens or not."""
 
     def shown(self) -> Sequence[tuple[int, str]]:
@@ -68,9 +82,11 @@ class WirePlatform:
     name = "wire"
     effects: Sequence[Effect] = ("acknowledged", "before_send", "sent", "answered")
     prepare: Sequence[str] = ()
+    environment: Mapping[str, str] = {}
+    is_met_first = False
 
     def __init__(self, sends: Sends) -> None:
-        self.on_effect: Callable[[Effect], None] = lambda _effect: None
+        self.on_effect: Callable[[Effect], None] = unwatched
         self._sends = sends
         self._numbers = itertools.count(1)
         self._said: dict[str, dict[str, Any]] = {}
@@ -100,7 +116,10 @@ class WirePlatform:
     def settings(self) -> Mapping[str, Any]:
         return {"kind": "tests.faults.wire", "path": str(self._path), "sends": self._sends}
 
-    async def say(self, person: int, text: str) -> None:
+    def account(self, person: int) -> str:
+        return f"wire:{person}"
+
+    async def say_as(self, person: int, text: str) -> None:
         frame = {"type": "message", "id": f"m{next(self._numbers)}", "conversation": str(person), "text": text}
         self._said[frame["id"]] = frame
         self._deliver(frame)
@@ -126,7 +145,7 @@ class WirePlatform:
             while line := await reader.readline():
                 self._take(json.loads(line), writer)
                 self._news.set()
-        except (Killed, ConnectionError, json.JSONDecodeError):  # the last in the middle of a line
+        except (ConnectionError, json.JSONDecodeError):  # the last in the middle of a line
             pass
         finally:
             if self._writer is writer:

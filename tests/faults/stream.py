@@ -111,6 +111,8 @@ class Stream:
         self._platform.on_effect = self._on_effect
         try:
             self._furnish()
+            if self._platform.is_met_first:
+                await self._meet_everybody()
             for _ in range(self._kills):
                 await self._one_fault()
             await self._last_life()
@@ -143,6 +145,7 @@ class Stream:
             "shutdown_s": 0 if self._fault.name == "turn.released" else 10,
         }
         (self._home / "config.yaml").write_text(yaml.safe_dump(config))
+        (self._home / "config.yaml").chmod(0o600)
 
     # ---- lives ------------------------------------------------------------------------------------------------------
 
@@ -185,6 +188,14 @@ class Stream:
             return False
         return await self._ended(serving) == -signal.SIGKILL
 
+    async def _meet_everybody(self) -> None:
+        serving = self._serving = await self._start("")
+        for person in range(1, self._max_people + 1):
+            said = self._traffic.greet(person)
+            await self._platform.say_as(said.person, said.text)
+        await self._answered_or_ended(serving)
+        await self._killed(serving)
+
     async def _live_until_random(self) -> None:
         serving = await self._begin("")
         await asyncio.wait([serving.status], timeout=self._numbers.uniform(0.0, 0.2))
@@ -207,13 +218,19 @@ class Stream:
         return self._serving
 
     async def _start(self, setting: str) -> Serving:
-        return await self._nursery.start(self._home, failpoint=setting, log=self._log, prepare=self._platform.prepare)
+        return await self._nursery.start(
+            self._home,
+            failpoint=setting,
+            log=self._log,
+            prepare=self._platform.prepare,
+            environment=self._platform.environment,
+        )
 
     async def _write(self) -> None:
         is_long = self._fault.name == "turn.released"
         for _ in range(self._numbers.randint(2, 6)):
             said = self._traffic.write(self._numbers, is_long=is_long, max_people=self._max_people)
-            await self._platform.say(said.person, said.text)
+            await self._platform.say_as(said.person, said.text)
 
     async def _killed(self, serving: Serving) -> None:
         await serving.kill()

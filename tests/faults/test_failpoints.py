@@ -54,12 +54,12 @@ async def test_a_gateway_that_is_used_and_stopped_comes_to_every_point(tmp_path:
             serving = await nursery.start(stream._home, failpoint=f"note {noted}")
             for _ in range(60):
                 said = traffic.write(numbers)
-                await platform.say(said.person, said.text)
+                await platform.say_as(said.person, said.text)
             async with asyncio.timeout(60):
                 while len({token for _, text in platform.shown() for token in tokens(text)}) < len(traffic.said):
                     await platform.changed()
             for person in range(1, 9):
-                await platform.say(person, "echo: " + "and on it goes " * 6000)
+                await platform.say_as(person, "echo: " + "and on it goes " * 6000)
             serving.signal(signal.SIGTERM)
             assert await serving.ended(60) == 0
             if set(noted.read_text().split()) >= set(failpoints.POINTS):

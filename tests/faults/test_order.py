@@ -75,7 +75,7 @@ async def traced() -> Trace:
         for number, text in enumerate(ASKED, start=1):
             said = Said(f"k{number:05d}", 1, text.format(f"k{number:05d}"))
             stream._traffic.said.append(said)
-            await platform.say(1, said.text)
+            await platform.say_as(1, said.text)
             assert not await stream._answered_or_ended(serving)
         serving.signal(signal.SIGTERM)
         assert await serving.ended(60) == 0

@@ -52,6 +52,14 @@ class Traffic:
         """Memory lines that must be there."""
         return len(self.facts) + sum(map(len, self.traits.values())) + len(self.colors)
 
+    def greet(self, person: int) -> Said:
+        """Somebody writes for the first time."""
+        self.people = max(self.people, person)
+        self._count += 1
+        token = f"k{self._count:05d}"
+        self.said.append(Said(token, person, f"echo: {token} hello"))
+        return self.said[-1]
+
     def write(self, numbers: random.Random, *, is_long: bool = False, max_people: int = 8) -> Said:
         """One more message."""
         if self.people < 2 or (self.people < max_people and numbers.random() < 0.3):
