@@ -66,7 +66,7 @@ def rows(options: argparse.Namespace) -> list[Row]:
         if unavailable(name) is not None:
             sys.stderr.write(f"{name}: not run: {unavailable(name)}\n")
             continue
-        faults = ["at random", *(f"platform: {effect}" for effect in channel.make().effects)]
+        faults = ["at random", *(f"platform: {effect}" for effect in channel.make().effects), *channel.points]
         found += [
             Row(
                 f"{name}: {fault.removeprefix('platform: ')}",

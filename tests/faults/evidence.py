@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
@@ -105,6 +105,11 @@ def _answers(tally: Tally, traffic: Traffic, platform: Platform, ends: Sequence[
                 tally.notes.append(f"answered again outside of the window: {said.token}: {text[:60]!r}")
         if {person for _, person, _ in copies} != {said.person}:
             tally.problems.append(f"{said.token} was answered to somebody else")
+    _order(tally, traffic, place)
+
+
+def _order(tally: Tally, traffic: Traffic, place: Mapping[str, int]) -> None:
+    """In each conversation as it was asked; `place` has where each answer was first shown."""
     for person in {said.person for said in traffic.said}:
         theirs = [said.token for said in traffic.said if said.person == person and said.token in place]
         for one, other in pairwise(theirs):

@@ -92,6 +92,8 @@ class Stream:
         self._fault = fault
         self._platform = platform
         self._nursery = nursery
+        self._seed = seed
+        self._lives = 0
         self._numbers = random.Random(seed)
         self._kills = kills
         self._max_people = 1_000_000 if fault.needs_strangers else max_people
@@ -163,6 +165,7 @@ class Stream:
         if self._fault.name == "at random":
             await self._live_until_random()
             return True
+        self._next_life()
         setting = ""
         if self._fault.name in failpoints.POINTS:
             most = 1 if self._fault.is_at_start or self._fault.needs_stop else _MOST.get(self._fault.name, _USUAL_MOST)
@@ -197,6 +200,7 @@ class Stream:
         await self._killed(serving)
 
     async def _live_until_random(self) -> None:
+        self._next_life()
         serving = await self._begin("")
         await asyncio.wait([serving.status], timeout=self._numbers.uniform(0.0, 0.2))
         await self._killed(serving)
@@ -216,6 +220,11 @@ class Stream:
         self._serving = await self._start(setting)
         await self._write()
         return self._serving
+
+    def _next_life(self) -> None:
+        """Each life has numbers of its own: how much was written in those before it depends on the machine."""
+        self._lives += 1
+        self._numbers = random.Random(f"{self._seed}/{self._lives}")
 
     async def _start(self, setting: str) -> Serving:
         return await self._nursery.start(
