@@ -32,6 +32,8 @@ class Discord(FakeDiscord):
     prepare: Sequence[str] = ("tests.faults.discord:point_at_the_fake",)
     # Nothing tells a bot of a direct chat that was opened while it was away.
     is_met_first = True
+    gives_up = False
+    keeps_order = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -7,8 +7,8 @@ import shutil
 import sqlite3
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
@@ -25,12 +25,14 @@ class Tally:
     Attributes:
         kills: lives that ended by the fault.
         lost: messages without an answer.
+        dead: replies that were given up, with their reason among the dead letters; only where the platform has it so.
         duplicated: answers that were shown again in any other way.
         repeated: answers that were shown again by the life after a kill, and marked so: the window in which nobody
             can know.
         uncertain: replies of which a start did not know whether they had arrived.
         resolved: how many of these it found out.
-        misordered: neighbours in a conversation whose answers stand in another order.
+        misordered: neighbours in a conversation whose answers stand in another order; a problem where the channel keeps
+            the order.
         missing, doubled: of the memory lines.
         problems: all else that must not be.
         notes: for people.
@@ -40,6 +42,7 @@ class Tally:
     kills: int = 0
     messages: int = 0
     lost: int = 0
+    dead: int = 0
     duplicated: int = 0
     repeated: int = 0
     uncertain: int = 0
@@ -55,7 +58,7 @@ class Tally:
     @property
     def is_clean(self) -> bool:
         """Nothing happened that must not."""
-        wrong = (self.lost, self.duplicated, self.misordered, self.missing, self.doubled)
+        wrong = (self.lost, self.duplicated, self.missing, self.doubled)
         return not any(wrong) and not self.problems
 
     def add(self, other: Tally) -> None:
@@ -74,14 +77,15 @@ def examine(tally: Tally, home: Path, traffic: Traffic, platform: Platform, ends
         platform: what was seen.
         ends: of each life that was killed, how much was shown by then.
     """
-    _answers(tally, traffic, platform, ends)
+    dead = _dead_letters(home) if platform.gives_up else set()
+    _answers(tally, traffic, platform, ends, dead)
     tally.updates = traffic.updates
     users = _users(tally, home, traffic, platform)
     _memory(tally, home, traffic, users)
-    _database(tally, home)
+    _database(tally, home, may_be_dead=platform.gives_up)
 
 
-def _answers(tally: Tally, traffic: Traffic, platform: Platform, ends: Sequence[int]) -> None:
+def _answers(tally: Tally, traffic: Traffic, platform: Platform, ends: Sequence[int], dead: Collection[str]) -> None:
     shown = platform.shown()
     tally.messages = len(traffic.said)
     tally.uncertain, tally.resolved = platform.uncertain()
@@ -92,6 +96,9 @@ def _answers(tally: Tally, traffic: Traffic, platform: Platform, ends: Sequence[
     place: dict[str, int] = {}
     for said in traffic.said:
         copies = answers[said.token]
+        if not copies and said.token in dead:
+            tally.dead += 1
+            continue
         if not copies:
             tally.lost += 1
             tally.notes.append(f"never answered: {said.token}")
@@ -106,6 +113,8 @@ def _answers(tally: Tally, traffic: Traffic, platform: Platform, ends: Sequence[
         if {person for _, person, _ in copies} != {said.person}:
             tally.problems.append(f"{said.token} was answered to somebody else")
     _order(tally, traffic, place)
+    if tally.misordered and platform.keeps_order:
+        tally.problems.append(f"{tally.misordered} answers out of order")
 
 
 def _order(tally: Tally, traffic: Traffic, place: Mapping[str, int]) -> None:
@@ -172,26 +181,36 @@ def _compare(tally: Tally, wanted: list[str], found: Counter[str], where: str) -
         tally.notes.append(f"too much in {where}: {line}")
 
 
-def _database(tally: Tally, home: Path) -> None:
+def _database(tally: Tally, home: Path, *, may_be_dead: bool) -> None:
     """All is at its end: nothing waits in a queue or in the journal, and the file is whole."""
     questions = {
         "messages not finished": "SELECT count(*) FROM inbox WHERE state <> 'done'",
-        "replies not sent": "SELECT count(*) FROM outbox WHERE state <> 'sent'",
+        "replies not sent": "SELECT count(*) FROM outbox WHERE state NOT IN ('sent', 'dead')",
+        "replies given up": "SELECT count(*) FROM outbox WHERE state = 'dead'",
         "memory updates not settled": "SELECT count(*) FROM memory_journal WHERE outcome IS NULL",
         "steps left behind": "SELECT count(*) FROM turn_steps",
     }
-    with tempfile.TemporaryDirectory() as place:  # SQLite would follow /proc/…/root out of the gateway's own disk
-        for file in home.glob("ethos.sqlite*"):
-            shutil.copy(file, place)
-        _ask(tally, Path(place) / "ethos.sqlite", questions)
-
-
-def _ask(tally: Tally, path: Path, questions: dict[str, str]) -> None:
-    with closing(sqlite3.connect(path)) as database:
+    with _database_of(home) as database:
         for what, question in questions.items():
             (count,) = database.execute(question).fetchone()
-            if count:
+            if count and not (may_be_dead and what == "replies given up"):
                 tally.problems.append(f"{count} {what}")
         (state,) = database.execute("PRAGMA integrity_check").fetchone()
         if state != "ok":
             tally.problems.append(f"the database is damaged: {state}")
+
+
+def _dead_letters(home: Path) -> set[str]:
+    with _database_of(home) as database:
+        rows = database.execute("SELECT payload FROM outbox WHERE state = 'dead'").fetchall()
+    return {token for (payload,) in rows for token in tokens(json.loads(payload)["text"])}
+
+
+@contextmanager
+def _database_of(home: Path) -> Iterator[sqlite3.Connection]:
+    """A copy: SQLite would follow /proc/…/root out of the gateway's own disk."""
+    with tempfile.TemporaryDirectory() as place:
+        for file in home.glob("ethos.sqlite*"):
+            shutil.copy(file, place)
+        with closing(sqlite3.connect(Path(place) / "ethos.sqlite")) as database:
+            yield database

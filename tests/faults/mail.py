@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +28,20 @@ class Mail:
     environment: Mapping[str, str] = {}
     # What lies in a mailbox before the gateway first looks into it is none of its business.
     is_met_first = True
+    # A mail whose second try is not confirmed either becomes a dead letter, rather than a third copy.
+    gives_up = True
+    # A mail whose reading was cut off is suspected of it, and read behind those that came after it.
+    keeps_order = False
 
     def __init__(self) -> None:
         self.on_effect: Callable[[Effect], None] = unwatched
         self._agent = f"agent@{DOMAIN}"
         self._roots: dict[int, str] = {}
-        self._shown: list[tuple[int, str]] = []
+        self._shown: list[tuple[tuple[str, str], int, str]] = []
         self._ids: list[str] = []
         self._last_uid = 0
         self._news = asyncio.Event()
+        self._reading = asyncio.Lock()
 
     async def start(self, directory: Path) -> None:
         self._database = directory / "home" / "ethos.sqlite"
@@ -89,7 +96,7 @@ class Mail:
         await asyncio.to_thread(self._server.fill, "agent", [mail.as_bytes()])
 
     def shown(self) -> Sequence[tuple[int, str]]:
-        return self._shown
+        return [(person, text) for _, person, text in sorted(self._shown)]
 
     def uncertain(self) -> tuple[int, int]:
         again = len(self._ids) - len(set(self._ids))
@@ -100,7 +107,7 @@ class Mail:
         await self._news.wait()
 
     async def settle(self) -> None:
-        """What the servers have taken is delivered by `_look`."""
+        await self._read()
 
     async def _look(self) -> None:
         while True:
@@ -108,6 +115,10 @@ class Mail:
             await asyncio.sleep(_LOOK_S)
 
     async def _read(self) -> None:
+        async with self._reading:
+            await self._read_new()
+
+    async def _read_new(self) -> None:
         for uid, mail in await self._people.mails(after_uid=self._last_uid):
             self._last_uid = uid
             body = mail.get_body(("plain",))
@@ -116,5 +127,12 @@ class Mail:
             if mail["Message-ID"] in self._ids:  # by which a mail program tells that it is a repetition
                 text = REPEAT_NOTE + text
             self._ids.append(str(mail["Message-ID"]))
-            self._shown.append((person, text))
+            self._shown.append((_taken(mail), person, text))
             self._news.set()
+
+
+def _taken(mail: EmailMessage) -> tuple[str, str]:
+    """When Exim took it: the first and the last part of its id. In which order it delivers is its own affair."""
+    found = re.search(r"\bid (\w{6})-\w{6,11}-(\w{2,4})\b", "\n".join(map(str, mail.get_all("Received", []))))
+    assert found is not None, "this mail did not come through Exim"
+    return found[1], found[2]

@@ -36,6 +36,8 @@ class Platform(Protocol):
         prepare: functions to call in the gateway's process before it starts; see `Nursery.start`.
         environment: of the gateway's process.
         is_met_first: people must have been met before faults begin.
+        gives_up: the adapter makes a dead letter of a reply that was cut off twice, rather than show it a third time.
+        keeps_order: through a kill, too.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Platform(Protocol):
     on_effect: Callable[[Effect], None]
     prepare: Sequence[str]
     is_met_first: bool
+    gives_up: bool
+    keeps_order: bool
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -84,6 +88,8 @@ class WirePlatform:
     prepare: Sequence[str] = ()
     environment: Mapping[str, str] = {}
     is_met_first = False
+    gives_up = False
+    keeps_order = True
 
     def __init__(self, sends: Sends) -> None:
         self.on_effect: Callable[[Effect], None] = unwatched

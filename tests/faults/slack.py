@@ -28,6 +28,8 @@ class Slack(FakeSlack):
     prepare: Sequence[str] = ()
     environment: Mapping[str, str] = {}
     is_met_first = False
+    gives_up = False
+    keeps_order = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -174,7 +174,9 @@ class Stream:
             self._left = self._numbers.randint(1, 4)
         serving = await self._begin(setting)
         if self._fault.needs_stop:
-            await asyncio.wait([serving.status], timeout=self._numbers.uniform(0.08, 0.25))
+            if self._fault.name != "SIGTERM":
+                await self._is_up(serving)
+            await asyncio.wait([serving.status], timeout=self._numbers.uniform(0.02, 0.2))
             serving.signal(signal.SIGTERM)
             status = await self._ended(serving)
             if self._fault.name == "SIGTERM":
@@ -205,6 +207,16 @@ class Stream:
         await asyncio.wait([serving.status], timeout=self._numbers.uniform(0.0, 0.2))
         await self._killed(serving)
 
+    async def _is_up(self, serving: Serving) -> None:
+        """Wait until it says so; from then on a SIGTERM is an orderly end."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not serving.status.done() and self._starts() <= self._up:
+                await asyncio.sleep(0.01)  # a file tells nobody that it has grown
+
+    def _starts(self) -> int:
+        """How often it has said that it is there."""
+        return self._log.read_text().count("Data:") if self._log.exists() else 0
+
     async def _last_life(self) -> None:
         """Everything is to be answered now, and then it is told to end."""
         serving = await self._begin("")
@@ -217,6 +229,7 @@ class Stream:
             self._tally.problems.append(f"the last life ended with {status}")
 
     async def _begin(self, setting: str) -> Serving:
+        self._up = self._starts()
         self._serving = await self._start(setting)
         await self._write()
         return self._serving

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tests.faults.evidence import Tally
 
 _HEAD = (
-    "fault", "N", "messages", "lost", "duplicated", "repeated, marked", "uncertain", "resolved", "out of order",
-    "memory updates", "missing", "doubled",
+    "fault", "N", "messages", "lost", "dead letters", "duplicated", "repeated, marked", "uncertain", "resolved",
+    "out of order", "memory updates", "missing", "doubled",
 )  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def table(tallies: Mapping[str, Tally]) -> str:
 
 def _row(name: str, tally: Tally) -> tuple[str, ...]:
     numbers = (
-        tally.kills, tally.messages, tally.lost, tally.duplicated, tally.repeated, tally.uncertain, tally.resolved,
-        tally.misordered, tally.updates, tally.missing, tally.doubled,
+        tally.kills, tally.messages, tally.lost, tally.dead, tally.duplicated, tally.repeated, tally.uncertain,
+        tally.resolved, tally.misordered, tally.updates, tally.missing, tally.doubled,
     )  # fmt: skip
     return (name, *(f"{number:,}".replace(",", " ") for number in numbers))
