@@ -27,7 +27,8 @@
     ├── PersonalityError          no such personality, or its files are not valid
     └── MemoryError_
         ├── InvalidId             a personality or user id is not `[A-Za-z0-9_-]{1,64}`
-        └── MemoryConflict        the document changed since it was read; carries both texts
+        ├── MemoryConflict        the document changed since it was read; carries both texts
+        └── TraceError            what was asked of the trace memory makes no sense; says what would
 
 A message of ours names what to do next. No message holds a secret.
 """
@@ -208,3 +209,7 @@ class MemoryConflict(MemoryError_):
         self.proposed = proposed
         self.current = current
         self.current_version = current_version
+
+
+class TraceError(MemoryError_):
+    """What was asked of the trace memory makes no sense; the message says what would."""

@@ -38,5 +38,6 @@ def configure_logs(level: str = "info", style: str = "auto", *, stream: TextIO |
     handler = logging.StreamHandler(stream)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("adapters").setLevel(level.upper())  # not libraries: what they say is ours
     for chatty in ("httpx", "httpcore", "httpx2", "httpcore2"):  # they log whole addresses, tokens in them, at INFO
         logging.getLogger(chatty).setLevel(logging.WARNING)

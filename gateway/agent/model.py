@@ -68,7 +68,7 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...] = ()
     may_call_tools: bool = True
     max_output_tokens: int | None = None
-    purpose: Literal["answer", "summary"] = "answer"
+    purpose: Literal["answer", "summary", "facts"] = "answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

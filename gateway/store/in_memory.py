@@ -333,6 +333,7 @@ def _entry(row: Said | Answer) -> LogEntry:
         at=row.at,
         state=row.state,
         reply_to=row.message.reply_to,
+        actions=() if isinstance(row, Said) else row.message.actions,
     )
 
 

@@ -31,11 +31,11 @@ class Migration:
     script: str
 
 
-def migrations() -> Sequence[Migration]:
-    """All steps in order, from the package's own files."""
+def migrations(package: str = "gateway.store") -> Sequence[Migration]:
+    """All steps in order, from a package's own files."""
     found = [
         Migration(int(file.name[:4]), file.name, file.read_text(encoding="utf-8"))
-        for file in resources.files("gateway.store").joinpath("migrations").iterdir()
+        for file in resources.files(package).joinpath("migrations").iterdir()
         if file.name.endswith(".sql")
     ]
     return sorted(found, key=lambda migration: migration.version)

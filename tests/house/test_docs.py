@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from gateway.cli import app
 from gateway.config.file import load_config
+from gateway.identity import IdentityMap
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -27,7 +28,16 @@ PAGES = {
         ]
     )
 }  # fmt: skip
-ENVIRONMENT = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "OPENROUTER_API_KEY": "r"}
+ENVIRONMENT = {
+    "ANTHROPIC_API_KEY": "a",
+    "OPENAI_API_KEY": "o",
+    "OPENROUTER_API_KEY": "r",
+    "TELEGRAM_BOT_TOKEN": "1:t",
+    "SLACK_BOT_TOKEN": "xoxb-s",
+    "SLACK_APP_TOKEN": "xapp-s",
+    "DISCORD_TOKEN": "d",
+    "MAIL_PASSWORD": "m",
+}
 
 _FENCE = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(!?)\[(?:[^\]]|\]\()*?\]\(([^)\s]+)\)")
@@ -162,7 +172,13 @@ def test_the_readme_names_the_first_two_commands_first() -> None:
 
 SNIPPETS = [
     (page, number, body)
-    for page in ("README.md", "docs/quickstart.md", "docs/models.md", "docs/channels/terminal.md")
+    for page in (
+        "README.md",
+        "docs/quickstart.md",
+        "docs/models.md",
+        "docs/channels/terminal.md",
+        "docs/one-person-many-channels.md",
+    )
     for number, body in enumerate(fences(PAGES.get(page, ""), "yaml"))
 ]
 
@@ -187,6 +203,20 @@ def test_the_readme_shows_a_real_model_in_three_lines() -> None:
     snippets = [body for page, _, body in SNIPPETS if page == "README.md"]
     assert snippets
     assert all(body.count("\n") == 3 for body in snippets)
+
+
+async def test_the_page_about_many_channels_makes_one_person_of_all_its_accounts(tmp_path: Path) -> None:
+    """Its map can be read, and has the accounts that its configuration lets in, under the keys of their kinds."""
+    page = PAGES["docs/one-person-many-channels.md"]
+    [shown] = fences(page, "json")
+    (tmp_path / "identity-map.json").write_text(shown, encoding="utf-8")
+    [person] = await IdentityMap(tmp_path / "identity-map.json").users()
+    [body] = fences(page, "yaml")
+    (tmp_path / "config.yaml").write_text(body, encoding="utf-8")
+    channels = load_config(tmp_path / "config.yaml", environment=ENVIRONMENT).config.channels
+    let_in = {f"{channel.kind}:{account}" for channel in channels.values() for account in channel.allow}
+    assert {account.key for account in person.accounts} == let_in | {"cli:operator", "web:operator"}
+    assert {channel.kind for channel in channels.values()} >= {"telegram", "slack", "discord", "email", "cli", "web"}
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import adapters.discord  # noqa: F401 (before the SDK by itself: it knows which of its warnings mean nothing)
 from tests.scenarios.process import Ethos
 
 

@@ -1,0 +1,186 @@
+"""The brain: where traces are kept. Every call is made on behalf of a viewer, and reaches no trace of anybody else.
+
+Reading and writing are limited to the viewer's owners in the SQL itself, by number; an id that is somebody else's is
+an id that does not exist.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from gateway.errors import TraceError
+from gateway.memory.traces import changes
+from gateway.memory.traces.changes import Added, Merged
+from gateway.memory.traces.rows import as_json, find, places, visible
+from gateway.memory.traces.search import Found, Wanted, search
+from gateway.memory.traces.search_words import register_functions
+from gateway.memory.traces.trace import Trace, Viewer, united
+from gateway.store.database import Database
+from gateway.store.schema import migrate, migrations
+
+BRAIN_NAME = "brain.sqlite"
+_FEWEST_TO_MERGE = 2
+
+
+def open_brain(path: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Brain:
+    """Open the file, make it, or bring it up to date.
+
+    Raises:
+        SchemaTooNew, StoreUnavailable, UnsafePath: see `gateway.store.schema.migrate`.
+    """
+    migrate(path, prepare=register_functions, steps=migrations("gateway.memory.traces"))
+    return Brain(Database(path, prepare=register_functions), now=now)
+
+
+class Brain:
+    """One file of traces."""
+
+    def __init__(self, database: Database, *, now: Callable[[], datetime]) -> None:
+        """Made by `open_brain`."""
+        self.database = database
+        self.now = now
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Finish what was asked, then close. Idempotent."""
+        await self.database.close()
+
+    # ---- one trace --------------------------------------------------------------------------------------------------
+
+    async def add(self, viewer: Viewer, trace: Trace) -> Added:
+        """Keep a trace; the same content, type and owner again unites the tags with those of the one that is there.
+
+        Similar traces of the owner and the new one weaken each other; see `strength.interfered`.
+
+        Raises:
+            TraceError: the content is blank, or the owner is not the viewer's.
+        """
+        _check_content(trace.content)
+        if trace.owner not in viewer.owners:
+            raise TraceError(f"A trace of {trace.owner.kind} {trace.owner.id} is not yours to write.")
+        return await self.database.write(lambda connection: changes.add(connection, trace, self.now()))
+
+    async def get(self, viewer: Viewer, trace_id: str) -> Trace | None:
+        """The trace; None where the viewer has none with that id."""
+
+        def work(connection: sqlite3.Connection) -> Trace | None:
+            kept = find(connection, viewer, trace_id)
+            return None if kept is None else kept.trace
+
+        return await self.database.read(work)
+
+    async def update(
+        self, viewer: Viewer, trace_id: str, *, content: str | None = None, tags: Sequence[str] | None = None
+    ) -> bool:
+        """Change what is given; False where the viewer has no such trace.
+
+        Raises:
+            TraceError: the new content is blank.
+        """
+        if content is not None:
+            _check_content(content)
+
+        def work(connection: sqlite3.Connection) -> bool:
+            kept = find(connection, viewer, trace_id)
+            if kept is None:
+                return False
+            if content is not None:
+                changes.rewrite(connection, kept.number, content)
+            if tags is not None:
+                connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (as_json(united(tags)), kept.number))
+            return True
+
+        return await self.database.write(work)
+
+    async def delete(self, viewer: Viewer, trace_id: str) -> bool:
+        """Hide a trace; False where the viewer has no such trace, or it is hidden already. `restore` brings it back."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            kept = find(connection, viewer, trace_id)
+            if kept is not None:
+                changes.hide(connection, kept.number, self.now())
+            return kept is not None
+
+        return await self.database.write(work)
+
+    async def restore(self, viewer: Viewer, trace_id: str) -> bool:
+        """Bring a hidden trace back; False where the viewer has none with that id."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            kept = find(connection, viewer, trace_id, is_deleted=True)
+            if kept is not None:
+                connection.execute(
+                    "UPDATE traces SET deleted_at = NULL, merged_into = NULL WHERE number = ?", (kept.number,)
+                )
+            return kept is not None
+
+        return await self.database.write(work)
+
+    # ---- several ----------------------------------------------------------------------------------------------------
+
+    async def search(self, viewer: Viewer, wanted: Wanted) -> Sequence[Found]:
+        """The best matches, best first; being listed is no use."""
+        return await self.database.read(lambda connection: search(connection, viewer, wanted, self.now()))
+
+    async def merge(self, viewer: Viewer, trace_ids: Sequence[str], content: str | None = None) -> Merged:
+        """Make one trace of several of the same owner; their contents are joined where none is given.
+
+        Raises:
+            TraceError: fewer than two traces are named, or are there; or they belong to different owners.
+        """
+        wanted = list(dict.fromkeys(trace_ids))
+        if len(wanted) < _FEWEST_TO_MERGE:
+            raise TraceError("traceIds must contain at least 2 trace IDs.")
+        if content is not None:
+            _check_content(content)
+
+        def work(connection: sqlite3.Connection) -> Merged:
+            sources = [kept for each in wanted if (kept := find(connection, viewer, each)) is not None]
+            if len(sources) < _FEWEST_TO_MERGE:
+                raise TraceError(f"Found only {len(sources)} active trace(s) for the provided IDs. Need at least 2.")
+            return changes.merge(connection, sources, self.now(), content=content)
+
+        return await self.database.write(work)
+
+    async def offered(self, viewer: Viewer, query_id: str, *, used: Sequence[str], unused: Sequence[str] = ()) -> int:
+        """Say what became of the traces that a query brought up; how many uses were counted.
+
+        What was used grows stronger, once for each query; what was offered in vain fades.
+        """
+
+        def work(connection: sqlite3.Connection) -> int:
+            now, counted = self.now(), 0
+            for trace_id in dict.fromkeys(used):
+                kept = find(connection, viewer, trace_id)
+                counted += kept is not None and changes.use(connection, kept, query_id, now)
+            for trace_id in dict.fromkeys(each for each in unused if each not in used):
+                kept = find(connection, viewer, trace_id)
+                if kept is not None:
+                    changes.fade(connection, kept, now)
+            return counted
+
+        return await self.database.write(work)
+
+    async def count(self, viewer: Viewer) -> int:
+        """How many traces the viewer has."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            owners = visible(connection, viewer)
+            sql = f"SELECT count(*) FROM traces WHERE owner IN ({places(owners)}) AND deleted_at IS NULL"  # noqa: S608
+            return int(connection.execute(sql, owners).fetchone()[0])
+
+        return await self.database.read(work)
+
+
+def _check_content(content: str) -> None:
+    if not content.strip():
+        raise TraceError("The content of a trace must not be blank.")

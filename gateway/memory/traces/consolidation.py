@@ -1,0 +1,144 @@
+"""One consolidation: prune, merge, link, derive, compact, re-index. One at a time for a brain, over all processes.
+
+Each step of each owner is a transaction of its own. A process that is killed leaves the brain as it was before the
+step, and the file lock falls with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from gateway.errors import DataDirectoryLocked, ModelError
+from gateway.locks import hold
+from gateway.memory.traces import consolidation_steps as steps
+from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.insights import Insight, clusters, keep_insight
+from gateway.memory.traces.rows import visible
+from gateway.memory.traces.trace import Viewer
+from gateway.store.payloads import to_ms
+
+T = TypeVar("T")
+LOCK_NAME = "brain.consolidating"
+_INDEX_PAGES = 500  # of the full-text index that are merged at a time
+
+_OWNERS = "SELECT number FROM owners ORDER BY number"
+_MERGE_INDEX = "INSERT INTO search (search, rank) VALUES ('merge', ?)"
+_LOG = """
+    INSERT INTO consolidation_log (started_at, duration_ms, reason, pruned, merged, derived, compacted)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationReport:
+    """How many traces were pruned, went into others, were derived and compacted. All zeros: one was running already."""
+
+    pruned: int = 0
+    merged: int = 0
+    derived: int = 0
+    compacted: int = 0
+    duration_ms: int = 0
+
+
+class Consolidation:
+    """Consolidates one brain."""
+
+    def __init__(self, brain: Brain, *, insight: Insight | None = None) -> None:
+        """`insight` asks a model for what a cluster shows; without it nothing is derived."""
+        self._brain = brain
+        self._insight = insight
+        self._lock: Path = brain.database.path.with_name(LOCK_NAME)
+
+    async def run(self, viewer: Viewer | None = None, *, reason: str = "schedule") -> ConsolidationReport:
+        """Consolidate what the viewer may see; without a viewer, everything.
+
+        Raises:
+            StoreUnavailable: the disk is full or broken; the steps before are kept.
+        """
+        try:
+            lock = await asyncio.to_thread(hold, self._lock)
+        except DataDirectoryLocked:
+            return ConsolidationReport()
+        try:
+            return await self._run(viewer, reason)
+        finally:
+            await asyncio.to_thread(lock.release)
+
+    async def _run(self, viewer: Viewer | None, reason: str) -> ConsolidationReport:
+        started_at, clock = self._brain.now(), time.monotonic()
+        pruned = merged = derived = compacted = 0
+        for owner in await self._owners(viewer):
+            pruned += await self._step(steps.prune, owner)
+            merged += await self._merged(owner)
+            await self._step(steps.link_used_together, owner)
+            derived += await self._derived(owner)
+            compacted += await self._step(steps.compact, owner)
+        report = ConsolidationReport(
+            pruned=pruned,
+            merged=merged,
+            derived=derived,
+            compacted=compacted,
+            duration_ms=round((time.monotonic() - clock) * 1000),
+        )
+        await self._brain.database.write(lambda connection: _close(connection, started_at, reason, report))
+        _log.info("consolidated", reason=reason, pruned=pruned, merged=merged, derived=derived, compacted=compacted)
+        return report
+
+    async def _owners(self, viewer: Viewer | None) -> Sequence[int]:
+        if viewer is not None:
+            return await self._brain.database.read(lambda connection: visible(connection, viewer))
+        return await self._brain.database.read(lambda connection: [int(row[0]) for row in connection.execute(_OWNERS)])
+
+    async def _step(self, step: Callable[[sqlite3.Connection, int, datetime], T], owner: int) -> T:
+        return await self._brain.database.write(lambda connection: step(connection, owner, self._brain.now()))
+
+    async def _merged(self, owner: int) -> int:
+        merged, is_more = 0, True
+        while is_more:
+            some, is_more = await self._step(steps.merge_near_identical, owner)
+            merged += some
+        return merged
+
+    async def _derived(self, owner: int) -> int:
+        """Ask the model outside of every transaction; a model that does not answer is asked the next time."""
+        if self._insight is None:
+            return 0
+        derived = 0
+        for cluster in await self._brain.database.read(lambda connection: clusters(connection, owner)):
+            try:
+                sentence = await self._insight(cluster.traces)
+            except ModelError as error:
+                _log.warning("insights_put_off", error=str(error))
+                break
+            if sentence:
+                keep = partial(keep_insight, cluster=cluster, sentence=sentence, now=self._brain.now())
+                derived += await self._brain.database.write(keep)
+        return derived
+
+
+def _close(connection: sqlite3.Connection, started_at: datetime, reason: str, report: ConsolidationReport) -> None:
+    connection.execute(_MERGE_INDEX, (_INDEX_PAGES,))
+    connection.execute(
+        _LOG,
+        (
+            to_ms(started_at),
+            report.duration_ms,
+            reason,
+            report.pruned,
+            report.merged,
+            report.derived,
+            report.compacted,
+        ),
+    )

@@ -1,0 +1,123 @@
+"""After a turn: what is kept of it. Chosen by importance, near-duplicates left out, never more than the rules allow."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.changes import add
+from gateway.memory.traces.extraction import Exchange, Fact
+from gateway.memory.traces.hexaco import IngestRules
+from gateway.memory.traces.rows import owner_number
+from gateway.memory.traces.similar import similar_to
+from gateway.memory.traces.trace import Owner, ScopeKind, Trace, Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestReport:
+    """What became of the facts of one turn."""
+
+    extracted: int = 0
+    stored: int = 0
+    duplicate: int = 0
+    below_threshold: int = 0
+    over_limit: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFacts:
+    """The facts of one turn, and where they are from; `turn_id` makes it harmless to keep them twice."""
+
+    turn_id: str
+    exchange: Exchange
+    facts: Sequence[Fact]
+    author: str | None
+    channel: str | None = None
+    session_id: str | None = None
+
+
+async def keep_facts(
+    brain: Brain, viewer: Viewer, turn: TurnFacts, rules: IngestRules, *, scope: ScopeKind = "user"
+) -> IngestReport:
+    """Store what the rules admit, in one transaction. The same turn again stores nothing new.
+
+    Raises:
+        TraceError: the viewer has no such scope.
+        StoreUnavailable: the disk is full or broken; nothing was stored.
+    """
+    owner = viewer.owner(scope)
+    weighed = sorted(
+        ((fact.importance + rules.gains.get(fact.category, 0.0), fact) for fact in turn.facts),
+        key=lambda each: each[0],
+        reverse=True,
+    )
+    admitted = [fact for importance, fact in weighed if importance >= rules.threshold - 1e-9]
+    work = partial(_store, traces=[_trace(turn, fact, owner) for fact in admitted], rules=rules, brain=brain)
+    stored, duplicate, over_limit = await brain.database.write(work)
+    return IngestReport(
+        extracted=len(turn.facts),
+        stored=stored,
+        duplicate=duplicate,
+        below_threshold=len(weighed) - len(admitted),
+        over_limit=over_limit,
+    )
+
+
+def _trace(turn: TurnFacts, fact: Fact, owner: Owner) -> Trace:
+    known = {"turnId": turn.turn_id, "channel": turn.channel, "sessionId": turn.session_id, "category": fact.category}
+    return Trace(
+        id=_id_of(turn.turn_id, fact),
+        content=fact.text,
+        owner=owner,
+        type=fact.type,
+        tags=(fact.category,),
+        emotions={"intensity": fact.intensity} if fact.intensity else {},
+        metadata={name: value for name, value in known.items() if value is not None},
+        created_at=turn.exchange.at,
+        last_accessed_at=turn.exchange.at,
+        source="turn",
+        author=turn.author,
+        speaker=turn.exchange.speaker,
+    )
+
+
+def _id_of(turn_id: str, fact: Fact) -> str:
+    """The same for the same fact of the same turn, so that a repeated job finds what it stored before."""
+    digest = hashlib.sha256(f"{turn_id}\0{fact.text}".encode(errors="replace")).digest()
+    return f"mt_{uuid.UUID(bytes=digest[:16], version=4)}"
+
+
+def _store(
+    connection: sqlite3.Connection, *, traces: Sequence[Trace], rules: IngestRules, brain: Brain
+) -> tuple[int, int, int]:
+    stored = duplicate = over_limit = before = 0
+    for trace in traces:
+        if _was_stored(connection, trace):
+            before += 1
+        elif _says_nearly_the_same(connection, trace, rules):
+            duplicate += 1
+        elif stored + before >= rules.most:
+            over_limit += 1
+        else:
+            add(connection, trace, brain.now())
+            stored += 1
+    return stored, duplicate + before, over_limit
+
+
+def _was_stored(connection: sqlite3.Connection, trace: Trace) -> bool:
+    """Whether this very trace was stored by an earlier try, though it may be deleted by now."""
+    return connection.execute("SELECT 1 FROM traces WHERE id = ?", (trace.id,)).fetchone() is not None
+
+
+def _says_nearly_the_same(connection: sqlite3.Connection, trace: Trace, rules: IngestRules) -> bool:
+    """By the cosine where both have embeddings; without them, the same words."""
+    for each in similar_to(connection, owner_number(connection, trace.owner), trace, above=0.0):
+        is_embedded = trace.embedding is not None and each.kept.trace.embedding is not None
+        if each.similarity >= (rules.duplicate_from if is_embedded else 1.0):
+            return True
+    return False

@@ -1,0 +1,189 @@
+"""How traces are found: FTS5 finds those that hold any of the words, and what stands around them is weighed in.
+
+What is asked about in a conversation is often answered beside the words of the question: in the next message, by the
+one who is named, on the day that has most to do with it. So a trace gains by the matches next to it, by the best
+matches of its conversation, and by being said by somebody whom the question names.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from gateway.memory.traces import strength
+from gateway.memory.traces.rows import SELECT, from_row, places, visible
+from gateway.memory.traces.search_words import Query, read_query
+from gateway.memory.traces.trace import ScopeKind, Trace, TraceType, Viewer
+from gateway.store.words import words_of
+
+MOST = 100
+CANDIDATES = 200
+_WITH_NEIGHBOURS = 20
+# The weight of a match beside, by how far away it is.
+_BESIDE = {1: 0.25, 2: 0.1}
+_CONVERSATION = 0.1
+_CONVERSATION_BEST = 3
+_NAMED = 1.25
+_FADED = 0.95  # what a match without strength is worth
+
+# The best are found in the index alone. Only where a type is wanted are all matches looked up.
+_RANKED = """
+    SELECT rowid AS number, -rank AS score FROM search
+    WHERE search MATCH ? AND rank MATCH 'bm25(0.0, 0.3, 1.0)' {filters} ORDER BY rank LIMIT ?
+"""
+_MATCHES = """
+    SELECT number, owner, conversation, position, speaker, score FROM ({ranked}) JOIN traces USING (number)
+    WHERE owner IN ({owners}) AND deleted_at IS NULL
+"""
+_OF_TYPE = "AND (SELECT type FROM traces WHERE number = search.rowid) = ?"
+_BESIDE_IT = """
+    SELECT number, owner, conversation, position, speaker FROM traces
+    WHERE owner = ? AND conversation = ? AND position BETWEEN ? AND ? AND deleted_at IS NULL {filters}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is searched for, and among what."""
+
+    query: str
+    type: TraceType | None = None
+    scope: ScopeKind | None = None
+    limit: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A trace that was found.
+
+    Attributes:
+        strength: what is left of it now.
+        parts: what the score is made of, for `--explain`: the words, what stands beside, the conversation, …
+    """
+
+    trace: Trace
+    score: float
+    strength: float
+    parts: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class _Match:
+    number: int
+    place: tuple[int, str] | None
+    position: int
+    speaker: str | None
+    words: float
+    beside: float = 0.0
+    conversation: float = 0.0
+    factors: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def score(self) -> float:
+        score = self.words + self.beside + self.conversation
+        for factor in self.factors.values():
+            score *= factor
+        return score
+
+    @property
+    def parts(self) -> dict[str, float]:
+        parts = {"words": self.words, "beside": self.beside, "conversation": self.conversation}
+        return {name: value for name, value in parts.items() if value} | self.factors
+
+
+def search(connection: sqlite3.Connection, viewer: Viewer, wanted: Wanted, now: datetime) -> Sequence[Found]:
+    """The best matches that the viewer may see, best first; nothing for a query without words."""
+    limit = max(0, min(MOST, wanted.limit))
+    query = read_query(wanted.query, connection)
+    owners = _owners(connection, viewer, wanted.scope)
+    if not query.expression or not owners or not limit:
+        return []
+    matches = _matches(connection, query, owners, wanted)
+    _lift_beside(connection, matches, wanted)
+    _lift_conversations(matches)
+    _prefer_named(matches, query)
+    best = sorted(matches.values(), key=lambda match: match.score, reverse=True)
+    # strength weighs little, so it is looked up for those only that it could bring into the answer
+    return _weighed(connection, best[: 2 * limit + 10], now)[:limit]
+
+
+def _owners(connection: sqlite3.Connection, viewer: Viewer, scope: ScopeKind | None) -> Sequence[int]:
+    numbers = visible(connection, viewer)
+    if scope is None or not numbers:
+        return numbers
+    sql = f"SELECT number FROM owners WHERE kind = ? AND number IN ({places(numbers)})"  # noqa: S608 (question marks)
+    return [int(row[0]) for row in connection.execute(sql, (scope, *numbers))]
+
+
+def _matches(connection: sqlite3.Connection, query: Query, owners: Sequence[int], wanted: Wanted) -> dict[int, _Match]:
+    among = " OR ".join(f'"{number}"' for number in owners)
+    expression = f"scope : ({among}) AND {{context text}} : ({query.expression})"
+    types = () if wanted.type is None else (wanted.type,)
+    ranked = _RANKED.format(filters=_OF_TYPE if types else "")
+    sql = _MATCHES.format(ranked=ranked, owners=places(owners))
+    rows = connection.execute(sql, (expression, *types, CANDIDATES, *owners))
+    return {row["number"]: _match(row, row["score"]) for row in rows}
+
+
+def _match(row: sqlite3.Row, score: float) -> _Match:
+    is_placed = row["conversation"] is not None and row["position"] is not None
+    place = (row["owner"], row["conversation"]) if is_placed else None
+    return _Match(row["number"], place, row["position"] or 0, row["speaker"], score)
+
+
+def _lift_beside(connection: sqlite3.Connection, matches: dict[int, _Match], wanted: Wanted) -> None:
+    """Add what stands beside the best matches, and give each its neighbours' weight."""
+    best = sorted(matches.values(), key=lambda match: match.words, reverse=True)
+    placed = [match for match in best if match.place is not None]
+    types = () if wanted.type is None else (wanted.type,)
+    sql = _BESIDE_IT.format(filters="AND type = ?" if types else "")
+    reach = max(_BESIDE)
+    for match in placed[:_WITH_NEIGHBOURS]:
+        ends = (match.position - reach, match.position + reach)
+        for row in connection.execute(sql, (*(match.place or ()), *ends, *types)):
+            matches.setdefault(row["number"], _match(row, 0.0))
+    words = {(match.place, match.position): match.words for match in placed}
+    for match in matches.values():
+        if match.place is not None:
+            match.beside = sum(
+                weight * (words.get((match.place, match.position + way * far), 0.0))
+                for far, weight in _BESIDE.items()
+                for way in (-1, 1)
+            )
+
+
+def _lift_conversations(matches: Mapping[int, _Match]) -> None:
+    """Give each trace a share of the best matches of its conversation."""
+    scores: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for match in matches.values():
+        if match.place is not None:
+            scores[match.place].append(match.words)
+    sums = {place: sum(sorted(each, reverse=True)[:_CONVERSATION_BEST]) for place, each in scores.items()}
+    for match in matches.values():
+        if match.place is not None:
+            match.conversation = _CONVERSATION * sums[match.place]
+
+
+def _prefer_named(matches: Mapping[int, _Match], query: Query) -> None:
+    asked = set(query.words)
+    names = {match.speaker for match in matches.values() if match.speaker}
+    named = {name for name in names if asked.intersection(words_of(name).split())}
+    if named and named != names:  # where all are named, nobody is preferred
+        for match in matches.values():
+            if match.speaker in named:
+                match.factors["named"] = _NAMED
+
+
+def _weighed(connection: sqlite3.Connection, best: Sequence[_Match], now: datetime) -> list[Found]:
+    sql = f"{SELECT} WHERE traces.number IN ({places(best)})"
+    rows = {row["number"]: row for row in connection.execute(sql, [match.number for match in best])}
+    found = []
+    for match in best:
+        trace = from_row(rows[match.number])
+        left = strength.current(trace.strength, trace.stability_ms, trace.last_accessed_at, now)
+        match.factors["strength"] = _FADED + (1 - _FADED) * left
+        found.append(Found(trace=trace, score=match.score, strength=left, parts=match.parts))
+    return sorted(found, key=lambda each: each.score, reverse=True)

@@ -1,0 +1,178 @@
+"""What a query means to the full-text index, and what the index holds of a trace."""
+
+from __future__ import annotations
+
+import math
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gateway.store.payloads import from_ms
+from gateway.store.words import MAX_QUERY_CHARS, MAX_TERMS, Term, parse, words_of
+
+# English words that say nothing about what is asked for; of other languages, see `COMMON_SHARE`.
+_FUNCTION_WORDS = frozenset(
+    """
+    a about after all also am an and any are as at be been before being but by can could did do does doing ever first
+    for from get got had has have having he her here him his how i if in into is it its just last less many may me might
+    mine more most much must my no not of on or our ours shall she should so some than that the their theirs them then
+    there these they this those to us was we were what when where which who whom whose why will with would you your
+    yours
+    """.split()  # noqa: SIM905 (legible as a text)
+)
+COMMON_SHARE = 0.2
+"""A word that more of all traces hold is left out of a query, where rarer ones are left."""
+_COMMON_FROM = 200  # traces; among fewer a share means little
+
+_OPERATORS = frozenset(["AND", "OR", "NOT"])
+_TOKEN = re.compile(r'"[^"]*"?\*?|[()]|[^\s"()]+')
+_SHORTEST_STEM_CHARS = 3
+_LONGEST_ENDING_CHARS = 3
+
+
+def register_functions(connection: sqlite3.Connection) -> None:
+    """Give a connection the SQL functions of the schema."""
+    connection.create_function("words_of", 1, words_of, deterministic=True)
+    connection.create_function("context_of", 2, context_of, deterministic=True)
+    connection.create_function("exp", 1, math.exp, deterministic=True)
+
+
+def context_of(speaker: str | None, created_at_ms: int) -> str:
+    """Who said it and when, as words: `ada 2026 11 21 november saturday`."""
+    at = from_ms(created_at_ms)
+    return words_of(f"{speaker or ''} {at:%Y %m %d %B %A}").strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is looked for.
+
+    Attributes:
+        expression: in FTS5's language, https://www.sqlite.org/fts5.html#full_text_query_syntax; empty: nothing.
+        words: all words of the question, those without weight too.
+    """
+
+    expression: str
+    words: tuple[str, ...]
+
+
+def read_query(text: str, connection: sqlite3.Connection) -> Query:
+    """Plain words find any of them; `"phrases"`, `AND`, `OR`, `NOT`, brackets and `prefix*` mean what they say.
+
+    No text is an error: what makes no sense as an expression is taken for words.
+    """
+    text = text[:MAX_QUERY_CHARS].replace("\0", " ")
+    words = tuple(words_of(text).split())
+    tokens = _TOKEN.findall(text)
+    if _OPERATORS.intersection(tokens):
+        expression = _Expression(tokens).read()
+        if expression is not None:
+            return Query(expression, words)
+    terms = [term for written in tokens if written not in ("(", ")") for term in _plain_terms(written)]
+    return Query(" OR ".join(map(_quoted, _telling(terms, connection))), words)
+
+
+def _plain_terms(written: str) -> Iterator[Term]:
+    """The terms of a word that stands alone; an unspaced script's words are found by their pairs of characters."""
+    for term in parse(written):
+        parts = term.text.split(" ")
+        if written.startswith('"') or len(parts) == 1:
+            yield term
+        elif all(len(part) == 1 and not part.isascii() for part in parts):
+            yield from (Term(f"{first} {second}") for first, second in pairwise(parts))
+        else:
+            yield from (Term(part) for part in parts if len(part) > 1)
+
+
+def _telling(terms: Sequence[Term], connection: sqlite3.Connection) -> Sequence[Term]:
+    """Those that say something, if any does."""
+    terms = list(dict.fromkeys(terms))[:MAX_TERMS]
+    telling = [term for term in terms if term.text not in _FUNCTION_WORDS] or terms
+    (traces,) = connection.execute("SELECT ifnull(max(number), 0) FROM traces").fetchone()
+    if traces < _COMMON_FROM:
+        return telling
+    shares = [_documents(term, connection) / traces for term in telling]
+    return [term for term, share in zip(telling, shares, strict=True) if share <= COMMON_SHARE] or [
+        telling[shares.index(min(shares))] if telling else term for term in telling[:1]
+    ]
+
+
+def _documents(term: Term, connection: sqlite3.Connection) -> int:
+    """In how many traces the word stands, at least: as it is written, for words that stemming leaves alone."""
+    row = connection.execute("SELECT doc FROM search_vocabulary WHERE term = ?", (term.text,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _quoted(term: Term) -> str:
+    if not term.is_prefix:
+        return f'"{term.text}"'
+    # The index holds stems: `runni*` must find `run`, which `running` has become.
+    ends = range(len(term.text) - 1, max(_SHORTEST_STEM_CHARS, len(term.text) - _LONGEST_ENDING_CHARS) - 1, -1)
+    stems = [f'"{term.text[:end]}"' for end in ends] if " " not in term.text else []
+    return "(" + " OR ".join([f'"{term.text}" *', *stems]) + ")"
+
+
+class _Expression:
+    """Reads `AND`, `OR`, `NOT` and brackets; words beside each other mean any of them.
+
+    NOT binds closest, then AND, then OR: as in FTS5.
+    """
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    def read(self) -> str | None:
+        """The expression; None if it is none."""
+        found = self._any_of()
+        return found if self._at == len(self._tokens) else None
+
+    def _peek(self) -> str | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def _takes(self, written: str) -> bool:
+        if self._peek() != written:
+            return False
+        self._at += 1
+        return True
+
+    def _any_of(self) -> str | None:
+        parts = [self._all_of()]
+        while self._takes("OR"):
+            parts.append(self._all_of())
+        return _joined(parts, "OR")
+
+    def _all_of(self) -> str | None:
+        parts = [self._without()]
+        while self._takes("AND"):
+            parts.append(self._without())
+        return _joined(parts, "AND")
+
+    def _without(self) -> str | None:
+        found = self._words()
+        while found is not None and self._takes("NOT"):
+            other = self._words()
+            found = None if other is None else f"({found} NOT {other})"
+        return found
+
+    def _words(self) -> str | None:
+        parts = []
+        while (written := self._peek()) is not None and written not in _OPERATORS and written != ")":
+            self._at += 1
+            if written == "(":
+                inner = self._any_of()
+                if inner is None or not self._takes(")"):
+                    return None
+                parts.append(inner)
+            else:
+                parts.extend(_quoted(term) for term in parse(written))
+        return f"({' OR '.join(parts)})" if parts else None
+
+
+def _joined(parts: Sequence[str | None], operator: str) -> str | None:
+    whole = [part for part in parts if part is not None]
+    if len(whole) < len(parts):
+        return None
+    return whole[0] if len(whole) == 1 else f"({f' {operator} '.join(whole)})"

@@ -1,0 +1,138 @@
+"""What a trace is, whose it is, and who may see it."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+from gateway.errors import TraceError
+
+TraceType = Literal["episodic", "semantic", "procedural", "prospective"]
+ScopeKind = Literal["thread", "user", "persona", "organization"]
+TraceSource = Literal["turn", "tool", "import", "consolidation"]
+
+TYPES: tuple[TraceType, ...] = get_args(TraceType)
+SCOPES: tuple[ScopeKind, ...] = get_args(ScopeKind)
+SOURCES: tuple[TraceSource, ...] = get_args(TraceSource)
+
+ORGANIZATION = "gateway"
+DAY_MS = 86_400_000
+STABILITY_MS = 30.0 * DAY_MS
+KEEP = "keep"
+"""A trace with this tag is never pruned."""
+
+
+def new_trace_id() -> str:
+    """An id that nobody can guess."""
+    return f"mt_{uuid.uuid4()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a trace is: `id` is a session, a user, `user::personality`, or the gateway, by kind."""
+
+    kind: ScopeKind
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    """On whose behalf the brain is asked. Everything that it reads or writes is limited to `owners`.
+
+    Attributes:
+        user_id: None where nobody is known, or where others read along: then nothing personal is seen.
+    """
+
+    user_id: str | None
+    personality_id: str
+    session_id: str | None
+
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """Whose traces the viewer may see."""
+        return tuple(owner for kind in SCOPES if (owner := self._owner(kind)) is not None)
+
+    def owner(self, kind: ScopeKind) -> Owner:
+        """Whose a new trace of that scope is.
+
+        Raises:
+            TraceError: the viewer has no such scope.
+        """
+        owner = self._owner(kind)
+        if owner is None:
+            raise TraceError(f"There is no scope {kind!r} here: nobody is known, or others read along.")
+        return owner
+
+    def _owner(self, kind: ScopeKind) -> Owner | None:
+        match kind:
+            case "thread":
+                return None if self.session_id is None else Owner(kind, self.session_id)
+            case "user":
+                return None if self.user_id is None else Owner(kind, self.user_id)
+            case "persona":
+                return None if self.user_id is None else Owner(kind, f"{self.user_id}::{self.personality_id}")
+            case "organization":
+                return Owner(kind, ORGANIZATION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One fact.
+
+    Attributes:
+        id: `mt_` and a random UUID.
+        strength: from 0 to 1, as it was at `last_accessed_at`; see `strength.current` for what it is now.
+        stability_ms: the time in which the strength falls to 1/e.
+        emotions: by name, each from 0 to 1; `intensity` is the one that protects.
+        metadata: whatever else is known; JSON.
+        author: whose words it is made of: a user id, or a word on where it came from.
+        conversation: where it was said, with `position` in it, so that what was said next to it can be found.
+        embedding: float16, little-endian, made from the content by `embedding_model`.
+        merged_into: the trace that took its place.
+    """
+
+    content: str
+    owner: Owner
+    id: str = field(default_factory=new_trace_id)
+    type: TraceType = "episodic"
+    strength: float = 1.0
+    stability_ms: float = STABILITY_MS
+    tags: tuple[str, ...] = ()
+    emotions: Mapping[str, float] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    last_accessed_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    retrieval_count: int = 0
+    source: TraceSource = "tool"
+    author: str | None = None
+    speaker: str | None = None
+    conversation: str | None = None
+    position: int | None = None
+    embedding: bytes | None = None
+    embedding_model: str | None = None
+    deleted_at: datetime | None = None
+    merged_into: str | None = None
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 of the content, in hex."""
+        return hash_of(self.content)
+
+    @property
+    def intensity(self) -> float:
+        """How strong the feeling is that goes with it, from 0 to 1."""
+        return self.emotions.get("intensity", 0.0)
+
+
+def hash_of(content: str) -> str:
+    """SHA-256 in hex; of lone surrogates too, which some exports hold."""
+    return hashlib.sha256(content.encode("utf-8", errors="surrogatepass")).hexdigest()
+
+
+def united(*tags: Sequence[str]) -> tuple[str, ...]:
+    """All tags, each once, in the order in which they were met."""
+    return tuple(dict.fromkeys(tag for each in tags for tag in each))

@@ -1,0 +1,98 @@
+"""The formulas of traces.md, section Strength, with their values to nine digits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.memory.traces.strength import current, interfered, is_quoted, unused, used
+from gateway.memory.traces.trace import DAY_MS, STABILITY_MS
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("strength", "days", "expected"),
+    [
+        (1.0, 0, 1.0),
+        (1.0, 30, 0.367879441),
+        (1.0, 7, 0.791889566),
+        (0.5, 60, 0.067667642),
+        (0.8, 1, 0.773772880),
+        (1.0, -5, 1.0),
+        (1.7, 0, 1.0),
+    ],
+)
+def test_strength_fades_to_one_over_e_in_the_time_of_its_stability(
+    strength: float, days: float, expected: float
+) -> None:
+    found = current(strength, STABILITY_MS, NOW - timedelta(days=days), NOW)
+    assert found == pytest.approx(expected, abs=5e-10)
+
+
+@pytest.mark.parametrize(
+    ("strength", "uses", "intensity", "expected_strength", "expected_factor"),
+    [
+        (1.0, 0, 0.0, 1.0, 1.7),
+        (0.5, 0, 0.0, 0.6, 2.5),
+        (0.5, 3, 0.0, 0.6, 1.923076923),
+        (0.2, 10, 0.5, 0.3, 1.7825),
+        (0.95, 1, 1.0, 1.0, 2.009090909),
+    ],
+)
+def test_a_use_strengthens_and_what_was_nearly_forgotten_most(
+    strength: float, uses: int, intensity: float, expected_strength: float, expected_factor: float
+) -> None:
+    grown, stability_ms = used(strength, DAY_MS, uses, intensity)
+    assert grown == pytest.approx(expected_strength, abs=5e-10)
+    assert stability_ms / DAY_MS == pytest.approx(expected_factor, abs=5e-10)
+
+
+@pytest.mark.parametrize(
+    ("stability_ms", "expected_ms"), [(STABILITY_MS, STABILITY_MS / 2), (100_000.0, 60_000.0), (1.0, 60_000.0)]
+)
+def test_what_was_offered_in_vain_fades_but_never_faster_than_in_a_minute(
+    stability_ms: float, expected_ms: float
+) -> None:
+    faded, left_ms = unused(0.8, stability_ms)
+    assert faded == pytest.approx(0.72, abs=5e-10)
+    assert left_ms == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("similar", "olds", "new"),
+    [
+        ([], [], 0.0),
+        ([(0.7, 1.0)], [0.0], 0.0),
+        ([(0.85, 0.8)], [0.075], 0.04),
+        ([(1.0, 1.0)], [0.15], 0.1),
+        ([(1.0, 1.0)] * 5, [0.15] * 5, 0.3),
+    ],
+)
+def test_similar_traces_weaken_each_other_and_the_new_one_by_thirty_percent_at_most(
+    similar: list[tuple[float, float]], olds: list[float], new: float
+) -> None:
+    losses, own_loss = interfered(similar)
+    assert losses == pytest.approx(olds, abs=5e-10)
+    assert own_loss == pytest.approx(new, abs=5e-10)
+
+
+@given(st.floats(0, 1), st.floats(1, 1e12), st.integers(0, 10_000), st.floats(0, 1))
+def test_strength_stays_between_0_and_1_whatever_happens(
+    strength: float, stability_ms: float, uses: int, intensity: float
+) -> None:
+    for after, stability_after in (used(strength, stability_ms, uses, intensity), unused(strength, stability_ms)):
+        assert 0 <= after <= 1
+        assert stability_after > 0
+        assert 0 <= current(after, stability_after, NOW, NOW + timedelta(days=1)) <= after
+
+
+def test_a_trace_is_quoted_when_more_than_three_tenths_of_its_long_words_are_in_the_answer() -> None:
+    content = "Grace keeps seventeen striped beetles under glass in Antwerp harbour since winter".lower().split()
+    assert not is_quoted(content, ["grace", "keeps", "three"])  # 2 of 10
+    assert not is_quoted(content, ["grace", "keeps", "seventeen"])  # 3 of 10 is not more than 30 %
+    assert is_quoted(content, ["grace", "keeps", "seventeen", "antwerp"])
+    assert not is_quoted(["I", "am", "in", "on", "it"], ["I", "am", "in"])

@@ -1,0 +1,213 @@
+"""How one person writes to the agent, and reads what it answers, on each channel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from email.message import EmailMessage
+from typing import Any, Protocol
+from uuid import uuid4
+
+import httpx
+
+from tests.adapters.discord.platform import Channel
+from tests.adapters.discord.world import user
+from tests.adapters.email.correspondents import Person, a_mail, new_address, plain_text
+from tests.adapters.slack.fake_slack import TEAM
+from tests.scenarios.platforms import PATIENCE_S, Platforms, Served
+from tests.scenarios.process import Ethos
+
+MAIL_LOOK_S = 0.05
+
+
+class Way(Protocol):
+    """One account on one channel.
+
+    Attributes:
+        account: its key in the identity map.
+    """
+
+    @property
+    def account(self) -> str: ...
+
+    async def say(self, text: str) -> None:
+        """Write to the agent; it may not have arrived when this returns."""
+
+    async def heard(self) -> list[str]:
+        """All that the agent has written there, as it stands now."""
+
+    async def until(self, is_so: Callable[[list[str]], bool]) -> list[str]:
+        """Wait for what is heard."""
+
+
+async def ask(way: Way, text: str, expected: str) -> str:
+    """Say something, and return the answer, which has `expected` in it."""
+    before = len(await way.heard())
+    await way.say(text)
+    heard = await way.until(lambda heard: any(expected in each for each in heard[before:]))
+    return next(each for each in heard[before:] if expected in each)
+
+
+async def changed(condition: asyncio.Condition, is_so: Callable[[], object]) -> None:
+    """Wait for something on a fake, which says when anything has changed there."""
+    async with asyncio.timeout(PATIENCE_S), condition:
+        await condition.wait_for(is_so)
+
+
+class _Fake:
+    """What the agent has written to one account on a fake."""
+
+    def __init__(self, changed: asyncio.Condition, read: Callable[[], list[str]]) -> None:
+        self._changed = changed
+        self._read = read
+
+    async def heard(self) -> list[str]:
+        return self._read()
+
+    async def until(self, is_so: Callable[[list[str]], bool]) -> list[str]:
+        try:
+            await changed(self._changed, lambda: is_so(self._read()))
+        except TimeoutError as error:
+            raise AssertionError(f"only this was heard: {self._read()}") from error
+        return self._read()
+
+
+class OnTelegram(_Fake):
+    def __init__(self, platforms: Platforms, number: int, name: str) -> None:
+        self.account = f"telegram:{number}"
+        self._telegram = platforms.telegram
+        self._fields: dict[str, Any] = {
+            "from": {"id": number, "is_bot": False, "first_name": name},
+            "chat": {"id": number, "type": "private", "first_name": name},
+        }
+        self._telegram.chats.setdefault(number, [])
+        super().__init__(self._telegram._changed, lambda: self._telegram.texts(number))
+
+    async def say(self, text: str) -> None:
+        await self._telegram.say(text, **self._fields)
+
+
+class OnSlack(_Fake):
+    def __init__(self, platforms: Platforms, member: str) -> None:
+        self.account = f"slack:{TEAM}/{member}"
+        self._member = member
+        self._slack = platforms.slack
+        self.channel = f"D{member[1:]}"
+        self._slack.channels.setdefault(self.channel, {})
+        super().__init__(self._slack._changed, lambda: [str(each["text"]) for each in self._slack.ours(self.channel)])
+
+    async def say(self, text: str) -> None:
+        message = self._slack.write(self.channel, text, user=self._member)
+        await changed(self._slack._changed, lambda: self._slack.sockets)
+        await self._slack.deliver(self._slack.event(message, self.channel))
+
+
+class OnDiscord(_Fake):
+    def __init__(self, platforms: Platforms, number: int, name: str) -> None:
+        self.account = f"discord:{number}"
+        self._discord = platforms.discord
+        self._author = user(str(number), name.lower(), name)
+        self.channel = str(number + 1_000_000)
+        self._discord.channels.setdefault(self.channel, Channel(None))
+        super().__init__(self._discord._changed, lambda: self._discord.texts(self.channel))
+
+    async def say(self, text: str) -> None:
+        self._discord.say(self.channel, text, author=self._author)
+
+
+class ByMail:
+    def __init__(self, platforms: Platforms, name: str) -> None:
+        assert platforms.mail is not None
+        self._agent = platforms.agent
+        self._person = Person(platforms.mail, new_address(name.lower()))
+        self.account = f"email:{self._person.address}"
+
+    async def say(self, text: str) -> None:
+        """As a mail program does; the server states what it knows of the author."""
+        await self._person.submit(self.mail(text, proof=None), self._agent)
+
+    def mail(self, text: str, *, proof: str | None = "dmarc=pass") -> EmailMessage:
+        """With the server's statement, as it lies in the agent's mailbox; without, as it is sent."""
+        return a_mail(text, sender=self._person.address, recipient=self._agent, proof=proof)
+
+    async def heard(self) -> list[str]:
+        """A mail that was sent twice has one Message-ID, and is shown once."""
+        return list({mail["Message-ID"]: plain_text(mail) for _, mail in await self._person.mails()}.values())
+
+    async def until(self, is_so: Callable[[list[str]], bool]) -> list[str]:
+        return await _look(self.heard, is_so, MAIL_LOOK_S)
+
+
+class InTerminal:
+    """`ethos chat`, which attaches to the gateway that runs."""
+
+    account = "cli:operator"
+
+    def __init__(self, served: Served) -> None:
+        self._ethos = Ethos(served.home)
+        self._shown: list[str] = []
+
+    async def say(self, text: str) -> None:
+        done = await asyncio.to_thread(self._ethos.run, "chat", text, timeout_s=PATIENCE_S)
+        assert done.returncode == 0, done.stderr
+        self._shown.append(done.stdout)
+
+    async def heard(self) -> list[str]:
+        return list(self._shown)
+
+    async def until(self, is_so: Callable[[list[str]], bool]) -> list[str]:
+        """The command ends with the answer."""
+        assert is_so(self._shown), self._shown
+        return list(self._shown)
+
+
+class OnPage:
+    """The web page's own requests."""
+
+    account = "web:operator"
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._client = httpx.AsyncClient(trust_env=False)
+
+    async def say(self, text: str) -> None:
+        body = {"id": str(uuid4()), "conversation": "main", "text": text}
+        answer = await self._client.post(f"{self._served.url}messages", json=body, headers=self._served.headers())
+        assert answer.status_code == 202, answer.text
+
+    async def heard(self) -> list[str]:
+        """The history, as a page that is opened now shows it."""
+        found: list[str] = []
+        address = f"{self._served.url}events?conversation=main&after=0"
+        async with self._client.stream("GET", address, headers=self._served.headers()) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            event = ""
+            async for line in answer.aiter_lines():
+                name, _, value = line.partition(": ")
+                event = value if name == "event" else event
+                if name == "data" and event == "message" and (data := json.loads(value))["author"] == "agent":
+                    found.append(data["text"])
+                if name == "data" and event == "live":
+                    break
+        return found
+
+    async def until(self, is_so: Callable[[list[str]], bool]) -> list[str]:
+        return await _look(self.heard, is_so, MAIL_LOOK_S)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+async def _look(
+    read: Callable[[], Awaitable[list[str]]], is_so: Callable[[list[str]], bool], pause_s: float
+) -> list[str]:
+    """Until it is so; nothing tells when another program has done its part."""
+    heard: list[str] = []
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_so(heard := await read()):
+                await asyncio.sleep(pause_s)
+    except TimeoutError as error:
+        raise AssertionError(f"only this was heard: {heard}") from error
+    return heard
