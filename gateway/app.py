@@ -204,6 +204,7 @@ class Gateway:
             kind=self._kind,
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
             woken=self.outbox.wake,
+            caught_up=self.outbox.caught_up,
         )
 
     def _turn_settings(self) -> TurnSettings:

@@ -109,6 +109,10 @@ class Outbox:
         """Say that the conversation has a reply to send."""
         self._lanes.wake(conversation)
 
+    async def caught_up(self, conversation: ConversationRef) -> None:
+        """Wait until nothing of the conversation is on its way, or waits to be tried again."""
+        await self._lanes.rested(conversation)
+
     def channel_is_up(self, channel: str) -> None:
         """Send what was held back while the channel was down."""
         for conversation in self._held.pop(channel, set()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from weakref import WeakValueDictionary
@@ -70,6 +70,7 @@ class Services:
         kind: by the channel's name: the platform, which is the first half of an identity's key.
         render_memory: makes the memory section of the prompt.
         woken: told that a conversation has replies to send.
+        caught_up: waits until a conversation's replies are out.
     """
 
     store: TurnStore
@@ -87,6 +88,7 @@ class Services:
     kind: Callable[[str], str]
     render_memory: Callable[[MemoryContext], str | None]
     woken: Callable[[ConversationRef], None]
+    caught_up: Callable[[ConversationRef], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +208,7 @@ class TurnRunner:
         services, row = self._services, turn.row
         state = AgentState.load(await services.store.load_steps(row.turn_id) if row.has_steps else None)
         adapter = services.adapter(turn.message.conversation.channel)
-        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text)
+        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text, services.caught_up)
         work = await self._work(turn, state, preview, asked, supersedes)
         try:
             async with preview:

@@ -100,7 +100,7 @@ class Stream:
         self._directory = Path(tempfile.mkdtemp(prefix="ethos-faults-"))
         self._home = (nursery.disk if fault.needs_small_disk else self._directory) / "home"
         self._log = self._directory / "home.log"
-        self._traffic = Traffic(has_colors=self.has_colors)
+        self._traffic = Traffic(has_colors=self.has_colors and platform.keeps_order)
         self._serving: Serving | None = None
         self._left = 0
         self._ends: list[int] = []

@@ -32,7 +32,7 @@ class Traffic:
 
     Attributes:
         has_colors: people change their mind, too. Whether the older color goes depends on whether the turn saw it, and
-            while the disk fails the memory may be late.
+            while the disk fails the memory may be late; and on which of two came first.
         people: those who have written; each has a conversation.
         facts: lines that MEMORY.md, or its archive, must have once.
         traits: lines that a person's USER.md must have once, by person.
@@ -78,7 +78,7 @@ class Traffic:
         if kind < 0.45:
             return f"echo: {token} " + "word " * numbers.randrange(1, 30)
         if kind < 0.5:
-            return f"echo: {token} " + "word " * numbers.randrange(900, 1400)
+            return f"echo: {token} " + "word " * numbers.randrange(450, 760)
         if kind < 0.7:
             self.facts.append(f"fact {token} is that the answer was found")
             return f"remember that {self.facts[-1]}"
