@@ -78,7 +78,7 @@ class Traffic:
         if kind < 0.45:
             return f"echo: {token} " + "word " * numbers.randrange(1, 30)
         if kind < 0.5:
-            return f"echo: {token} " + "word " * numbers.randrange(450, 760)
+            return f"echo: {token} " + "word " * numbers.randrange(250, 360)
         if kind < 0.7:
             self.facts.append(f"fact {token} is that the answer was found")
             return f"remember that {self.facts[-1]}"
