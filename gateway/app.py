@@ -10,23 +10,24 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
-from gateway import __version__
 from gateway.access import Access, AccessRule
 from gateway.agent.model import Model
+from gateway.agent.model_states import ModelStates
 from gateway.agent.registry import ModelRegistry
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
+from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
-from gateway.config import Config
+from gateway.config import OTLP_ENDPOINT, Config
 from gateway.config.channel_kinds import load_kind
 from gateway.dispatcher import Dispatcher
 from gateway.errors import DataDirectoryLocked, EthosError
 from gateway.failpoints import reach
 from gateway.files import write_atomically
-from gateway.health import Health, verdict
+from gateway.health import Health
 from gateway.history import History
 from gateway.home import DATABASE_NAME, LOCK_NAME, RUNNING_NAME, prepare_home
 from gateway.identity import IdentityMap
@@ -43,8 +44,12 @@ from gateway.protocols import AdapterServices, AuthenticatesOperator, ChannelAda
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
+from gateway.telemetry import start_metrics, start_traces
 from gateway.turns import Services, TurnRunner, TurnSettings
 from gateway.web.server import WebServer
+
+if TYPE_CHECKING:
+    from gateway.telemetry.metrics import Metrics
 
 # As long as `ethos status` may hold the lock of the data directory to see that nobody else does.
 LOOK_S = 0.05
@@ -85,6 +90,7 @@ class Gateway:
         self._started_at = datetime.now(UTC)
         self._stack = AsyncExitStack()
         self.web: WebServer | None = None
+        self._metrics: Metrics | None = None
 
     # ---- putting together ------------------------------------------------------------------------------------------
 
@@ -102,6 +108,7 @@ class Gateway:
             reach("start.held")
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
+            await self._measure(stack)
             self._compose()
             stack.push_async_callback(self.models.close)
             stack.push_async_callback(self.history.close)
@@ -126,6 +133,15 @@ class Gateway:
             await asyncio.sleep(LOOK_S)
             return hold(self.home / LOCK_NAME)
 
+    async def _measure(self, stack: AsyncExitStack) -> None:
+        """Listen to what happens, for whom it was switched on."""
+        telemetry = self.config.telemetry
+        if telemetry.metrics:
+            self._metrics = await start_metrics(stack)
+        if telemetry.traces:
+            is_left_to_environment = telemetry.otlp_endpoint == OTLP_ENDPOINT
+            await start_traces(stack, None if is_left_to_environment else telemetry.otlp_endpoint)
+
     def _compose(self) -> None:
         config, store = self.config, self.store
         policy = DeliveryPolicy(**config.delivery.model_dump())
@@ -134,7 +150,8 @@ class Gateway:
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.models = ModelRegistry(config)
         self.models.get(None)  # what is wrong with the default model's settings is an error of the start
-        model = self._model or self.models.get
+        self.model_states = ModelStates()
+        model = self._watched(self._model or self.models.get)
         self.memory_files = MarkdownFileMemoryProvider(
             self.home,
             store.journal,
@@ -171,6 +188,22 @@ class Gateway:
         )
         self.inbox = Inbox(store.inbox, self.dispatcher.accepted)
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
+        self._checkup = Checkup(self._parts(), started_at=self._started_at)
+
+    def _watched(self, model: Callable[[str | None], Model]) -> Callable[[str | None], Model]:
+        return lambda name: self.model_states.watched(model(name))
+
+    def _parts(self) -> Parts:
+        return Parts(
+            home=self.home,
+            store=self.store.facts,
+            supervisor=self.supervisor,
+            dispatcher=self.dispatcher,
+            parking=self.parking,
+            memory=self.memory,
+            models=self.model_states,
+            identities=self.identities,
+        )
 
     def _adapters(self, commands: Commands) -> Sequence[ChannelAdapter]:
         built: list[ChannelAdapter] = []
@@ -224,6 +257,7 @@ class Gateway:
             data_dir=self.home,
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
+            metrics=self._metrics_page if self._metrics is not None else None,
             host=self.config.web.host,
             port=self.config.web.port,
             allowed_hosts=self.config.web.allowed_hosts,
@@ -328,22 +362,12 @@ class Gateway:
 
     async def health(self) -> Health:
         """How the gateway is, now."""
-        channels = self.supervisor.statuses
-        problems = await self.identities.problems()
-        if (problem := await self.store.database.problem()) is not None:
-            problems.insert(0, problem)
-        return Health(
-            status=verdict(channels, problems, is_started=self.supervisor.all_tried.is_set()),
-            version=__version__,
-            pid=os.getpid(),
-            started_at=self._started_at,
-            channels=channels,
-            turns_running=self.dispatcher.running,
-            conversations_waiting=self.dispatcher.waiting,
-            conversations_parked=self.parking.parked,
-            memory_late=self.memory.late,
-            problems=[*(f"{channel.name}: {channel.error}" for channel in channels if channel.error), *problems],
-        )
+        return await self._checkup.health()
+
+    async def _metrics_page(self) -> tuple[bytes, str]:
+        if self._metrics is None:
+            raise RuntimeError("metrics are not switched on")
+        return self._metrics.page(await self.health())
 
     async def _health_json(self) -> dict[str, Any]:
         return dict((await self.health()).as_json())

@@ -17,6 +17,7 @@ from gateway.failpoints import reach
 from gateway.inbox import NotDue
 from gateway.lanes import AGAIN, IDLE, Lanes
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
+from gateway.observe import note, stage
 from gateway.protocols import ChannelAdapter, SupportsSendLookup
 
 SENDERS = 64
@@ -32,12 +33,14 @@ class OutboxRow:
     """A reply that is claimed for sending.
 
     Attributes:
+        turn_id: of the turn whose answer it is.
         attempts: this one included.
         is_uncertain: an earlier attempt may have arrived.
         has_more: its conversation has another reply behind it.
     """
 
     seq: int
+    turn_id: str
     message: OutboundMessage
     attempts: int
     is_uncertain: bool
@@ -149,7 +152,8 @@ class Outbox:
                 return IDLE
             if isinstance(row, NotDue):
                 return row.due_in_s
-            retry_in_s = await self._send(adapter, row)
+            with stage("outbox.send", row.turn_id, conversation, attempt=row.attempts):
+                retry_in_s = await self._send(adapter, row)
         except StoreError as error:
             _log.error("outbox_store_failed", channel=conversation.channel, error=str(error))
             return AFTER_FAULT_S
@@ -166,6 +170,7 @@ class Outbox:
         try:
             receipt = await self._deliver(adapter, row)
         except PermanentSendError as error:
+            note(result="dead")
             await self._record(row, partial(self._store.record_dead, row.seq, str(error)))
             _log.error("reply_dead", channel=adapter.name, message_id=row.message.id, error=str(error))
             return None
@@ -181,7 +186,9 @@ class Outbox:
             _log.exception("adapter_fault", channel=adapter.name, message_id=row.message.id)
             return await self._retry(row, error, is_uncertain=True)
         reach("outbox.delivered")
+        note(result="sent")
         await self._record(row, partial(self._store.record_sent, row.seq, receipt))
+        _log.debug("reply_sent", message_id=row.message.id, text=row.message.text)
         self._on_sent(adapter.name)
         return None
 
@@ -197,7 +204,9 @@ class Outbox:
         self, row: OutboxRow, error: Exception, *, is_uncertain: bool, retry_after_s: float | None = None
     ) -> float | None:
         reason = str(error) if isinstance(error, EthosError) else f"{type(error).__name__}: {error}"
+        note(result="uncertain" if is_uncertain else "retry")
         if row.attempts >= self._policy.max_attempts:
+            note(result="dead")
             await self._record(row, partial(self._store.record_dead, row.seq, reason))
             _log.error("reply_dead", message_id=row.message.id, attempts=row.attempts, error=reason)
             return None

@@ -15,6 +15,7 @@ from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, StoreError
 from gateway.failpoints import reach
 from gateway.messages import InboundMessage
+from gateway.observe import happened
 from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
 
 CONNECT_TIMEOUT_S = 60.0
@@ -37,6 +38,7 @@ class ChannelStatus:
     Attributes:
         since: of the state.
         last_exchange_at: of the last message accepted or sent.
+        connections: how often it was connected.
         error: why it is not up, for people; no secret.
     """
 
@@ -45,6 +47,7 @@ class ChannelStatus:
     state: ChannelState = "starting"
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     last_exchange_at: datetime | None = None
+    connections: int = 0
     error: str | None = None
 
 
@@ -184,6 +187,7 @@ class Supervisor:
         """Take down the state; the log hears of every change, and of nothing else."""
         status = self._statuses[adapter.name]
         if status.state != state:
+            happened("channel.state", channel=adapter.name, state=state)
             if state == "up":
                 _log.info("channel_up", channel=adapter.name)
             elif state == "auth_failed":
@@ -193,6 +197,7 @@ class Supervisor:
             status.state, status.since = state, datetime.now(UTC)
         status.error = error
         if state == "up":
+            status.connections += 1
             self._on_up(adapter.name)
 
     async def _close(self, adapter: ChannelAdapter) -> None:

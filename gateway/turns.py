@@ -25,6 +25,7 @@ from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
 from gateway.memory_sync import MemorySync
 from gateway.messages import Capabilities, ConversationRef, InboundMessage
+from gateway.observe import note, span, stage, waited
 from gateway.parking import Parking
 from gateway.personalities import Personalities, Personality
 from gateway.preview import Preview
@@ -128,14 +129,24 @@ class TurnRunner:
 
     async def run(self, row: InboxRow, control: TurnControl) -> float | None:
         """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
+        if row.attempts == 1 and not row.is_told:  # not what it has waited for since
+            waited("inbox.wait", row.turn_id, row.accepted_at, channel=row.message.conversation.channel)
+        with stage("turn", row.turn_id, row.message.conversation, attempt=row.attempts):
+            again_s = await self._admit(row, control)
+            note(outcome="done" if again_s is None else "parked")
+            return again_s
+
+    async def _admit(self, row: InboxRow, control: TurnControl) -> float | None:
         verdict = self._services.access.verdict(row.message)
+        note(access=verdict)
         if verdict != "answer":
             text = refusal(row.message) if verdict == "refuse" else None
             await self._commit(self._end(row, replies=(text,) if text else ()))
             return None
         sender = row.message.sender
         kind = self._services.kind(row.message.conversation.channel)
-        user_id = await self._services.identities.resolve(f"{kind}:{sender.user}", sender.display_name)
+        with span("turn.identity"):
+            user_id = await self._services.identities.resolve(f"{kind}:{sender.user}", sender.display_name)
         key = session_key(row.message, user_id, self._settings.session_scope)
         lock = self._session_locks.setdefault(key, asyncio.Lock())
         async with lock:  # one session can be met in two conversations, with the scope `user`
@@ -147,7 +158,8 @@ class TurnRunner:
             "Something went wrong here, again and again, while I tried to answer this message. It is kept for whoever "
             "runs this gateway to look at; please go on with another one."
         )
-        await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
+        with stage("turn.bury", row.turn_id, row.message.conversation):
+            await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
 
     async def _run(self, row: InboxRow, control: TurnControl, user_id: str, key: str) -> float | None:
         turn = await self._opened(row, user_id, key)
@@ -234,7 +246,8 @@ class TurnRunner:
         self, turn: _Turn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
     ) -> AgentWork:
         services, personality, message = self._services, turn.personality, turn.message
-        memory = await services.memory.prefetch(turn.scope)
+        with span("memory.prefetch"):
+            memory = await services.memory.prefetch(turn.scope)
         history = await services.history.window(turn.session, leave_out=supersedes)
         toolbox = services.toolbox if personality.tools is None else services.toolbox.only(personality.tools)
         adapter = services.adapter(message.conversation.channel)
@@ -351,8 +364,10 @@ class TurnRunner:
 
     async def _commit(self, commit: TurnCommit) -> None:
         reach("turn.committing")
-        await self._services.store.commit_turn(commit)
+        with span("turn.commit", end=commit.end):
+            await self._services.store.commit_turn(commit)
         reach("turn.committed")
+        _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
         for reply in commit.replies:
             self._services.woken(reply.conversation)
 

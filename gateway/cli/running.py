@@ -9,9 +9,10 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, TypeVar
 
 import typer
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:  # 0.3 s that no other command needs
     from gateway.web.server import WebServer
 
 T = TypeVar("T")
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "text", "json"]
 
 SOON_S = 0.5  # an end that takes longer is explained
 LOOK_S = 0.5  # between two looks at whether the gateway of another chat is still there
@@ -35,9 +38,11 @@ def serve(
         bool | None,
         typer.Option("--chat/--no-chat", help="Open the terminal chat here too; by default in a terminal."),
     ] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help="In place of `log.level`.")] = None,
+    log_format: Annotated[LogFormat | None, typer.Option(help="In place of `log.format`.")] = None,
 ) -> None:
     """Run every configured channel until Ctrl-C or SIGTERM."""
-    loaded = load_config()
+    loaded = _with_log(load_config(), log_level, log_format)
     is_chat = _is_terminal() if chat is None else chat
     try:
         sys.exit(asyncio.run(_serve(data_directory(), loaded, is_chat=is_chat)))
@@ -66,17 +71,16 @@ def chat(
 
 async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
     from gateway.app import Gateway
-    from gateway.logs import configure_logs
 
     config = loaded.config
     terminal = _terminal_channel(config) if is_chat else None
-    configure_logs(config.log.level, config.log.format)
+    _configure_logs(config)
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(Gateway(home, config))
         log = None
         if terminal is not None:  # the terminal belongs to the chat
             log = stack.enter_context(_open_log(home))
-            configure_logs(config.log.level, config.log.format, stream=log)
+            _configure_logs(config, log)
         stop = _stop_on_signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         for warning in loaded.warnings:
             typer.echo(f"warning: {warning}", err=True)
@@ -139,11 +143,23 @@ async def _stand_in(home: Path, config: Config, terminal: str, stop: asyncio.Eve
 
 async def _logging_to_file(home: Path, config: Config, work: Awaitable[T]) -> T:
     """Do the work with the log out of the way: the terminal belongs to the chat."""
-    from gateway.logs import configure_logs
-
     with _open_log(home) as log:
-        configure_logs(config.log.level, config.log.format, stream=log)
+        _configure_logs(config, log)
         return await work
+
+
+def _with_log(loaded: Loaded, level: LogLevel | None, style: LogFormat | None) -> Loaded:
+    """The configuration with what the command line says of the log."""
+    said = {name: value for name, value in (("level", level), ("format", style)) if value is not None}
+    log = loaded.config.log.model_copy(update=said)
+    return replace(loaded, config=loaded.config.model_copy(update={"log": log}))
+
+
+def _configure_logs(config: Config, stream: TextIO | None = None) -> None:
+    from gateway.logs import configure_logs, secrets_in
+
+    log = config.log
+    configure_logs(log.level, log.format, stream=stream, secrets=secrets_in(config), is_text_shown=log.message_text)
 
 
 def _see_log(home: Path) -> str:
