@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,9 +21,9 @@ from tests.faults.channels import CHANNELS, unavailable
 from tests.faults.evidence import Tally
 from tests.faults.full_disk import DISK_MB, FullDiskStream
 from tests.faults.platform import Platform, WirePlatform
-from tests.faults.process import Nursery, small_disk_missing
+from tests.faults.process import ROOT, Nursery, small_disk_missing
 from tests.faults.stream import Fault, NeverReached, Stream
-from tests.faults.table import table
+from tests.faults.table import publish, short_table, table
 
 KILLS_PER_STREAM = 20
 SENDS = ("plain", "lookup", "idempotent")
@@ -144,12 +145,19 @@ def main() -> int:
     parser.add_argument("--disk", type=int, default=40, help="times that the disk is filled")
     parser.add_argument("--seconds", type=float, help="begin no more streams after so long")
     parser.add_argument("--only", action="append", default=[], help="rows with this in their name; may be repeated")
+    parser.add_argument("--publish", action="store_true", help="put the tables into README and docs")
     parser.add_argument("--jobs", type=int, default=2, help="gateways side by side")
     options = parser.parse_args()
     wanted = rows(options)
     began_at = time.monotonic()
     tallies = asyncio.run(run(options, wanted))
-    sys.stdout.write(f"Seed {options.seed}, {time.monotonic() - began_at:.0f} s.\n\n{table(tallies)}\n")
+    minutes = (time.monotonic() - began_at) / 60
+    sys.stdout.write(f"Seed {options.seed}, {minutes:.0f} minutes.\n\n{table(tallies)}\n")
+    if options.publish:
+        command = f"`python -m tests.faults {' '.join(each for each in sys.argv[1:] if each != '--publish')}`"
+        measured = f"Measured with {command}: seed {options.seed}, {minutes:.0f} minutes on {os.cpu_count()} cores."
+        publish(ROOT / "docs" / "reliability.md", f"{table(tallies)}\n\n{measured}")
+        publish(ROOT / "README.md", f"{short_table(tallies)}\n\n{measured}")
     failed = [name for name, tally in tallies.items() if not tally.is_clean or not tally.kills]
     if failed:
         sys.stdout.write(f"\nFAILED: {', '.join(failed)}\n")
