@@ -53,8 +53,10 @@ class Mail:
     async def close(self) -> None:
         self._looking.cancel()
         await asyncio.wait([self._looking])
-        await self._read()
-        await asyncio.to_thread(self._server.close)
+        try:
+            await self._read()
+        finally:
+            await asyncio.to_thread(self._server.close)
 
     def settings(self) -> Mapping[str, Any]:
         ports = self._server.ports
