@@ -27,6 +27,7 @@ from gateway.configured import access_of, budgets_of, policy_of, turn_settings_o
 from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
 from gateway.errors import EthosError
+from gateway.failpoints import reach
 from gateway.health import Health
 from gateway.history import History
 from gateway.home import DATABASE_NAME, announce, prepare_home, take
@@ -108,6 +109,7 @@ class Gateway:
             await asyncio.to_thread(prepare_home, self.home)
             stack.callback((await take(self.home)).release)
             refuse_half_placed(self.home)
+            reach("start.held")
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
             await self._measure(stack)
@@ -154,6 +156,7 @@ class Gateway:
             store.journal,
             max_file_bytes=config.memory.max_file_bytes,
             lock_timeout_s=config.memory.lock_timeout_s,
+            on_step=lambda step: reach(f"memory.{step}"),
         )
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
@@ -243,6 +246,7 @@ class Gateway:
             kind=self._kind,
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
             woken=self.outbox.wake,
+            caught_up=self.outbox.caught_up,
         )
 
     def _web_server(self) -> WebServer:
@@ -308,10 +312,12 @@ class Gateway:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
+        reach("start.replayed")
         uncertain = await self.outbox.recover()
         await self.meter.recover()
         waiting = await self.dispatcher.recover()
         await self.parking.recover(await self.store.inbox.parked())
+        reach("start.recovered")
         if waiting or uncertain:
             _log.info("recovered", conversations=waiting, uncertain_replies=uncertain)
         parts = [
@@ -353,8 +359,10 @@ class Gateway:
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.config.shutdown_s
         await self.supervisor.stop_receiving()
+        reach("stop.draining")
         await self.dispatcher.drain(max(0.0, ends_at - clock()))
         await self.outbox.drain(max(0.5, ends_at - clock()))
+        reach("stop.drained")
         if self.web is not None:
             await self.web.stop()
 
