@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from gateway.agent.loop import AgentState
-from gateway.agent.tools import ToolContext
+from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
 from gateway.attachments import Asked
 from gateway.inbox import InboxRow
 from gateway.memory_proposals import Proposal, ProposalStore, Reviewer, Role, choices, notice, sort_updates
@@ -69,6 +69,13 @@ class OpenTurn:
         is_joined = not self.message.is_direct and self.session.user_id != self.user_id
         before = [ANOTHER_SPEAKER] if is_joined else [EARLIER] if self.session.is_tainted else []
         return (*asked.sources, *before)
+
+    def toolbox(self, tools: Toolbox) -> Toolbox:
+        """Those that the personality may use."""
+        allowed = tools.names if self.personality.tools is None else self.personality.tools
+        if self.personality.memory_writes == "off":
+            allowed = tuple(name for name in allowed if name != UPDATE_MEMORY.name)
+        return tools if allowed == tools.names else tools.only(allowed)
 
     def tool_context(self, state: AgentState, asked: Asked, memory: MemoryContext | None) -> ToolContext:
         """On whose behalf tools are called."""

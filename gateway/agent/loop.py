@@ -18,12 +18,15 @@ from gateway.agent.model import (
     ModelReply,
     ModelRequest,
     ModelUsage,
+    Spender,
     StreamRestarted,
     TextDelta,
     ToolCall,
 )
 from gateway.agent.tools import Toolbox, ToolContext
 from gateway.errors import ModelRefused
+from gateway.failpoints import reach
+from gateway.observe import note, span
 from gateway.protocols import MemoryUpdate
 
 INTERRUPTED = (
@@ -127,6 +130,7 @@ class AgentWork:
     steps_limit: int
     max_output_tokens: int | None
     on_text: Callable[[], None]
+    spender: Spender = field(default_factory=Spender)
 
 
 class AgentLoop:
@@ -147,12 +151,15 @@ class AgentLoop:
         while True:
             if state.open_calls:
                 for call in state.open_calls:
-                    await self._call(call, work, state)
+                    with span("tool.call", tool=call.name if call.name in work.toolbox.names else "unknown"):
+                        await self._call(call, work, state)
                 await self._save(work, state, is_durable=False)
             elif state.messages and state.messages[-1].role == "assistant":
                 return
             else:
-                await self._ask(work, state)
+                with span("model.call", model=work.model.name, purpose="answer"):
+                    await self._ask(work, state)
+                    note(input_tokens=state.usage[-1].input_tokens, output_tokens=state.usage[-1].output_tokens)
                 if state.open_calls:
                     await self._save(work, state, is_durable=not self._is_repeatable(work, state))
 
@@ -165,6 +172,7 @@ class AgentLoop:
             tools=work.toolbox.specs,
             may_call_tools=not is_last,
             max_output_tokens=work.max_output_tokens,
+            spender=work.spender,
         )
         state.partial.clear()
         async for event in work.model.stream(request):
@@ -200,6 +208,7 @@ class AgentLoop:
 
     async def _save(self, work: AgentWork, state: AgentState, *, is_durable: bool) -> None:
         await self._keeper.save_steps(work.turn_id, state.dump(), is_durable=is_durable)
+        reach("turn.steps_saved")
 
     @staticmethod
     def _is_repeatable(work: AgentWork, state: AgentState) -> bool:

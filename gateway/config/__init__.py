@@ -6,8 +6,10 @@ Every key, with what it is for, stands in `config.example.yaml`; a test keeps th
 from __future__ import annotations
 
 import re
+from datetime import UTC, tzinfo
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
@@ -27,6 +29,9 @@ OFFLINE = "offline"
 """The model that is always there: no key, no network."""
 DEFAULT_CHANNELS = {"terminal": {"kind": "cli"}, "web": {"kind": "web"}}
 """The channels where the file names none."""
+
+OTLP_ENDPOINT = "http://localhost:4318"
+"""Where a collector listens by default, as OpenTelemetry has it."""
 
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]%-]+")
 
@@ -59,6 +64,28 @@ def _web_address(value: str) -> str:
         raise ValueError("the address holds a password; expected it without, and the key in `api_key`")
     if not is_good:
         raise ValueError("not a web address; expected one such as http://127.0.0.1:11434/v1")
+    return value
+
+
+def zone_of(name: str) -> tzinfo:
+    """The time zone; UTC is there on every machine.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(
+            "no time zone of this machine; expected a name such as Europe/Berlin or UTC (`pip install tzdata` brings "
+            "all of them)"
+        ) from error
+
+
+def _zone_name(value: str) -> str:
+    zone_of(value)
     return value
 
 
@@ -169,6 +196,9 @@ class LimitsConfig(Section):
 
     Attributes:
         running_turns: at once, over all conversations.
+        running_turns_per_user: of these, how many may be one account's.
+        queued_messages_per_user: of one account, waiting or being answered; what comes beyond that is refused.
+        parked_expire_after_h: how long a message waits for a model or a budget before it is given up.
         steps_per_turn: calls of the model in one turn.
         history_tokens: of a session, put in front of the model; older messages are summarised.
         max_message_chars: a longer message is refused, with a word to its writer.
@@ -176,11 +206,46 @@ class LimitsConfig(Section):
     """
 
     running_turns: Annotated[Count, Field(ge=1, le=10_000)] = 16
+    running_turns_per_user: Annotated[Count, Field(ge=1, le=10_000)] = 4
+    queued_messages_per_user: Annotated[Count, Field(ge=1, le=1_000_000)] = 100
+    parked_expire_after_h: Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=8_760)] = 168
     steps_per_turn: Annotated[Count, Field(ge=1, le=1_000)] = 12
     turn_timeout_s: Seconds = 600
     history_tokens: Annotated[Count, Field(ge=500, le=10_000_000)] = 24_000
     max_message_chars: Annotated[Count, Field(ge=1, le=10_000_000)] = 100_000
     lease_s: Annotated[Seconds, Field(ge=5)] = 60
+
+
+class DayBudget(Section):
+    """What may be spent in one day; tokens are those of input and output together. None: no limit."""
+
+    turns: Annotated[Count, Field(ge=0)] | None = None
+    tokens: Annotated[Count, Field(ge=0)] | None = None
+    usd: Usd | None = None
+
+
+class BudgetsConfig(Section):
+    """Hard budgets: a call of a model for which there is no room is not made.
+
+    Attributes:
+        time_zone: whose midnight begins a day.
+        user: for each person.
+        personality: for each personality.
+        personalities: for the personalities that are named, in place of `personality`.
+        gateway: for everything together.
+    """
+
+    time_zone: Annotated[Text, AfterValidator(_zone_name)] = "UTC"
+    user: DayBudget | None = None
+    personality: DayBudget | None = None
+    personalities: dict[str, DayBudget] = Field(default_factory=dict)
+    gateway: DayBudget | None = None
+
+    @property
+    def limits_money(self) -> bool:
+        """Whether what models cost must be known."""
+        budgets = (self.user, self.personality, self.gateway, *self.personalities.values())
+        return any(budget is not None and budget.usd is not None for budget in budgets)
 
 
 class DeliveryConfig(Section):
@@ -200,10 +265,29 @@ class DeliveryConfig(Section):
 
 
 class LogConfig(Section):
-    """The log on standard error; `auto` is text on a terminal and JSON elsewhere."""
+    """The log on standard error; `auto` is text on a terminal and JSON elsewhere.
+
+    Attributes:
+        message_text: what people and the agent write is shown, at the level `debug`.
+    """
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "text", "json"] = "auto"
+    message_text: bool = False
+
+
+class TelemetryConfig(Section):
+    """What others may measure; both are off, and cost nothing, unless switched on.
+
+    Attributes:
+        metrics: `/metrics` on the web server, for Prometheus.
+        traces: OpenTelemetry traces, sent by OTLP over HTTP.
+        otlp_endpoint: the collector's base address; the default gives way to `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    """
+
+    metrics: bool = False
+    traces: bool = False
+    otlp_endpoint: WebAddress = OTLP_ENDPOINT
 
 
 class Config(Section):
@@ -226,8 +310,10 @@ class Config(Section):
     web: WebConfig = Field(default_factory=WebConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
+    budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)
     log: LogConfig = Field(default_factory=LogConfig)
+    telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
     shutdown_s: Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=3_600)] = 10
 
     @field_validator("models")

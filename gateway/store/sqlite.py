@@ -10,6 +10,7 @@ from pathlib import Path
 from gateway.store.clock import steady_ms
 from gateway.store.database import Database
 from gateway.store.deliveries import SqliteDeliveries
+from gateway.store.facts import SqliteFacts
 from gateway.store.inbox import SqliteInbox
 from gateway.store.log import SqliteConversationLog
 from gateway.store.memory_journal import SqliteMemoryJournal
@@ -19,6 +20,7 @@ from gateway.store.schema import migrate
 from gateway.store.search_index import SearchIndex, register_functions
 from gateway.store.sessions import SqliteSessions
 from gateway.store.turns import SqliteTurns
+from gateway.store.usage import SqliteUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +32,12 @@ class SqliteStore:
     outbox: SqliteOutbox
     sessions: SqliteSessions
     turns: SqliteTurns
+    usage: SqliteUsage
     log: SqliteConversationLog
     journal: SqliteMemoryJournal
     deliveries: SqliteDeliveries
     proposals: SqliteProposals
+    facts: SqliteFacts
     index: SearchIndex
 
     async def problems(self) -> Sequence[str]:
@@ -74,9 +78,11 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         outbox=SqliteOutbox(database, now_ms=now_ms),
         sessions=SqliteSessions(database, index),
         turns=SqliteTurns(database, now_ms=now_ms, on_messages=index.added),
+        usage=SqliteUsage(database),
         log=SqliteConversationLog(database),
         journal=SqliteMemoryJournal(database),
         deliveries=SqliteDeliveries(database, now_ms=now_ms),
         proposals=SqliteProposals(database),
+        facts=SqliteFacts(database),
         index=index,
     )
