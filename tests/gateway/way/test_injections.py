@@ -72,7 +72,14 @@ def telegram_forward(channel: FakeChannel, order: str) -> InboundMessage:
     who = {"id": 42, "is_bot": False, "first_name": "Ada"}
     message = {"message_id": 7, "from": who, "chat": {"id": 42, "type": "private"}, "date": 1763632800, "text": order}
     message["forward_origin"] = {"type": "hidden_user", "date": 1, "sender_user_name": "Eve"}
-    reader = Reader(channel="t", bot=Account(id=1, username="bot"), aliases={}, home=lambda chat: chat)
+    reader = Reader(
+        channel="t",
+        bot=Account(id=1, username="bot"),
+        aliases={},
+        home=lambda chat: chat,
+        command=lambda _data: None,
+        now=lambda: datetime.now(UTC),
+    )
     read = reader.message_from({"update_id": 1, "message": message})
     assert read is not None
     return as_said(channel, read)
