@@ -1,4 +1,7 @@
-"""Changes of the memory that wait for a yes: who is asked, what they see, and that a yes counts exactly once."""
+"""Changes of the memory that wait for a yes: who is asked, what they see, and that a yes counts exactly once.
+
+Rows 30 and 31: what was not the person's own waits, and every line says where it comes from and can be taken back.
+"""
 
 from __future__ import annotations
 
