@@ -35,6 +35,7 @@ from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.render import render_memory
+from gateway.memory_review import MemoryReview
 from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.meter import Meter
@@ -86,6 +87,7 @@ class Gateway:
         self._only = only
         self._is_served = is_served
         self._model = model
+        self._operator_id: str | None = None
         self._started_at = datetime.now(UTC)
         self._stack = AsyncExitStack()
         self.web: WebServer | None = None
@@ -165,6 +167,7 @@ class Gateway:
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
+            review=MemoryReview(store.proposals, self.memory_files, self.memory),
             meter=self.meter,
             usage=store.usage,
         )
@@ -247,6 +250,8 @@ class Gateway:
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
             woken=self.outbox.wake,
             caught_up=self.outbox.caught_up,
+            proposals=self.store.proposals,
+            role=lambda user_id: "owner" if user_id == self._operator_id else "member",
         )
 
     def _web_server(self) -> WebServer:
@@ -271,7 +276,7 @@ class Gateway:
             if isinstance(adapter, AuthenticatesOperator)
         ]
         if keys:
-            await self.identities.ensure_joined(keys, via="operator")
+            self._operator_id = await self.identities.ensure_joined(keys, via="operator")
 
     # ---- seams between the parts -----------------------------------------------------------------------------------
 
