@@ -15,14 +15,15 @@ from typing import Any, Self
 import structlog
 
 from gateway import __version__
-from gateway.access import Access, AccessRule
 from gateway.agent.model import Model
 from gateway.agent.registry import ModelRegistry
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
 from gateway.commands import Commands
 from gateway.config import Config
 from gateway.config.channel_kinds import load_kind
+from gateway.config.rules import rules_of
 from gateway.dispatcher import Dispatcher
+from gateway.entrance import make_entrance
 from gateway.errors import DataDirectoryLocked, EthosError
 from gateway.files import write_atomically
 from gateway.health import Health, verdict
@@ -101,6 +102,7 @@ class Gateway:
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
             self._compose()
+            await self.entrance.people.book()
             stack.push_async_callback(self.models.close)
             stack.push_async_callback(self.history.close)
             await self._join_operator_accounts()
@@ -147,11 +149,14 @@ class Gateway:
             sessions=store.sessions,
             memory=self.memory_files,
         )
-        self.access = Access(
-            {
-                name: AccessRule(mode=channel.access, allow=frozenset(channel.allow))
-                for name, channel in config.channels.items()
-            }
+        self.entrance = make_entrance(
+            self.home,
+            store.people,
+            commands,
+            rules_of(config),
+            identities=self.identities,
+            kind=self._kind,
+            operator_accounts=self._operator_accounts,
         )
         self.adapters = self._adapters(commands)
         self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy, on_sent=self._exchanged)
@@ -164,7 +169,7 @@ class Gateway:
             running_turns=config.limits.running_turns,
             lease_s=config.limits.lease_s,
             policy=policy,
-            is_let_in=lambda message: self.access.verdict(message) == "answer",
+            is_let_in=self.entrance.access.is_let_in,
         )
         self.inbox = Inbox(store.inbox, self.dispatcher.accepted)
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
@@ -191,7 +196,7 @@ class Gateway:
             history=self.history,
             memory=self.memory,
             identities=self.identities,
-            access=self.access,
+            entrance=self.entrance,
             personalities=self.personalities,
             commands=commands,
             toolbox=Toolbox([UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions)]),
@@ -201,6 +206,7 @@ class Gateway:
             kind=self._kind,
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
             woken=self.outbox.wake,
+            reopened=self._wake,
         )
 
     def _turn_settings(self) -> TurnSettings:
@@ -227,11 +233,7 @@ class Gateway:
 
     async def _join_operator_accounts(self) -> None:
         """Whoever holds the data directory is one person on every channel that can tell."""
-        keys = [
-            (f"{adapter.kind}:{adapter.operator_account}", "Operator")
-            for adapter in self.adapters
-            if isinstance(adapter, AuthenticatesOperator)
-        ]
+        keys = [(account, "Operator") for account in self._operator_accounts()]
         if keys:
             await self.identities.ensure_joined(keys, via="operator")
 
@@ -255,6 +257,16 @@ class Gateway:
     def _exchanged(self, channel: str) -> None:
         self.supervisor.exchanged(channel)
 
+    def _wake(self, conversation: ConversationRef) -> None:
+        self.dispatcher.wake(conversation)
+
+    def _operator_accounts(self) -> Sequence[str]:
+        return [
+            f"{adapter.kind}:{adapter.operator_account}"
+            for adapter in self.adapters
+            if isinstance(adapter, AuthenticatesOperator)
+        ]
+
     async def _expedite(self, conversation: ConversationRef) -> None:
         await self.dispatcher.expedite(conversation)
 
@@ -263,6 +275,11 @@ class Gateway:
         if adapter is None or not isinstance(adapter, AuthenticatesOperator):
             return False
         return adapter.operator_account == message.sender.user
+
+    async def offer_owner(self) -> str | None:
+        """A new code for the first owner; None where one is known, or every channel can tell who runs this gateway."""
+        kinds = {adapter.kind for adapter in self.adapters if not isinstance(adapter, AuthenticatesOperator)}
+        return await self.entrance.offer_owner(kinds, self._operator_accounts())
 
     # ---- running ---------------------------------------------------------------------------------------------------
 

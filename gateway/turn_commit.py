@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gateway.messages import OutboundMessage
+from gateway.people import PeopleChange
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage, TurnUsage
 
@@ -28,6 +29,7 @@ class TurnCommit:
         session: to be stored as it is, and to be the active one of its key.
         supersedes: a turn whose messages give way to this one's.
         memory: updates for the journal, with their scope; applied to the memory after the commit.
+        people: who is let in, or asks to be.
     """
 
     inbox_seq: int
@@ -42,6 +44,7 @@ class TurnCommit:
     replies: tuple[OutboundMessage, ...] = ()
     memory: tuple[MemoryScope, tuple[MemoryUpdate, ...]] | None = None
     usage: TurnUsage | None = None
+    people: PeopleChange | None = None
 
 
 class TurnStore(Protocol):

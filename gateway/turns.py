@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from gateway.access import Access, refusal
+from gateway.access import Entry
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
 from gateway.agent.model import ChatMessage, Model
 from gateway.agent.prompt import Setting, system_prompt
@@ -18,16 +19,19 @@ from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
 from gateway.attachments import Asked, read_message
 from gateway.commands import CommandCall, CommandResult, Commands, parse_command
 from gateway.dispatcher import TurnControl
+from gateway.entrance import Entrance
 from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
 from gateway.history import History
 from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
 from gateway.memory_sync import MemorySync
 from gateway.messages import Capabilities, ConversationRef, InboundMessage
+from gateway.pair_command import PAIR
 from gateway.parking import Parking
 from gateway.personalities import Personalities, Personality
 from gateway.preview import Preview
 from gateway.protocols import ChannelAdapter, MemoryContext, MemoryScope
+from gateway.roles import Role
 from gateway.sessions import (
     Session,
     SessionScope,
@@ -69,6 +73,7 @@ class Services:
         kind: by the channel's name: the platform, which is the first half of an identity's key.
         render_memory: makes the memory section of the prompt.
         woken: told that a conversation has replies to send.
+        reopened: told that a conversation has messages to answer, which were held back before.
     """
 
     store: TurnStore
@@ -76,7 +81,7 @@ class Services:
     history: History
     memory: MemorySync
     identities: IdentityMap
-    access: Access
+    entrance: Entrance
     personalities: Personalities
     commands: Commands
     toolbox: Toolbox
@@ -86,6 +91,7 @@ class Services:
     kind: Callable[[str], str]
     render_memory: Callable[[MemoryContext], str | None]
     woken: Callable[[ConversationRef], None]
+    reopened: Callable[[ConversationRef], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +100,7 @@ class _Turn:
 
     row: InboxRow
     user_id: str
+    role: Role
     session: Session
     personality: Personality
 
@@ -125,18 +132,18 @@ class TurnRunner:
 
     async def run(self, row: InboxRow, control: TurnControl) -> float | None:
         """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
-        verdict = self._services.access.verdict(row.message)
-        if verdict != "answer":
-            text = refusal(row.message) if verdict == "refuse" else None
-            await self._commit(self._end(row, replies=(text,) if text else ()))
+        services = self._services
+        entry = await services.entrance.access.entry(row.message)
+        if entry.verdict != "answer":
+            await self._meet(row, entry)
             return None
-        sender = row.message.sender
-        kind = self._services.kind(row.message.conversation.channel)
-        user_id = await self._services.identities.resolve(f"{kind}:{sender.user}", sender.display_name)
+        user_id = await services.identities.resolve(entry.account, row.message.sender.display_name)
+        if entry.role == "owner" and row.message.is_direct:
+            await services.entrance.people.keep_chat(user_id, row.message.conversation)
         key = session_key(row.message, user_id, self._settings.session_scope)
         lock = self._session_locks.setdefault(key, asyncio.Lock())
         async with lock:  # one session can be met in two conversations, with the scope `user`
-            return await self._run(row, control, user_id, key)
+            return await self._run(row, control, entry.role, user_id, key)
 
     async def bury(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
@@ -146,13 +153,19 @@ class TurnRunner:
         )
         await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
 
-    async def _run(self, row: InboxRow, control: TurnControl, user_id: str, key: str) -> float | None:
-        turn = await self._opened(row, user_id, key)
-        if isinstance(turn, str):
-            await self._commit(self._end(row, replies=(turn,)))
-            return None
-        if control.is_stop_requested:
-            await self._commit(self._end(row, replies=("Stopped before I could answer.",)))
+    async def _meet(self, row: InboxRow, entry: Entry) -> None:
+        """Tell a stranger how to be let in, or what else there is to say; no turn of the agent."""
+        async with self._services.entrance.pairing.lock:
+            meeting = await self._services.entrance.pairing.meet(row.message, entry, row.turn_id)
+            end = self._end(row, replies=() if meeting.text is None else (meeting.text,), kind=meeting.kind)
+            replies = (*end.replies, *meeting.notices)
+            await self._commit(replace(end, replies=replies, people=meeting.change))
+
+    async def _run(self, row: InboxRow, control: TurnControl, role: Role, user_id: str, key: str) -> float | None:
+        turn = await self._opened(row, role, user_id, key)
+        if isinstance(turn, str) or control.is_stop_requested:
+            text = turn if isinstance(turn, str) else "Stopped before I could answer."
+            await self._commit(self._end(row, replies=(text,)))
             return None
         asked = await read_message(row.message, self._services.adapter(row.message.conversation.channel))
         problem = problem_of(asked.text, self._settings.max_message_chars)
@@ -165,20 +178,26 @@ class TurnRunner:
         call = CommandCall(
             arguments=command.arguments,
             message=row.message,
+            turn_id=row.turn_id,
             user_id=user_id,
+            role=role,
             session=turn.session,
             personality=turn.personality,
             had_effect=control.had_effect,
         )
-        result = await self._services.commands.run(command.name, call)
-        if result.ask_again:
-            last = await self._services.history.last_question(turn.session, user_id)
-            if last is not None:
-                return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
-        await self._commit_command(turn, result)
-        return None
+        async with self._deciding(command.name):
+            result = await self._services.commands.run(command.name, call)
+            last = await self._services.history.last_question(turn.session, user_id) if result.ask_again else None
+            if last is None:
+                await self._commit_command(turn, result)
+                return None
+        return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
 
-    async def _opened(self, row: InboxRow, user_id: str, key: str) -> _Turn | str:
+    def _deciding(self, command: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """Nobody else is let in or asks to be, from a decision about it to the commit."""
+        return self._services.entrance.pairing.lock if command == PAIR else contextlib.nullcontext()
+
+    async def _opened(self, row: InboxRow, role: Role, user_id: str, key: str) -> _Turn | str:
         """The session and who answers in it; a text for the person where nobody can."""
         session = await self._services.sessions.active_session(key)
         if session is None:
@@ -196,7 +215,7 @@ class TurnRunner:
             if command is None or command.name not in ("personality", "help"):
                 return f"Nobody can answer here: {error}. Choose another with `/personality name`."
             personality = self._services.personalities.get(self._settings.default_personality)
-        return _Turn(row=row, user_id=user_id, session=session, personality=personality)
+        return _Turn(row=row, user_id=user_id, role=role, session=session, personality=personality)
 
     # ---- the agent -------------------------------------------------------------------------------------------------
 
@@ -253,7 +272,7 @@ class TurnRunner:
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
-            context=ToolContext(scope=turn.scope, memory=memory, updates=state.updates),
+            context=ToolContext(scope=turn.scope, role=turn.role, memory=memory, updates=state.updates),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
@@ -324,7 +343,11 @@ class TurnRunner:
         self._services.history.answered(session, turn.personality.model)
 
     async def _commit_command(self, turn: _Turn, result: CommandResult) -> None:
-        await self._commit(replace(self._end(turn.row, replies=(result.text,)), session=result.session))
+        end = self._end(turn.row, replies=(result.text,))
+        replies = (*end.replies, *result.notices)
+        await self._commit(replace(end, replies=replies, session=result.session, people=result.people))
+        for conversation in result.woken:
+            self._services.reopened(conversation)
 
     def _end(
         self,
@@ -348,6 +371,8 @@ class TurnRunner:
 
     async def _commit(self, commit: TurnCommit) -> None:
         await self._services.store.commit_turn(commit)
+        if commit.people is not None:
+            self._services.entrance.people.changed()
         for reply in commit.replies:
             self._services.woken(reply.conversation)
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.agent.model import ToolCall, ToolSpec
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.roles import Role, may, needs
 from gateway.sessions import SessionStore
 
 MAX_RESULT_CHARS = 20_000
@@ -27,11 +28,13 @@ class ToolContext:
     """On whose behalf a tool is called.
 
     Attributes:
+        role: what the person may do.
         memory: as it was when the turn began.
         updates: where memory updates are gathered; they are applied once, after the turn, in this order.
     """
 
     scope: MemoryScope
+    role: Role
     memory: MemoryContext | None
     updates: list[MemoryUpdate] = field(default_factory=list)
 
@@ -133,6 +136,12 @@ class UpdateMemory(Arguments):
 async def _update_memory(arguments: UpdateMemory, context: ToolContext) -> str:
     if arguments.store == "user" and context.scope.user_id is None:
         raise ToolError("nobody is known in this conversation, so there is no user store")
+    is_shared = arguments.store == "memory" and context.scope.place != "per-user"
+    if is_shared and not may(context.role, "write shared memory"):
+        raise ToolError(
+            f"the store `memory` is shared with others, and only an {needs('write shared memory')} changes it; this "
+            f"person is a {context.role}. What concerns this person alone goes into `user`"
+        )
     if arguments.action == "remove":
         match = arguments.substring_match or ""
         if not match.strip():

@@ -17,6 +17,7 @@ from gateway.outbox import OutboxRow
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionHit, SessionMessage, TurnUsage, UsageTotals
 from gateway.store.clock import LONGEST_WAIT_MS, steady_ms
+from gateway.store.in_memory_people import InMemoryPeople, apply_change
 from gateway.store.in_memory_tables import Answer, Said, Tables
 from gateway.store.search import bm25
 from gateway.store.words import Matcher, parse
@@ -264,6 +265,8 @@ class _Turns:
                 tables.answers[seq] = Answer(seq=seq, message=reply, due_at=tables.now_ms())
         if commit.memory is not None:
             tables.memory.setdefault(commit.memory[0].turn_id, commit.memory)
+        if commit.people is not None:
+            apply_change(tables, commit.people, inbox_seq=commit.inbox_seq)
         if commit.usage is not None:
             tables.usage.append((commit.turn_id, datetime.now(UTC), commit.usage))
 
@@ -346,6 +349,7 @@ class InMemoryStore:
         self.sessions = _Sessions(tables)
         self.turns = _Turns(tables)
         self.log = _Log(tables)
+        self.people = InMemoryPeople(tables)
 
     async def close(self) -> None:
         """Forget nothing: a store that is closed and used again stands for one that was opened again."""

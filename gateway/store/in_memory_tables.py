@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
+from gateway.people import Rank, Request
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage, TurnUsage
 
@@ -73,6 +74,12 @@ class Tables:
     steps: dict[str, str] = field(default_factory=dict)
     tools: dict[tuple[str, str], str | None] = field(default_factory=dict)
     memory: dict[str, tuple[MemoryScope, tuple[MemoryUpdate, ...]]] = field(default_factory=dict)
+    ranks: dict[str, Rank] = field(default_factory=dict)
+    admitted: set[tuple[str, str]] = field(default_factory=set)
+    chats: dict[str, ConversationRef] = field(default_factory=dict)
+    requests: dict[tuple[str, str], Request] = field(default_factory=dict)
+    held: dict[int, tuple[str, str]] = field(default_factory=dict)
+    owner_code: tuple[str, datetime] | None = None
 
     def next_seq(self) -> int:
         """The next cursor, of both queues."""

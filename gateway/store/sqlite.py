@@ -14,6 +14,7 @@ from gateway.store.inbox import SqliteInbox
 from gateway.store.log import SqliteConversationLog
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.outbox import SqliteOutbox
+from gateway.store.people import SqlitePeople
 from gateway.store.schema import migrate
 from gateway.store.search_index import SearchIndex, register_functions
 from gateway.store.sessions import SqliteSessions
@@ -32,6 +33,7 @@ class SqliteStore:
     log: SqliteConversationLog
     journal: SqliteMemoryJournal
     deliveries: SqliteDeliveries
+    people: SqlitePeople
     index: SearchIndex
 
     async def problems(self) -> Sequence[str]:
@@ -75,5 +77,6 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         log=SqliteConversationLog(database),
         journal=SqliteMemoryJournal(database),
         deliveries=SqliteDeliveries(database, now_ms=now_ms),
+        people=SqlitePeople(database),
         index=index,
     )

@@ -15,6 +15,7 @@ from gateway.store.database import Database
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
+from gateway.store.people import apply_change
 from gateway.store.statement import statement
 from gateway.store.usage import save_usage
 from gateway.turn_commit import TurnCommit
@@ -93,6 +94,8 @@ class SqliteTurns:
             insert_replies(connection, commit.turn_id, commit.replies, now_ms)
             if commit.memory is not None:
                 insert_pending(connection, *commit.memory, datetime.now(UTC))
+            if commit.people is not None:
+                apply_change(connection, commit.people, inbox_seq=commit.inbox_seq)
             if commit.usage is not None:
                 save_usage(connection, commit.turn_id, commit.usage)
             if commit.end != "parked":
