@@ -261,7 +261,7 @@ class Pairing:
             channel=request.channel, account=request.account, label=request.label, role=role, via=via, at=now
         )
         notice = OutboundMessage(id=notice_id, conversation=request.conversation, text=_LET_IN)
-        text = f"{who} is let in on the channel `{request.channel}`, as {_a(role or self._role_on(request.channel))}."
+        text = f"{who} is let in on the channel `{request.channel}`{f', as {_a(role)}' if role else ''}."
         return Decision(text=text, change=change, notices=(notice,), woken=tuple(woken))
 
     def refuse(self, request: Request, *, notice_id: str) -> Decision:
@@ -270,10 +270,6 @@ class Pairing:
         notice = OutboundMessage(id=notice_id, conversation=request.conversation, text=_REFUSED)
         text = f"{_named(request)} is refused, and can ask again in {REFUSED_FOR.days} days."
         return Decision(text=text, change=change, notices=(notice,))
-
-    def _role_on(self, channel: str) -> Role:
-        rule = self._access.rules.get(channel)
-        return "member" if rule is None else rule.role
 
 
 def _a(role: Role) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
-from gateway.messages import ConversationRef
+from gateway.messages import ConversationRef, OutboundMessage
 from gateway.roles import Role
 
 Rank = Role | Literal["revoked"]
@@ -145,8 +145,8 @@ class PeopleStore(Protocol):
     async def owner_code(self, now: datetime) -> str | None:
         """The hash of the code that is offered, None where there is none or its time is over."""
 
-    async def change(self, change: PeopleChange) -> None:
-        """Do it, durably; as part of a turn it is a field of `TurnCommit`."""
+    async def change(self, change: PeopleChange, notices: Sequence[OutboundMessage] = ()) -> None:
+        """Do it and queue the notices, durably and at once; as part of a turn it is a field of `TurnCommit`."""
 
     async def keep_chat(self, user_id: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner used last; survives a killed process, perhaps not a power cut."""

@@ -133,7 +133,9 @@ def account(entry: str) -> str:
     else:
         found = canonical(entry) if "*" not in entry else None
     if found is None:
-        raise ValueError("this is no mail address; expected one such as ada@example.org, or *@example.org for all there")
+        raise ValueError(
+            "this is no mail address; expected one such as ada@example.org, or *@example.org for all there"
+        )
     return found
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gateway.messages import ConversationRef
+from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people import Ask, Book, ClaimOwner, LetIn, OfferOwner, PeopleChange, Request, SetRank, TurnAway
-from gateway.store.in_memory_tables import Tables
+from gateway.store.in_memory_tables import Answer, Tables
 
 _FORGET_AFTER = timedelta(days=1)
 
@@ -98,9 +98,12 @@ class InMemoryPeople:
         offered = self._tables.owner_code
         return None if offered is None or offered[1] <= now else offered[0]
 
-    async def change(self, change: PeopleChange) -> None:
-        """Do it."""
+    async def change(self, change: PeopleChange, notices: Sequence[OutboundMessage] = ()) -> None:
+        """Do it and queue the notices."""
         apply_change(self._tables, change)
+        for notice in notices:
+            seq = self._tables.next_seq()
+            self._tables.answers[seq] = Answer(seq=seq, message=notice, due_at=self._tables.now_ms())
 
     async def keep_chat(self, user_id: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner used last."""

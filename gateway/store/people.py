@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 
-from gateway.messages import ConversationRef
+from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people import (
     Ask,
     Book,
@@ -19,7 +18,9 @@ from gateway.people import (
     SetRank,
     TurnAway,
 )
+from gateway.store.clock import steady_ms
 from gateway.store.database import Database
+from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
 from gateway.store.statement import statement
 
@@ -134,8 +135,9 @@ def _forget_request(connection: sqlite3.Connection, channel: str, account: str) 
 class SqlitePeople:
     """Roles, admissions, requests and the owner's code."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, now_ms: Callable[[], int] = steady_ms) -> None:
         self._database = database
+        self._now_ms = now_ms
 
     @property
     def foreign_changes(self) -> int:
@@ -177,9 +179,16 @@ class SqlitePeople:
 
         return await self._database.read(work)
 
-    async def change(self, change: PeopleChange) -> None:
-        """Do it, durably."""
-        await self._database.write(partial(apply_change, change=change))
+    async def change(self, change: PeopleChange, notices: Sequence[OutboundMessage] = ()) -> None:
+        """Do it and queue the notices, durably and at once."""
+        now_ms = self._now_ms()
+
+        def work(connection: sqlite3.Connection) -> None:
+            apply_change(connection, change)
+            for notice in notices:
+                insert_replies(connection, notice.id, (notice,), now_ms)
+
+        await self._database.write(work)
 
     async def keep_chat(self, user_id: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner used last; survives a killed process, perhaps not a power cut."""

@@ -77,6 +77,6 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         log=SqliteConversationLog(database),
         journal=SqliteMemoryJournal(database),
         deliveries=SqliteDeliveries(database, now_ms=now_ms),
-        people=SqlitePeople(database),
+        people=SqlitePeople(database, now_ms=now_ms),
         index=index,
     )
