@@ -117,13 +117,10 @@ class Access:
 
     def role_of(self, accounts: Collection[str], book: Book) -> Role | None:
         """The role that a person with these accounts was given; None where they were given none."""
-        if not self._operator_accounts_of(accounts):
-            given = ranks_of(accounts, book.ranks)
-            return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
-        return "owner"
-
-    def _operator_accounts_of(self, accounts: Collection[str]) -> set[str]:
-        return set(accounts) & set(self._operator_accounts())
+        if not set(accounts).isdisjoint(self._operator_accounts()):
+            return "owner"
+        given = ranks_of(accounts, book.ranks)
+        return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
 
     def _entry(self, message: InboundMessage, account: str, book: Book, known: Mapping[str, str]) -> Entry:
         if not message.is_direct and not message.mentions_bot:

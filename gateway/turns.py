@@ -4,94 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
 
 from gateway.access import Entry
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
-from gateway.agent.model import ChatMessage, Model
+from gateway.agent.model import ChatMessage
 from gateway.agent.prompt import Setting, system_prompt
-from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
+from gateway.agent.tools import UPDATE_MEMORY, ToolContext
 from gateway.attachments import Asked, read_message
-from gateway.commands import CommandCall, CommandResult, Commands, parse_command
+from gateway.commands import CommandCall, CommandResult, parse_command
 from gateway.dispatcher import TurnControl
-from gateway.entrance import Entrance
 from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
-from gateway.history import History
-from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
-from gateway.memory_sync import MemorySync
-from gateway.messages import Capabilities, ConversationRef, InboundMessage
+from gateway.messages import Capabilities, InboundMessage
+from gateway.observe import note, span, stage, waited
 from gateway.pair_command import PAIR
-from gateway.parking import Parking
-from gateway.personalities import Personalities, Personality
+from gateway.personalities import Personality
 from gateway.preview import Preview
-from gateway.protocols import ChannelAdapter, MemoryContext, MemoryScope
+from gateway.protocols import MemoryScope
 from gateway.roles import Role
 from gateway.sessions import (
     Session,
-    SessionScope,
-    SessionStore,
     TurnUsage,
     new_session,
     session_key,
     with_title,
 )
-from gateway.turn_commit import InboxEnd, TurnCommit, TurnStore
+from gateway.turn_commit import InboxEnd, TurnCommit
 from gateway.turn_messages import as_stored, gave_up, problem_of, reply_to
+from gateway.turn_services import Services, TurnSettings
 
 STOPPED = "_(stopped)_"
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.
 _UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnSettings:
-    """Limits and defaults of a turn; times in seconds."""
-
-    default_personality: str = "assistant"
-    personality_of_channel: Callable[[str], str | None] = lambda _channel: None
-    session_scope: SessionScope = "conversation"
-    steps_per_turn: int = 12
-    turn_timeout_s: float = 600.0
-    max_message_chars: int = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """What a turn works with.
-
-    Attributes:
-        model: by the name of the configuration; None for the default.
-        adapter: by the channel's name; None while it is not connected.
-        kind: by the channel's name: the platform, which is the first half of an identity's key.
-        render_memory: makes the memory section of the prompt.
-        woken: told that a conversation has replies to send.
-        reopened: told that a conversation has messages to answer, which were held back before.
-    """
-
-    store: TurnStore
-    sessions: SessionStore
-    history: History
-    memory: MemorySync
-    identities: IdentityMap
-    entrance: Entrance
-    personalities: Personalities
-    commands: Commands
-    toolbox: Toolbox
-    parking: Parking
-    model: Callable[[str | None], Model]
-    adapter: Callable[[str], ChannelAdapter | None]
-    kind: Callable[[str], str]
-    render_memory: Callable[[MemoryContext], str | None]
-    woken: Callable[[ConversationRef], None]
-    reopened: Callable[[ConversationRef], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,14 +83,35 @@ class TurnRunner:
         self._loop = AgentLoop(services.store)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    def renewed(self, settings: TurnSettings, **services: Any) -> TurnRunner:
+        """One that works otherwise; turns of both wait for one another as turns of one do.
+
+        Args:
+            settings: all of them.
+            services: those of `Services` that are others.
+        """
+        other = TurnRunner(replace(self._services, **services), settings, owner=self._owner)
+        other._session_locks = self._session_locks
+        return other
+
     async def run(self, row: InboxRow, control: TurnControl) -> float | None:
         """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
+        if row.attempts == 1 and not row.is_told:  # not what it has waited for since
+            waited("inbox.wait", row.turn_id, row.accepted_at, channel=row.message.conversation.channel)
+        with stage("turn", row.turn_id, row.message.conversation, attempt=row.attempts):
+            again_s = await self._admit(row, control)
+            note(outcome="done" if again_s is None else "parked")
+            return again_s
+
+    async def _admit(self, row: InboxRow, control: TurnControl) -> float | None:
         services = self._services
         entry = await services.entrance.access.entry(row.message)
+        note(access=entry.verdict)
         if entry.verdict != "answer":
             await self._meet(row, entry)
             return None
-        user_id = await services.identities.resolve(entry.account, row.message.sender.display_name)
+        with span("turn.identity"):
+            user_id = await services.identities.resolve(entry.account, row.message.sender.display_name)
         if entry.role == "owner" and row.message.is_direct:
             await services.entrance.people.keep_chat(user_id, row.message.conversation)
         key = session_key(row.message, user_id, self._settings.session_scope)
@@ -151,7 +125,8 @@ class TurnRunner:
             "Something went wrong here, again and again, while I tried to answer this message. It is kept for whoever "
             "runs this gateway to look at; please go on with another one."
         )
-        await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
+        with stage("turn.bury", row.turn_id, row.message.conversation):
+            await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
 
     async def _meet(self, row: InboxRow, entry: Entry) -> None:
         """Tell a stranger how to be let in, or what else there is to say; no turn of the agent."""
@@ -250,7 +225,8 @@ class TurnRunner:
         self, turn: _Turn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
     ) -> AgentWork:
         services, personality, message = self._services, turn.personality, turn.message
-        memory = await services.memory.prefetch(turn.scope)
+        with span("memory.prefetch"):
+            memory = await services.memory.prefetch(turn.scope)
         history = await services.history.window(turn.session, leave_out=supersedes)
         toolbox = services.toolbox if personality.tools is None else services.toolbox.only(personality.tools)
         adapter = services.adapter(message.conversation.channel)
@@ -370,9 +346,11 @@ class TurnRunner:
         )
 
     async def _commit(self, commit: TurnCommit) -> None:
-        await self._services.store.commit_turn(commit)
+        with span("turn.commit", end=commit.end):
+            await self._services.store.commit_turn(commit)
         if commit.people is not None:
             self._services.entrance.people.changed()
+        _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
         for reply in commit.replies:
             self._services.woken(reply.conversation)
 

@@ -18,7 +18,7 @@ from gateway.roles import Role
 
 if TYPE_CHECKING:
     from gateway.identity import IdentityMap
-    from gateway.pairing import Decision, Pairing
+    from gateway.pairing import Pairing
     from gateway.people import Request
     from gateway.store.people import SqlitePeople
 
@@ -138,10 +138,11 @@ async def _list(*, as_json: bool) -> None:
 async def _decide(who: str, *, is_yes: bool, role: Role | None, as_json: bool) -> None:
     from gateway.cli.named import NotNamed
     from gateway.cli.output import print_json, say
+    from gateway.cli.queues import wake
     from gateway.config.file import data_directory
 
-    decision: Decision | None = None
-    async with _desk(data_directory()) as desk:
+    decision, home = None, data_directory()
+    async with _desk(home) as desk:
         request = None if desk is None else await desk.pairing.find(who)
         if desk is not None and request is not None:
             notice_id = f"op_{secrets.token_hex(8)}"
@@ -152,6 +153,10 @@ async def _decide(who: str, *, is_yes: bool, role: Role | None, as_json: bool) -
             await desk.store.change(decision.change, decision.notices)
     if request is None or decision is None:
         raise NotNamed(f"nobody waits with the code or account {who!r}; `ethos users pair list` shows who does")
+    for place in decision.woken:
+        wake(home, "inbox", place)
+    for notice in decision.notices:
+        wake(home, "outbox", notice.conversation)
     if as_json:
         outcome = "let in" if is_yes else "refused"
         print_json({"account": request.account, "channel": request.channel, "outcome": outcome})

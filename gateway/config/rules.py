@@ -1,9 +1,10 @@
-"""From the configuration of the channels to the rules of access."""
+"""From the configuration to what the core works by."""
 
 from __future__ import annotations
 
 from gateway.access import AccessRule
 from gateway.config import Config
+from gateway.turn_services import TurnSettings
 
 
 def rules_of(config: Config) -> dict[str, AccessRule]:
@@ -17,3 +18,16 @@ def rules_of(config: Config) -> dict[str, AccessRule]:
         )
         for name, channel in config.channels.items()
     }
+
+
+def turn_settings_of(config: Config) -> TurnSettings:
+    """What concerns a turn."""
+    by_channel = {name: channel.personality for name, channel in config.channels.items()}
+    return TurnSettings(
+        default_personality=config.personality,
+        personality_of_channel=by_channel.get,
+        session_scope=config.session_scope,
+        steps_per_turn=config.limits.steps_per_turn,
+        turn_timeout_s=config.limits.turn_timeout_s,
+        max_message_chars=config.limits.max_message_chars,
+    )

@@ -103,7 +103,7 @@ class InMemoryPeople:
         apply_change(self._tables, change)
         for notice in notices:
             seq = self._tables.next_seq()
-            self._tables.answers[seq] = Answer(seq=seq, message=notice, due_at=self._tables.now_ms())
+            self._tables.answers[seq] = Answer(seq=seq, turn_id=notice.id, message=notice, due_at=self._tables.now_ms())
 
     async def keep_chat(self, user_id: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner used last."""
