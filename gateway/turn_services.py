@@ -30,6 +30,7 @@ class TurnSettings:
     steps_per_turn: int = 12
     turn_timeout_s: float = 600.0
     max_message_chars: int = 100_000
+    parked_expire_after_h: float = 168.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

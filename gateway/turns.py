@@ -14,7 +14,7 @@ import structlog
 
 from gateway.access import Entry
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
-from gateway.agent.model import ChatMessage
+from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.agent.tools import UPDATE_MEMORY, ToolContext
 from gateway.attachments import Asked, read_message
@@ -25,13 +25,13 @@ from gateway.inbox import InboxRow
 from gateway.messages import Capabilities, InboundMessage
 from gateway.observe import note, span, stage, waited
 from gateway.pair_command import PAIR
+from gateway.parking import expired
 from gateway.personalities import Personality
 from gateway.preview import Preview
 from gateway.protocols import MemoryScope
 from gateway.roles import Role
 from gateway.sessions import (
     Session,
-    TurnUsage,
     new_session,
     session_key,
     with_title,
@@ -41,6 +41,9 @@ from gateway.turn_messages import as_stored, gave_up, problem_of, reply_to
 from gateway.turn_services import Services, TurnSettings
 
 STOPPED = "_(stopped)_"
+STOPPED_EARLY = "Stopped before I could answer."
+# What is parked until its time is over is looked at again no sooner.
+SOONEST_EXPIRY_S = 1.0
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.
 _UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
 
@@ -99,16 +102,18 @@ class TurnRunner:
         if row.attempts == 1 and not row.is_told:  # not what it has waited for since
             waited("inbox.wait", row.turn_id, row.accepted_at, channel=row.message.conversation.channel)
         with stage("turn", row.turn_id, row.message.conversation, attempt=row.attempts):
-            again_s = await self._admit(row, control)
+            again_s = await self._let_in(row, control)
             note(outcome="done" if again_s is None else "parked")
-            return again_s
+        if again_s is None:
+            self._services.parking.ended(row.message.conversation)
+        return again_s
 
-    async def _admit(self, row: InboxRow, control: TurnControl) -> float | None:
+    async def _let_in(self, row: InboxRow, control: TurnControl) -> float | None:
         services = self._services
         entry = await services.entrance.access.entry(row.message)
         note(access=entry.verdict)
         if entry.verdict != "answer":
-            await self._meet(row, entry)
+            await self._meet(row, control, entry)
             return None
         with span("turn.identity"):
             user_id = await services.identities.resolve(entry.account, row.message.sender.display_name)
@@ -127,9 +132,11 @@ class TurnRunner:
         )
         with stage("turn.bury", row.turn_id, row.message.conversation):
             await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
+        self._services.parking.ended(row.message.conversation)
 
-    async def _meet(self, row: InboxRow, entry: Entry) -> None:
+    async def _meet(self, row: InboxRow, control: TurnControl, entry: Entry) -> None:
         """Tell a stranger how to be let in, or what else there is to say; no turn of the agent."""
+        control.is_decided = True
         async with self._services.entrance.pairing.lock:
             meeting = await self._services.entrance.pairing.meet(row.message, entry, row.turn_id)
             end = self._end(row, replies=() if meeting.text is None else (meeting.text,), kind=meeting.kind)
@@ -139,13 +146,12 @@ class TurnRunner:
     async def _run(self, row: InboxRow, control: TurnControl, role: Role, user_id: str, key: str) -> float | None:
         turn = await self._opened(row, role, user_id, key)
         if isinstance(turn, str) or control.is_stop_requested:
-            text = turn if isinstance(turn, str) else "Stopped before I could answer."
-            await self._commit(self._end(row, replies=(text,)))
+            await self._say(row, control, turn if isinstance(turn, str) else STOPPED_EARLY)
             return None
         asked = await read_message(row.message, self._services.adapter(row.message.conversation.channel))
         problem = problem_of(asked.text, self._settings.max_message_chars)
-        if problem is not None:
-            await self._commit(self._end(row, replies=(problem,)))
+        if problem is not None or control.is_stop_requested:
+            await self._say(row, control, problem or STOPPED_EARLY)
             return None
         command = parse_command(row.message)
         if command is None:
@@ -160,10 +166,12 @@ class TurnRunner:
             personality=turn.personality,
             had_effect=control.had_effect,
         )
+        control.is_decided = command.name != "retry"
         async with self._deciding(command.name):
             result = await self._services.commands.run(command.name, call)
             last = await self._services.history.last_question(turn.session, user_id) if result.ask_again else None
             if last is None:
+                control.is_decided = True
                 await self._commit_command(turn, result)
                 return None
         return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
@@ -208,8 +216,7 @@ class TurnRunner:
             await preview.withdraw()
             return await self._park(turn, error)
         except ModelRefused as error:
-            refused = self._end(row, replies=(f"The model does not answer this: {error}",))
-            await self._commit(replace(refused, usage=_usage(turn, state)))
+            await self._commit(self._end(row, replies=(f"The model does not answer this: {error}",)))
             return None
         except asyncio.CancelledError:
             await preview.withdraw()
@@ -252,6 +259,7 @@ class TurnRunner:
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
+            spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
         )
 
     async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
@@ -273,18 +281,30 @@ class TurnRunner:
             return STOPPED
         finally:
             control.is_interruptible = False
+            control.is_decided = True
         return None
 
-    async def _park(self, turn: _Turn, error: ModelUnavailable) -> float:
-        """Keep the message for later, and tell the person, once."""
-        row = turn.row
+    async def _park(self, turn: _Turn, error: ModelUnavailable) -> float | None:
+        """Keep the message for later, and tell the person, once; seconds until it is tried again.
+
+        None where it has waited too long already, and is given up as a dead letter.
+        """
+        row, parking = turn.row, self._services.parking
+        left_s = self._settings.parked_expire_after_h * 3600 - (datetime.now(UTC) - row.accepted_at).total_seconds()
+        if row.is_told and left_s <= 0:
+            text = expired(self._settings.parked_expire_after_h)
+            reason = f"expired after {self._settings.parked_expire_after_h:g} hours: {error}"
+            _log.error("parked_expired", turn_id=row.turn_id, reason=reason)
+            await self._commit(self._end(row, replies=(text,), kind="expired", end="dead", error=reason))
+            return None
         model = self._services.model(turn.personality.model).name
-        again_s = self._services.parking.park(row.message.conversation, model, error)
+        waits_for, again_s = parking.park(row.message.conversation, model, error)
+        again_s = min(again_s, max(left_s, SOONEST_EXPIRY_S))
         _log.warning("turn_parked", turn_id=row.turn_id, reason=str(error), again_s=again_s)
-        replies: Sequence[str] = ()
-        if not row.is_told:
-            replies = (self._services.parking.notice(row.message, error),)
-        await self._commit(self._end(row, replies=replies, kind="parked", end="parked", again_after_s=again_s))
+        notice = parking.notice(row, waits_for, error)
+        parked = self._end(row, replies=() if notice is None else (notice,), kind="parked", end="parked")
+        await self._commit(replace(parked, again_after_s=again_s, waits_for=waits_for, error=str(error)))
+        parking.told(row.message.conversation, waits_for)
         return again_s
 
     # ---- the commit ------------------------------------------------------------------------------------------------
@@ -309,7 +329,6 @@ class TurnRunner:
             ),
             supersedes=supersedes,
             memory=(turn.scope, updates) if updates else None,
-            usage=_usage(turn, state),
         )
         await self._commit(commit)
         if supersedes is not None:
@@ -317,6 +336,11 @@ class TurnRunner:
         if updates:
             await self._services.memory.apply(turn.scope, updates)
         self._services.history.answered(session, turn.personality.model)
+
+    async def _say(self, row: InboxRow, control: TurnControl, text: str | None) -> None:
+        """End the turn with a word of our own, or without one."""
+        control.is_decided = True
+        await self._commit(self._end(row, replies=() if text is None else (text,)))
 
     async def _commit_command(self, turn: _Turn, result: CommandResult) -> None:
         end = self._end(turn.row, replies=(result.text,))
@@ -333,7 +357,6 @@ class TurnRunner:
         kind: str = "reply",
         end: InboxEnd = "done",
         error: str | None = None,
-        again_after_s: float = 0.0,
     ) -> TurnCommit:
         return TurnCommit(
             inbox_seq=row.seq,
@@ -341,7 +364,6 @@ class TurnRunner:
             turn_id=row.turn_id,
             end=end,
             error=error,
-            again_after_s=again_after_s,
             replies=tuple(reply_to(row, text, kind) for text in replies),
         )
 
@@ -353,7 +375,3 @@ class TurnRunner:
         _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
         for reply in commit.replies:
             self._services.woken(reply.conversation)
-
-
-def _usage(turn: _Turn, state: AgentState) -> TurnUsage:
-    return TurnUsage(user_id=turn.user_id, personality_id=turn.personality.id, calls=tuple(state.usage))
