@@ -26,7 +26,7 @@ from gateway.config.channel_kinds import load_kind
 from gateway.configured import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
-from gateway.entrance import make_entrance
+from gateway.entrance import Entrance, make_entrance
 from gateway.errors import EthosError
 from gateway.health import Health
 from gateway.history import History
@@ -170,15 +170,7 @@ class Gateway:
             usage=store.usage,
         )
         self.operators = Operators(lambda: self.adapters)
-        self.entrance = make_entrance(
-            self.home,
-            store.people,
-            commands,
-            rules_of(config),
-            identities=self.identities,
-            kind=self._kind,
-            operator_accounts=self.operators.accounts,
-        )
+        self.entrance = self._entrance(commands)
         self.adapters: Sequence[ChannelAdapter] = [
             self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)
         ]
@@ -198,6 +190,17 @@ class Gateway:
         self.inbox = self._inbox()
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
         self._checkup = Checkup(self._parts(), started_at=self._started_at)
+
+    def _entrance(self, commands: Commands) -> Entrance:
+        return make_entrance(
+            self.home,
+            self.store.people,
+            commands,
+            rules_of(self.config),
+            identities=self.identities,
+            kind=self._kind,
+            operator_accounts=self.operators.accounts,
+        )
 
     def _inbox(self) -> Inbox:
         return Inbox(
@@ -301,9 +304,13 @@ class Gateway:
     async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         return asdict(await self.reloading.reload())
 
-    async def offer_owner(self) -> str | None:
-        """A new code for the first owner; None where one is known, or every channel can tell who runs this gateway."""
-        return await self.entrance.offer_owner(self.operators.kinds_of_others(), self.operators.accounts())
+    async def lacks_owner(self) -> bool:
+        """Whether no owner is known on the channels that cannot tell by themselves who runs this gateway."""
+        return bool(self.operators.kinds_of_others()) and not await self.entrance.owners(self.operators.accounts())
+
+    async def offer_owner(self) -> str:
+        """A new code by which somebody becomes the owner."""
+        return await self.entrance.pairing.offer_owner()
 
     # ---- running ---------------------------------------------------------------------------------------------------
 

@@ -24,19 +24,10 @@ class Entrance:
     people: People
     pairing: Pairing
 
-    async def offer_owner(self, kinds: Collection[str], operator_accounts: Collection[str]) -> str | None:
-        """A new code for the first owner; None where one is known, or nobody could use it.
-
-        Args:
-            kinds: of the channels that cannot tell by themselves who runs this gateway.
-            operator_accounts: those of the other channels.
-
-        Raises:
-            StoreError, FileError: it could not be kept.
-        """
-        book = await self.people.book()
-        owners = {account for account, rank in book.ranks.items() if rank == "owner"} - set(operator_accounts)
-        return None if owners or not kinds else await self.pairing.offer_owner()
+    async def owners(self, operator_accounts: Collection[str]) -> set[str]:
+        """The accounts of owners, besides those of the operator."""
+        ranks = (await self.people.book()).ranks
+        return {account for account, rank in ranks.items() if rank == "owner"} - set(operator_accounts)
 
 
 def make_entrance(
