@@ -269,7 +269,9 @@ def test_no_secret_is_in_any_error_repr_dump_or_log(
 
 
 def test_strangers_are_kept_out_unless_the_adapter_or_the_file_says_otherwise(write_config: WriteConfig) -> None:
-    text = f"channels:\n  a:\n    kind: {PIGEON}\n    ring: r\n  b:\n    kind: {PIGEON}\n    ring: ${{RING}}\n    access: open\n"
+    text = (
+        f"channels:\n  a:\n    kind: {PIGEON}\n    ring: r\n  b:\n    kind: {PIGEON}\n    ring: r\n    access: open\n"
+    )
     text += "  c:\n    kind: cli\n  d:\n    kind: cli\n    access: allowlist\n    allow: [1]\n"
     channels = load_config(write_config(text)).config.channels
     assert {name: channel.access for name, channel in channels.items()} == {
@@ -278,6 +280,8 @@ def test_strangers_are_kept_out_unless_the_adapter_or_the_file_says_otherwise(wr
         "c": "open",
         "d": "allowlist",
     }
+    roles = {name: channel.role for name, channel in channels.items()}
+    assert roles == {"a": "member", "b": "guest", "c": "member", "d": "member"}, "open to strangers: guests"
 
 
 @pytest.mark.parametrize("off", ["false", "no", "Off"])
@@ -344,8 +348,8 @@ def test_what_works_but_is_unwise_is_warned_of(write_config: WriteConfig, tmp_pa
             "`pairing`"
         ),
         (
-            "config.yaml:14:13: channels.inn.allow[0]: '*@x': patterns mean nobody here; expected the platform's own id "
-            "of a person, or `access: open`"
+            "config.yaml:14:13: channels.inn.allow[0]: '*@x': patterns mean nobody here; expected the platform's own "
+            "id of a person, or `access: open`"
         ),
         (
             "config.yaml:18:13: channels.park.access: anybody on the platform who finds the agent may talk to it, at "
