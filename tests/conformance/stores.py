@@ -18,6 +18,7 @@ from gateway.errors import ClaimLost
 from gateway.inbox import InboxRow, InboxStore, NotDue, Parked, Refused, Room
 from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
 from gateway.outbox import OutboxRow, OutboxStore
+from gateway.people import PeopleStore
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage, SessionStore, new_session
 from gateway.turn_commit import TurnCommit, TurnStore
@@ -36,6 +37,7 @@ class Stores(Protocol):
     sessions: SessionStore
     turns: TurnStore
     log: ConversationLog
+    people: PeopleStore
 
     async def close(self) -> None: ...
 
