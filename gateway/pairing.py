@@ -155,7 +155,7 @@ class Pairing:
         )
         code = self.code(request)
         return Meeting(
-            text=_your_code(code),
+            text=_your_code(code, message),
             kind="pairing",
             notices=await self._notices(request, code, turn_id),
             change=Ask(request=request, is_held=request.held < HELD_MESSAGES),
@@ -171,7 +171,7 @@ class Pairing:
             return Meeting()
         told = replace(mine, told_at=now if is_told else mine.told_at, conversation=message.conversation)
         return Meeting(
-            text=_your_code(self.code(mine)) if is_told else None,
+            text=_your_code(self.code(mine), message) if is_told else None,
             kind="pairing",
             change=Ask(request=told, is_held=is_held),
         )
@@ -282,11 +282,12 @@ def _named(request: Request) -> str:
     return f"`{request.account.replace('`', chr(39))}`" + (f' (which calls itself "{label}")' if label else "")
 
 
-def _your_code(code: str) -> str:
+def _your_code(code: str, message: InboundMessage) -> str:
     minutes = round(CODE_LIFETIME.total_seconds() / 60)
     return (
-        f"I do not know you yet. Your code is **{code}**. Give it to whoever runs this gateway, within {minutes} "
-        f"minutes. I keep your first {HELD_MESSAGES} messages until then, and answer them once you are let in."
+        f"I do not know you yet, `{message.sender.user}`. Your code is **{code}**: give it to whoever runs this "
+        f"gateway, within {minutes} minutes. I keep your first {HELD_MESSAGES} messages until then, and answer them "
+        "once you are let in."
     )
 
 
