@@ -28,6 +28,7 @@ from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
 from gateway.entrance import Entrance, make_entrance
 from gateway.errors import EthosError
+from gateway.failpoints import reach
 from gateway.health import Health
 from gateway.history import History
 from gateway.home import DATABASE_NAME, announce, prepare_home, take
@@ -111,6 +112,7 @@ class Gateway:
             await asyncio.to_thread(prepare_home, self.home)
             stack.callback((await take(self.home)).release)
             refuse_half_placed(self.home)
+            reach("start.held")
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
             await self._measure(stack)
@@ -158,6 +160,7 @@ class Gateway:
             store.journal,
             max_file_bytes=config.memory.max_file_bytes,
             lock_timeout_s=config.memory.lock_timeout_s,
+            on_step=lambda step: reach(f"memory.{step}"),
         )
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
@@ -259,7 +262,8 @@ class Gateway:
             kind=self._kind,
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
             woken=self.outbox.wake,
-            reopened=self._reopened,
+            reopened=lambda place: self.dispatcher.wake(place),  # noqa: PLW0108 (the dispatcher is made later)
+            caught_up=self.outbox.caught_up,
         )
 
     def _web_server(self) -> WebServer:
@@ -287,9 +291,6 @@ class Gateway:
     def _exchanged(self, channel: str) -> None:
         self.supervisor.exchanged(channel)
 
-    def _reopened(self, conversation: ConversationRef) -> None:
-        self.dispatcher.wake(conversation)
-
     async def _expedite(self, conversation: ConversationRef) -> None:
         await self.dispatcher.expedite(conversation)
 
@@ -308,19 +309,17 @@ class Gateway:
         """Whether no owner is known on the channels that cannot tell by themselves who runs this gateway."""
         return bool(self.operators.kinds_of_others()) and not await self.entrance.owners(self.operators.accounts())
 
-    async def offer_owner(self) -> str:
-        """A new code by which somebody becomes the owner."""
-        return await self.entrance.pairing.offer_owner()
-
     # ---- running ---------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
+        reach("start.replayed")
         uncertain = await self.outbox.recover()
         await self.meter.recover()
         waiting = await self.dispatcher.recover()
         await self.parking.recover(await self.store.inbox.parked())
+        reach("start.recovered")
         if waiting or uncertain:
             _log.info("recovered", conversations=waiting, uncertain_replies=uncertain)
         parts = [
@@ -362,8 +361,10 @@ class Gateway:
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.config.shutdown_s
         await self.supervisor.stop_receiving()
+        reach("stop.draining")
         await self.dispatcher.drain(max(0.0, ends_at - clock()))
         await self.outbox.drain(max(0.5, ends_at - clock()))
+        reach("stop.drained")
         if self.web is not None:
             await self.web.stop()
 

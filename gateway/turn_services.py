@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from gateway.agent.model import Model
@@ -43,6 +43,7 @@ class Services:
         kind: by the channel's name: the platform, which is the first half of an identity's key.
         render_memory: makes the memory section of the prompt.
         woken: told that a conversation has replies to send.
+        caught_up: waits until a conversation's replies are out.
         reopened: told that a conversation has messages to answer, which were held back before.
     """
 
@@ -61,4 +62,5 @@ class Services:
     kind: Callable[[str], str]
     render_memory: Callable[[MemoryContext], str | None]
     woken: Callable[[ConversationRef], None]
+    caught_up: Callable[[ConversationRef], Awaitable[None]]
     reopened: Callable[[ConversationRef], None]

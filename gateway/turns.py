@@ -21,6 +21,7 @@ from gateway.attachments import Asked, read_message
 from gateway.commands import CommandCall, CommandResult, parse_command
 from gateway.dispatcher import TurnControl
 from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
+from gateway.failpoints import reach
 from gateway.inbox import InboxRow
 from gateway.messages import Capabilities, InboundMessage
 from gateway.observe import note, span, stage, waited
@@ -207,7 +208,7 @@ class TurnRunner:
         services, row = self._services, turn.row
         state = AgentState.load(await services.store.load_steps(row.turn_id) if row.has_steps else None)
         adapter = services.adapter(turn.message.conversation.channel)
-        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text)
+        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text, services.caught_up)
         work = await self._work(turn, state, preview, asked, supersedes)
         try:
             async with preview:
@@ -368,8 +369,10 @@ class TurnRunner:
         )
 
     async def _commit(self, commit: TurnCommit) -> None:
+        reach("turn.committing")
         with span("turn.commit", end=commit.end):
             await self._services.store.commit_turn(commit)
+        reach("turn.committed")
         if commit.people is not None:
             self._services.entrance.people.changed()
         _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))

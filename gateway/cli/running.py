@@ -148,7 +148,8 @@ async def _how_to_own(gateway: Gateway) -> str:
     """The code is a secret: it is shown to a person, and kept out of a service's log."""
     if not sys.stderr.isatty():
         return "nobody yet; `ethos users owner-code` makes a code with which you become it"
-    return f"nobody yet; become it within the hour: send `/owner {await gateway.offer_owner()}` to the agent"
+    code = await gateway.entrance.pairing.offer_owner()
+    return f"nobody yet; become it within the hour: send `/owner {code}` to the agent"
 
 
 async def _chat(home: Path, loaded: Loaded, options: dict[str, Any]) -> int:

@@ -38,7 +38,7 @@ def code_in(text: str) -> str:
 
 async def become_owner(gateway: Gateway, channel: FakeChannel, user: str = OWNER) -> None:
     """With the code that the machine shows; then say something, so that notices find the chat."""
-    code = await gateway.offer_owner()
+    code = await gateway.entrance.pairing.offer_owner()
     said = await channel.ask(f"/owner {code}", user=user, conversation=f"dm-{user}")
     assert said.startswith("You are an owner of this gateway now")
     await channel.ask("hello", user=user, conversation=f"dm-{user}")
@@ -280,7 +280,7 @@ async def test_the_owners_code_works_once_and_in_any_mode(house: House) -> None:
     async with house.gateway(talker(), fake={"access": "owner"}) as (gateway, channel):
         assert await gateway.lacks_owner()
         assert await channel.ask("hi", user="7", conversation="dm-7") == "I answer the owners of this gateway only."
-        code = await gateway.offer_owner()
+        code = await gateway.entrance.pairing.offer_owner()
         assert "You are an owner" in await channel.ask(f"/owner {code}", user="7", conversation="dm-7")
         assert not await gateway.lacks_owner()
         assert "This is not the code" in await channel.ask(f"/owner {code}", user="8", conversation="dm-8")
@@ -289,14 +289,14 @@ async def test_the_owners_code_works_once_and_in_any_mode(house: House) -> None:
 
 async def test_a_newer_code_makes_the_older_one_void(house: House) -> None:
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
-        older, newer = await gateway.offer_owner(), await gateway.offer_owner()
+        older, newer = await gateway.entrance.pairing.offer_owner(), await gateway.entrance.pairing.offer_owner()
         assert "This is not the code" in await channel.ask(f"/owner {older}", user="7", conversation="dm-7")
         assert "You are an owner" in await channel.ask(f"/owner {newer}", user="7", conversation="dm-7")
 
 
 async def test_after_five_wrong_codes_even_the_right_one_must_wait(house: House) -> None:
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
-        clock, code = Clock(gateway), await gateway.offer_owner()
+        clock, code = Clock(gateway), await gateway.entrance.pairing.offer_owner()
         for number in range(pairing.OWNER_TRIES):
             answer = await channel.ask(f"/owner ACDE-FGH{'ACDEF'[number]}", user="7", conversation="dm-7")
             assert "This is not the code" in answer
@@ -308,7 +308,7 @@ async def test_after_five_wrong_codes_even_the_right_one_must_wait(house: House)
 
 async def test_the_owners_code_ends_after_an_hour(house: House) -> None:
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
-        clock, code = Clock(gateway), await gateway.offer_owner()
+        clock, code = Clock(gateway), await gateway.entrance.pairing.offer_owner()
         clock.wait(minutes=61)
         assert "its time is over" in await channel.ask(f"/owner {code}", user="7", conversation="dm-7")
 
@@ -358,7 +358,7 @@ async def test_a_decision_that_the_process_did_not_live_to_act_on_is_acted_on_at
 
 async def test_no_table_holds_a_code(house: House) -> None:
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
-        owners = await gateway.offer_owner()
+        owners = await gateway.entrance.pairing.offer_owner()
         await channel.ask("hi", user="7", conversation="dm-7")
         (request,) = await gateway.entrance.pairing.waiting()
         codes = [gateway.entrance.pairing.code(request), owners]
