@@ -30,11 +30,16 @@ from gateway.history import History
 from gateway.home import DATABASE_NAME, LOCK_NAME, RUNNING_NAME, prepare_home
 from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
+from gateway.linking.chat import Linking
+from gateway.linking.codes import load_pepper
+from gateway.linking.job import LinkJob
+from gateway.linking.people import People
 from gateway.locks import HeldLock, hold
+from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.render import render_memory
 from gateway.memory_sync import MemorySync
-from gateway.messages import ConversationRef, InboundMessage
+from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.outbox import DeliveryPolicy, Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
@@ -103,6 +108,7 @@ class Gateway:
             self._compose()
             stack.push_async_callback(self.models.close)
             stack.push_async_callback(self.history.close)
+            stack.push_async_callback(self.link_job.close)
             await self._join_operator_accounts()
             if self._is_served:
                 self.web = self._web_server()
@@ -141,11 +147,14 @@ class Gateway:
         )
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, model, budget_tokens=config.limits.history_tokens)
+        self._compose_linking()
         commands = Commands(
             identities=self.identities,
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
+            linking=self.linking,
+            carry_out=self.link_job.begin,
         )
         self.access = Access(
             {
@@ -169,6 +178,20 @@ class Gateway:
         self.inbox = Inbox(store.inbox, self.dispatcher.accepted)
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
 
+    def _compose_linking(self) -> None:
+        links = self.store.links
+        notes = MarkdownNotes(self.home, self.memory_files)
+        self.people = People(self.identities, links)
+        self.link_job: LinkJob = LinkJob(links, self.identities, notes, self.people, woken=self._has_reply)
+        self.linking: Linking = Linking(
+            links,
+            self.identities,
+            self.people,
+            pepper=lambda: load_pepper(self.home),
+            capabilities=self._capabilities,
+            woken=self._has_reply,
+        )
+
     def _adapters(self, commands: Commands) -> Sequence[ChannelAdapter]:
         built: list[ChannelAdapter] = []
         for name, channel in self.config.channels.items():
@@ -190,7 +213,7 @@ class Gateway:
             sessions=self.store.sessions,
             history=self.history,
             memory=self.memory,
-            identities=self.identities,
+            people=self.people,
             access=self.access,
             personalities=self.personalities,
             commands=commands,
@@ -252,6 +275,12 @@ class Gateway:
     def _kind(self, channel: str) -> str:
         return self.supervisor.kind(channel)
 
+    def _capabilities(self, channel: str) -> Capabilities | None:
+        return self.supervisor.capabilities(channel)
+
+    def _has_reply(self, conversation: ConversationRef) -> None:
+        self.outbox.wake(conversation)
+
     def _exchanged(self, channel: str) -> None:
         self.supervisor.exchanged(channel)
 
@@ -269,6 +298,7 @@ class Gateway:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
+        await self.link_job.recover()
         uncertain = await self.outbox.recover()
         waiting = await self.dispatcher.recover()
         if waiting or uncertain:

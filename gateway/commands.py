@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 
 from gateway.errors import EthosError
 from gateway.identity import IdentityMap
+from gateway.linking.chat import LinkAnswer, Linking, Speaker
+from gateway.linking.links import Link, Party
 from gateway.messages import InboundMessage
 from gateway.personalities import Personalities, Personality
 from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
@@ -16,7 +18,7 @@ from gateway.sessions import Session, SessionStore, UsageTotals, new_session
 
 SEARCH_LIMIT = 10
 # Their answers are about one person, and are not for a group.
-PERSONAL = frozenset({"memory", "whoami", "search", "usage"})
+PERSONAL = frozenset({"memory", "whoami", "search", "usage", "link", "unlink"})
 # A name, perhaps the bot's own name behind it, and nothing or a blank after that: `/etc/passwd` is no command.
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.DOTALL)
 
@@ -45,12 +47,15 @@ class CommandCall:
     """What a command is called with.
 
     Attributes:
+        account: the sender's, `kind:id`.
         session: the active one; new, and not yet stored, where there is none.
         had_effect: for `/stop` and `/retry`: a turn was running, or waited, and was acted on when they arrived.
     """
 
     arguments: str
     message: InboundMessage
+    turn_id: str
+    account: str
     user_id: str
     session: Session
     personality: Personality
@@ -64,11 +69,13 @@ class CommandResult:
     Attributes:
         session: to be stored, and to be the active one.
         ask_again: the agent is to answer the last message of the session once more.
+        then: to be called once the answer is committed.
     """
 
     text: str
     session: Session | None = None
     ask_again: bool = False
+    then: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +94,16 @@ class Commands:
         personalities: Personalities,
         sessions: SessionStore,
         memory: MemoryProvider,
+        linking: Linking,
+        carry_out: Callable[[Link], None],
     ) -> None:
+        """Make the registry; `carry_out` begins what linking has decided."""
         self._identities = identities
         self._personalities = personalities
         self._sessions = sessions
         self._memory = memory
+        self._linking = linking
+        self._carry_out = carry_out
         self._commands = {
             name: _Command(info=CommandInfo(name=name, usage=usage, description=description), run=run)
             for name, usage, description, run in (
@@ -100,6 +112,8 @@ class Commands:
                 ("personality", "/personality [name]", "show who can answer, or choose", self._personality),
                 ("memory", "/memory", "show what I remember", self._show_memory),
                 ("whoami", "/whoami", "show who I take you for", self._whoami),
+                ("link", "/link [code]", "be one person with me on another channel", self._link),
+                ("unlink", "/unlink", "take the last link back, within 7 days", self._unlink),
                 ("search", "/search words", "find what was said before", self._search),
                 ("usage", "/usage", "show what you have used", self._usage),
                 ("stop", "/stop", "stop the answer that is being written", self._stop),
@@ -166,10 +180,21 @@ class Commands:
     async def _whoami(self, call: CommandCall) -> CommandResult:
         accounts = await self._identities.accounts_of(call.user_id)
         lines = [f"- `{account.key}` {account.label}".rstrip() for account in accounts]
+        links = "".join(f"\n{line}" for line in await self._linking.whoami(call.user_id))
         return CommandResult(
-            text=f"You are `{call.user_id}`, known by:\n\n" + "\n".join(lines) + "\n\n"
+            text=f"You are `{call.user_id}`, known by:\n\n" + "\n".join(lines) + f"{links}\n\n"
             f"**{call.personality.name}** answers here, in session `{call.session.id}`."
         )
+
+    async def _link(self, call: CommandCall) -> CommandResult:
+        return self._answered(await self._linking.link(call.arguments, _speaker(call)))
+
+    async def _unlink(self, call: CommandCall) -> CommandResult:
+        return self._answered(await self._linking.unlink(call.arguments, _speaker(call)))
+
+    def _answered(self, answer: LinkAnswer) -> CommandResult:
+        link = answer.link
+        return CommandResult(text=answer.text, then=None if link is None else lambda: self._carry_out(link))
 
     async def _search(self, call: CommandCall) -> CommandResult:
         if not call.arguments:
@@ -193,6 +218,12 @@ class Commands:
         if call.had_effect:
             return CommandResult(text="I tried the message that was waiting.")
         return CommandResult(text="There is nothing to answer again in this session.", ask_again=True)
+
+
+def _speaker(call: CommandCall) -> Speaker:
+    sender = call.message.sender
+    me = Party(account=call.account, label=sender.display_name, conversation=call.message.conversation)
+    return Speaker(me=me, user_id=call.user_id, turn_id=call.turn_id)
 
 
 def _one_line(text: str) -> str:

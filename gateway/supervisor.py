@@ -13,7 +13,7 @@ import structlog
 from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, StoreError
-from gateway.messages import InboundMessage
+from gateway.messages import Capabilities, InboundMessage
 from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
 
 CONNECT_TIMEOUT_S = 60.0
@@ -76,6 +76,11 @@ class Supervisor:
         """The platform of a channel; the channel's own name where it is not configured any more."""
         adapter = self._adapters.get(channel)
         return adapter.kind if adapter is not None else channel
+
+    def capabilities(self, channel: str) -> Capabilities | None:
+        """Of a channel, connected or not; None where it is not configured any more."""
+        adapter = self._adapters.get(channel)
+        return None if adapter is None else adapter.capabilities
 
     def adapter_if_up(self, channel: str) -> ChannelAdapter | None:
         """The adapter, while it is connected."""

@@ -20,8 +20,8 @@ from gateway.commands import CommandCall, CommandResult, Commands, parse_command
 from gateway.dispatcher import TurnControl
 from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
 from gateway.history import History
-from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
+from gateway.linking.people import People
 from gateway.memory_sync import MemorySync
 from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.parking import Parking
@@ -75,7 +75,7 @@ class Services:
     sessions: SessionStore
     history: History
     memory: MemorySync
-    identities: IdentityMap
+    people: People
     access: Access
     personalities: Personalities
     commands: Commands
@@ -132,11 +132,11 @@ class TurnRunner:
             return None
         sender = row.message.sender
         kind = self._services.kind(row.message.conversation.channel)
-        user_id = await self._services.identities.resolve(f"{kind}:{sender.user}", sender.display_name)
-        key = session_key(row.message, user_id, self._settings.session_scope)
-        lock = self._session_locks.setdefault(key, asyncio.Lock())
-        async with lock:  # one session can be met in two conversations, with the scope `user`
-            return await self._run(row, control, user_id, key)
+        async with self._services.people.present(f"{kind}:{sender.user}", sender.display_name) as user_id:
+            key = session_key(row.message, user_id, self._settings.session_scope)
+            lock = self._session_locks.setdefault(key, asyncio.Lock())
+            async with lock:  # one session can be met in two conversations, with the scope `user`
+                return await self._run(row, control, user_id, key)
 
     async def bury(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
@@ -165,6 +165,8 @@ class TurnRunner:
         call = CommandCall(
             arguments=command.arguments,
             message=row.message,
+            turn_id=row.turn_id,
+            account=f"{self._services.kind(row.message.conversation.channel)}:{row.message.sender.user}",
             user_id=user_id,
             session=turn.session,
             personality=turn.personality,
@@ -325,6 +327,8 @@ class TurnRunner:
 
     async def _commit_command(self, turn: _Turn, result: CommandResult) -> None:
         await self._commit(replace(self._end(turn.row, replies=(result.text,)), session=result.session))
+        if result.then is not None:
+            result.then()
 
     def _end(
         self,

@@ -137,6 +137,15 @@ class MarkdownFileMemoryProvider:
         data = rules.encode(rules.clean(content))
         return await self._put(place, scope, data, expected_version=expected_version, action="write")
 
+    async def read_bytes(self, scope: MemoryScope, store: MemoryStoreName) -> bytes:
+        """The file's own bytes, none where there is no file; for whoever will put them back with `restore`."""
+        snapshot = await asyncio.to_thread(self._snapshot, self._place(scope, store))
+        return b"" if snapshot is None else snapshot.data
+
+    async def restore(self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str) -> None:
+        """Put bytes in place as they are, if it is still the version that was read; raises as `write` does."""
+        await self._put(self._place(scope, store), scope, data, expected_version=expected_version, action="write")
+
     # ---- history ----------------------------------------------------------------------------------------------------
 
     async def log(

@@ -17,6 +17,7 @@ from gateway.outbox import OutboxRow
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionHit, SessionMessage, TurnUsage, UsageTotals
 from gateway.store.clock import LONGEST_WAIT_MS, steady_ms
+from gateway.store.in_memory_links import InMemoryLinks
 from gateway.store.in_memory_tables import Answer, Said, Tables
 from gateway.store.search import bm25
 from gateway.store.words import Matcher, parse
@@ -164,7 +165,7 @@ class _Sessions:
         chosen = [
             session
             for session in self._tables.sessions.values()
-            if user_id in {None, session.user_id} and (before is None or session.updated_at < before)
+            if self._is_of(user_id, session.user_id) and (before is None or session.updated_at < before)
         ]
         return sorted(chosen, key=lambda session: session.updated_at, reverse=True)[:limit]
 
@@ -198,7 +199,7 @@ class _Sessions:
         found = [
             message
             for message in self._tables.messages
-            if message.role in {"user", "assistant"} and user_id in {None, message.user_id}
+            if message.role in {"user", "assistant"} and self._is_of(user_id, message.user_id)
             if terms and matcher.is_in(message.text)
         ]
         scored = zip(bm25(matcher, [message.text for message in found]), found, strict=True)
@@ -220,7 +221,7 @@ class _Sessions:
         used = [
             (turn_id, call)
             for turn_id, at, usage in self._tables.usage
-            if user_id in {None, usage.user_id} and (since is None or at >= since)
+            if self._is_of(user_id, usage.user_id) and (since is None or at >= since)
             for call in usage.calls
         ]
         return UsageTotals(
@@ -230,6 +231,9 @@ class _Sessions:
             output_tokens=sum(call.output_tokens for _, call in used),
             cost_usd=sum(call.cost_usd or 0.0 for _, call in used),
         )
+
+    def _is_of(self, user_id: str | None, writer: str) -> bool:
+        return user_id is None or writer in self._tables.person_ids(user_id)
 
     def _shown(self, session_id: str, after: int) -> list[SessionMessage]:
         return [
@@ -346,6 +350,7 @@ class InMemoryStore:
         self.sessions = _Sessions(tables)
         self.turns = _Turns(tables)
         self.log = _Log(tables)
+        self.links = InMemoryLinks(tables)
 
     async def close(self) -> None:
         """Forget nothing: a store that is closed and used again stands for one that was opened again."""

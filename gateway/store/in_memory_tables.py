@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from gateway.linking.links import Link
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage, TurnUsage
@@ -73,6 +74,15 @@ class Tables:
     steps: dict[str, str] = field(default_factory=dict)
     tools: dict[tuple[str, str], str | None] = field(default_factory=dict)
     memory: dict[str, tuple[MemoryScope, tuple[MemoryUpdate, ...]]] = field(default_factory=dict)
+
+    links: dict[str, Link] = field(default_factory=dict)
+
+    def person_ids(self, user_id: str) -> list[str]:
+        """The user id, and the ids of all that it has absorbed."""
+        ids = [user_id]
+        for one in ids:  # which grows
+            ids += [link.absorbed for link in self.links.values() if link.survivor == one and link.undone_at is None]
+        return ids
 
     def next_seq(self) -> int:
         """The next cursor, of both queues."""

@@ -11,6 +11,7 @@ from gateway.store.clock import steady_ms
 from gateway.store.database import Database
 from gateway.store.deliveries import SqliteDeliveries
 from gateway.store.inbox import SqliteInbox
+from gateway.store.links import SqliteLinks
 from gateway.store.log import SqliteConversationLog
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.outbox import SqliteOutbox
@@ -32,6 +33,7 @@ class SqliteStore:
     log: SqliteConversationLog
     journal: SqliteMemoryJournal
     deliveries: SqliteDeliveries
+    links: SqliteLinks
     index: SearchIndex
 
     async def problems(self) -> Sequence[str]:
@@ -75,5 +77,6 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         log=SqliteConversationLog(database),
         journal=SqliteMemoryJournal(database),
         deliveries=SqliteDeliveries(database, now_ms=now_ms),
+        links=SqliteLinks(database, now_ms=now_ms),
         index=index,
     )
