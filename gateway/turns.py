@@ -174,7 +174,7 @@ class TurnRunner:
         )
         result = await self._services.commands.run(command.name, call)
         if result.ask_again:
-            last = await self._services.history.last_question(turn.session, user_id)
+            last = await self._services.history.last_question(turn.session, await self._services.people.ids(user_id))
             if last is not None:
                 return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
         await self._commit_command(turn, result)

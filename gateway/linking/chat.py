@@ -99,7 +99,8 @@ class Linking:
         if (refusal := self._refusal(speaker, words.NOT_BY_LETTER)) is not None:
             return refusal
         wanted, now = arguments.strip("` "), self._now()
-        for link in reversed(await self.links_of(speaker.user_id)):
+        links = await self.links_of(speaker.user_id)
+        for link in links if wanted else reversed(links):  # an account came in with the oldest that names it
             is_wanted = not wanted or wanted in (link.id, *(account.key for account in link.accounts))
             if is_wanted and now < link.undo_until:
                 return await self._end(link)

@@ -63,6 +63,10 @@ class People:
             chain.append(link.survivor)
         return chain
 
+    async def ids(self, user_id: str) -> Sequence[str]:
+        """All ids under which the person has written."""
+        return await self._store.person_ids(user_id)
+
     @asynccontextmanager
     async def present(self, account: str, label: str) -> AsyncGenerator[str]:
         """The user behind an account; a link waits until all who are present as its absorbed user have left.
