@@ -279,7 +279,7 @@ async def test_three_accounts_become_one_and_are_parted_one_by_one(house: House)
         assert users(house.home) == {**before, "fake:2": before["fake:1"]}
         assert notes(house.home, before["fake:1"]).count("Number") == 2
         await channel.ask("/unlink", **PHONE)
-        await told(channel, DESK, "No longer linked")
+        await told(channel, PHONE, "No longer linked")
         assert users(house.home) == before
         assert {key: notes(house.home, user) for key, user in before.items()} == originals
 
