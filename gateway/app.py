@@ -6,34 +6,36 @@ import asyncio
 import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
-from gateway import __version__
-from gateway.access import Access, AccessRule
 from gateway.agent.model import Model
+from gateway.agent.model_states import ModelStates
 from gateway.agent.registry import ModelRegistry
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
+from gateway.backup.placing import refuse_half_placed
+from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
-from gateway.config import Config
+from gateway.config import OTLP_ENDPOINT, ChannelConfig, Config
 from gateway.config.channel_kinds import load_kind
+from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
 from gateway.errors import DataDirectoryLocked, EthosError
 from gateway.files import write_atomically
-from gateway.health import Health, verdict
+from gateway.health import Health
 from gateway.history import History
 from gateway.home import DATABASE_NAME, LOCK_NAME, RUNNING_NAME, prepare_home
 from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
 from gateway.linking.chat import Linking
 from gateway.linking.codes import load_pepper
-from gateway.linking.job import LinkJob
-from gateway.linking.people import People
 from gateway.locks import HeldLock, hold
 from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.markdown import MarkdownFileMemoryProvider
@@ -44,11 +46,16 @@ from gateway.outbox import DeliveryPolicy, Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
 from gateway.protocols import AdapterServices, AuthenticatesOperator, ChannelAdapter, SupportsHttp
+from gateway.reloading import Reloading, access_of
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
+from gateway.telemetry import start_metrics, start_traces
 from gateway.turns import Services, TurnRunner, TurnSettings
 from gateway.web.server import WebServer
+
+if TYPE_CHECKING:
+    from gateway.telemetry.metrics import Metrics
 
 # As long as `ethos status` may hold the lock of the data directory to see that nobody else does.
 LOOK_S = 0.05
@@ -89,6 +96,10 @@ class Gateway:
         self._started_at = datetime.now(UTC)
         self._stack = AsyncExitStack()
         self.web: WebServer | None = None
+        self._metrics: Metrics | None = None
+        self.is_serving = asyncio.Event()
+        self.reloading = Reloading(self)
+        self.control = ControlSocket(home, {"wake": self._wake, "reload": self._reload})
 
     # ---- putting together ------------------------------------------------------------------------------------------
 
@@ -99,21 +110,27 @@ class Gateway:
             DataDirectoryLocked: another process has it.
             StoreError: the database cannot be used.
             ConfigError: the web server's port is busy.
+            BackupError: a restore was broken off, and must be finished before the configuration is read.
         """
         async with AsyncExitStack() as stack:
             await asyncio.to_thread(prepare_home, self.home)
             stack.callback((await self._hold()).release)
+            refuse_half_placed(self.home)
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
+            await self._measure(stack)
             self._compose()
-            stack.push_async_callback(self.models.close)
+            stack.push_async_callback(self._close_models)
+            stack.push_async_callback(self.reloading.close)
             stack.push_async_callback(self.history.close)
-            stack.push_async_callback(self.link_job.close)
-            await self._join_operator_accounts()
+            stack.push_async_callback(self.linking.close)
+            await self.join_operator_accounts()
             if self._is_served:
                 self.web = self._web_server()
                 stack.push_async_callback(self.web.stop)
                 await self.web.start()
+            stack.push_async_callback(self.control.stop)
+            await self.control.start()
             await self._write_running()
             stack.callback((self.home / RUNNING_NAME).unlink, missing_ok=True)
             self._stack = stack.pop_all()
@@ -130,6 +147,15 @@ class Gateway:
             await asyncio.sleep(LOOK_S)
             return hold(self.home / LOCK_NAME)
 
+    async def _measure(self, stack: AsyncExitStack) -> None:
+        """Listen to what happens, for whom it was switched on."""
+        telemetry = self.config.telemetry
+        if telemetry.metrics:
+            self._metrics = await start_metrics(stack)
+        if telemetry.traces:
+            is_left_to_environment = telemetry.otlp_endpoint == OTLP_ENDPOINT
+            await start_traces(stack, None if is_left_to_environment else telemetry.otlp_endpoint)
+
     def _compose(self) -> None:
         config, store = self.config, self.store
         policy = DeliveryPolicy(**config.delivery.model_dump())
@@ -138,7 +164,7 @@ class Gateway:
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.models = ModelRegistry(config)
         self.models.get(None)  # what is wrong with the default model's settings is an error of the start
-        model = self._model or self.models.get
+        self.model_states = ModelStates()
         self.memory_files = MarkdownFileMemoryProvider(
             self.home,
             store.journal,
@@ -146,29 +172,32 @@ class Gateway:
             lock_timeout_s=config.memory.lock_timeout_s,
         )
         self.memory = MemorySync(self.memory_files, store.turns)
-        self.history = History(store.sessions, model, budget_tokens=config.limits.history_tokens)
-        self._compose_linking()
-        commands = Commands(
+        self.history = History(store.sessions, self._model_named, budget_tokens=config.limits.history_tokens)
+        self.linking = Linking(
+            store.links,
+            self.identities,
+            MarkdownNotes(self.home, self.memory_files),
+            pepper=partial(load_pepper, self.home),
+            capabilities=self._capabilities,
+            woken=self._has_reply,
+        )
+        commands = self.commands = Commands(
             identities=self.identities,
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
             linking=self.linking,
-            carry_out=self.link_job.begin,
         )
-        self.access = Access(
-            {
-                name: AccessRule(mode=channel.access, allow=frozenset(channel.allow))
-                for name, channel in config.channels.items()
-            }
-        )
-        self.adapters = self._adapters(commands)
+        self.access = access_of(config)
+        self.adapters: Sequence[ChannelAdapter] = [
+            self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)
+        ]
         self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy, on_sent=self._exchanged)
         self.parking = Parking(self._expedite, self._is_operator)
-        turns = TurnRunner(self._services(commands, model), self._turn_settings(), owner=owner)
+        self.turns = TurnRunner(self._services(commands, self._model_named), self.turn_settings(), owner=owner)
         self.dispatcher = Dispatcher(
             store.inbox,
-            turns,
+            self.turns,
             owner=owner,
             running_turns=config.limits.running_turns,
             lease_s=config.limits.lease_s,
@@ -177,35 +206,38 @@ class Gateway:
         )
         self.inbox = Inbox(store.inbox, self.dispatcher.accepted)
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
+        self._checkup = Checkup(self._parts(), started_at=self._started_at)
 
-    def _compose_linking(self) -> None:
-        links = self.store.links
-        notes = MarkdownNotes(self.home, self.memory_files)
-        self.people = People(self.identities, links)
-        self.link_job: LinkJob = LinkJob(links, self.identities, notes, self.people, woken=self._has_reply)
-        self.linking: Linking = Linking(
-            links,
-            self.identities,
-            self.people,
-            pepper=lambda: load_pepper(self.home),
-            capabilities=self._capabilities,
-            woken=self._has_reply,
+    def _parts(self) -> Parts:
+        return Parts(
+            home=self.home,
+            store=self.store.facts,
+            supervisor=self.supervisor,
+            dispatcher=self.dispatcher,
+            parking=self.parking,
+            memory=self.memory,
+            models=self.model_states,
+            identities=self.identities,
+            reloading=self.reloading,
         )
 
-    def _adapters(self, commands: Commands) -> Sequence[ChannelAdapter]:
-        built: list[ChannelAdapter] = []
-        for name, channel in self.config.channels.items():
-            if not channel.enabled or (self._only is not None and name not in self._only):
-                continue
-            services = AdapterServices(
-                name=name,
-                state_dir=self.home / "channels" / name,
-                log=self.store.log,
-                notes=SqliteNotes(self.store.database, name),
-                commands=commands.infos,
-            )
-            built.append(load_kind(channel.kind).build(channel.settings, services))
-        return built
+    def _model_named(self, name: str | None) -> Model:
+        return self.model_states.watched((self._model or self.models.get)(name))
+
+    def serves(self, name: str, config: Config) -> bool:
+        """Whether a channel of the configuration is one of ours."""
+        return config.channels[name].enabled and (self._only is None or name in self._only)
+
+    def adapter(self, name: str, channel: ChannelConfig) -> ChannelAdapter:
+        """Make the adapter of a channel; it opens nothing yet."""
+        services = AdapterServices(
+            name=name,
+            state_dir=self.home / "channels" / name,
+            log=self.store.log,
+            notes=SqliteNotes(self.store.database, name),
+            commands=self.commands.infos,
+        )
+        return load_kind(channel.kind).build(channel.settings, services)
 
     def _services(self, commands: Commands, model: Callable[[str | None], Model]) -> Services:
         return Services(
@@ -213,7 +245,7 @@ class Gateway:
             sessions=self.store.sessions,
             history=self.history,
             memory=self.memory,
-            people=self.people,
+            people=self.linking.people,
             access=self.access,
             personalities=self.personalities,
             commands=commands,
@@ -226,7 +258,8 @@ class Gateway:
             woken=self.outbox.wake,
         )
 
-    def _turn_settings(self) -> TurnSettings:
+    def turn_settings(self) -> TurnSettings:
+        """What of the configuration concerns a turn."""
         config = self.config
         by_channel = {name: channel.personality for name, channel in config.channels.items()}
         return TurnSettings(
@@ -243,12 +276,16 @@ class Gateway:
             data_dir=self.home,
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
+            metrics=self._metrics_page if self._metrics is not None else None,
             host=self.config.web.host,
             port=self.config.web.port,
             allowed_hosts=self.config.web.allowed_hosts,
         )
 
-    async def _join_operator_accounts(self) -> None:
+    async def _close_models(self) -> None:
+        await self.models.close()
+
+    async def join_operator_accounts(self) -> None:
         """Whoever holds the data directory is one person on every channel that can tell."""
         keys = [
             (f"{adapter.kind}:{adapter.operator_account}", "Operator")
@@ -287,6 +324,17 @@ class Gateway:
     async def _expedite(self, conversation: ConversationRef) -> None:
         await self.dispatcher.expedite(conversation)
 
+    async def _wake(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """An operator's command has changed a queue."""
+        place = ConversationRef(
+            channel=request["channel"], conversation=request["conversation"], thread=request["thread"]
+        )
+        (self.outbox if request["queue"] == "outbox" else self.dispatcher).wake(place)
+        return {}
+
+    async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return asdict(await self.reloading.reload())
+
     def _is_operator(self, message: InboundMessage) -> bool:
         adapter = self._adapter_if_up(message.conversation.channel)
         if adapter is None or not isinstance(adapter, AuthenticatesOperator):
@@ -298,7 +346,7 @@ class Gateway:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
-        await self.link_job.recover()
+        await self.linking.recover()
         uncertain = await self.outbox.recover()
         waiting = await self.dispatcher.recover()
         if waiting or uncertain:
@@ -314,6 +362,7 @@ class Gateway:
         ]
         if self.web is not None:
             parts.append(asyncio.create_task(self.web.serve(), name="web"))
+        self.is_serving.set()
         stopped = asyncio.create_task(stop.wait(), name="stop")
         warming = asyncio.create_task(self._warm_up(), name="warm up")
         try:
@@ -346,26 +395,30 @@ class Gateway:
         if self.web is not None:
             await self.web.stop()
 
+    async def prove_alive(self) -> None:
+        """Return once the store's writer has answered; costs no fsync.
+
+        Raises:
+            StoreUnavailable: that was its answer.
+        """
+        await self.store.database.write(lambda _connection: None, is_durable=False)
+
+    def summary(self) -> str:
+        """One line for the service manager."""
+        channels = self.supervisor.statuses
+        up = sum(channel.state == "up" for channel in channels)
+        return f"{up} of {len(channels)} channels up, {self.dispatcher.running} turns running"
+
     # ---- health ----------------------------------------------------------------------------------------------------
 
     async def health(self) -> Health:
         """How the gateway is, now."""
-        channels = self.supervisor.statuses
-        problems = await self.identities.problems()
-        if (problem := await self.store.database.problem()) is not None:
-            problems.insert(0, problem)
-        return Health(
-            status=verdict(channels, problems, is_started=self.supervisor.all_tried.is_set()),
-            version=__version__,
-            pid=os.getpid(),
-            started_at=self._started_at,
-            channels=channels,
-            turns_running=self.dispatcher.running,
-            conversations_waiting=self.dispatcher.waiting,
-            conversations_parked=self.parking.parked,
-            memory_late=self.memory.late,
-            problems=[*(f"{channel.name}: {channel.error}" for channel in channels if channel.error), *problems],
-        )
+        return await self._checkup.health()
+
+    async def _metrics_page(self) -> tuple[bytes, str]:
+        if self._metrics is None:
+            raise RuntimeError("metrics are not switched on")
+        return self._metrics.page(await self.health())
 
     async def _health_json(self) -> dict[str, Any]:
         return dict((await self.health()).as_json())

@@ -6,11 +6,12 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from gateway.errors import EthosError
 from gateway.identity import IdentityMap
 from gateway.linking.chat import LinkAnswer, Linking, Speaker
-from gateway.linking.links import Link, Party
+from gateway.linking.links import Party
 from gateway.messages import InboundMessage
 from gateway.personalities import Personalities, Personality
 from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
@@ -95,15 +96,12 @@ class Commands:
         sessions: SessionStore,
         memory: MemoryProvider,
         linking: Linking,
-        carry_out: Callable[[Link], None],
     ) -> None:
-        """Make the registry; `carry_out` begins what linking has decided."""
         self._identities = identities
         self._personalities = personalities
         self._sessions = sessions
         self._memory = memory
         self._linking = linking
-        self._carry_out = carry_out
         self._commands = {
             name: _Command(info=CommandInfo(name=name, usage=usage, description=description), run=run)
             for name, usage, description, run in (
@@ -194,7 +192,7 @@ class Commands:
 
     def _answered(self, answer: LinkAnswer) -> CommandResult:
         link = answer.link
-        return CommandResult(text=answer.text, then=None if link is None else lambda: self._carry_out(link))
+        return CommandResult(text=answer.text, then=None if link is None else partial(self._linking.carry_out, link))
 
     async def _search(self, call: CommandCall) -> CommandResult:
         if not call.arguments:

@@ -90,6 +90,16 @@ class Dispatcher:
         self._not_due: set[ConversationRef] = set()  # their oldest message waits for its time
         self._is_draining = False
 
+    def take_over(self, turns: Turns, policy: DeliveryPolicy) -> None:
+        """Run turns so from the next one on; those that run go on as they are."""
+        self._turns, self._policy = turns, policy
+
+    async def turns_ended(self) -> None:
+        """Wait for the turns that run at the call, and no other."""
+        tasks = [control.task for control in self._running.values() if control.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
     @property
     def running(self) -> int:
         """Turns that run now."""

@@ -24,6 +24,7 @@
     │   └── UnsafePath            a link leads out of the data directory, or the file system cannot lock
     ├── IdentityMapBroken         identity-map.json cannot be read and there is no good copy of it
     ├── InvalidAccount            an account is not `kind:id`; nobody can be known by it
+    ├── BackupError               a backup cannot be made, read or put in place; nothing was changed
     ├── PersonalityError          no such personality, or its files are not valid
     └── MemoryError_
         ├── InvalidId             a personality or user id is not `[A-Za-z0-9_-]{1,64}`
@@ -65,6 +66,10 @@ class DataDirectoryLocked(EthosError):
             f"{holder} is running on {path}. Stop it first, or choose another data directory with ETHOS_HOME."
         )
         self.pid = pid
+
+
+class BackupError(EthosError):
+    """A backup cannot be made, cannot be trusted, or cannot be put in place; what was there is as it was."""
 
 
 class AdapterError(EthosError):

@@ -9,7 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+import structlog
+
 from gateway.messages import ConversationRef, InboundMessage
+from gateway.observe import note, stage
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +27,7 @@ class InboxRow:
         is_told: the person was told already that the message waits.
         has_steps: an earlier try left steps from which the turn goes on; see `TurnStore.load_steps`.
         has_more: its conversation has another message behind it.
+        accepted_at: by the wall clock.
     """
 
     seq: int
@@ -31,6 +37,7 @@ class InboxRow:
     is_told: bool
     has_steps: bool
     has_more: bool
+    accepted_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +90,13 @@ class Inbox:
         await asyncio.shield(asyncio.create_task(self._keep(_storable(message))))
 
     async def _keep(self, message: InboundMessage) -> None:
-        if await self._store.add(message, turn_id=f"t_{secrets.token_hex(8)}") is not None:
+        turn_id = f"t_{secrets.token_hex(8)}"
+        with stage("inbox.accept", turn_id, message.conversation):
+            is_new = await self._store.add(message, turn_id=turn_id) is not None
+            note(is_new=is_new)
+            if is_new:
+                _log.debug("message_accepted", text=message.text)
+        if is_new:
             await self._on_accepted(message)
 
 

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from gateway.errors import FileError, MemoryError_, StoreError
+from gateway.observe import note, span
 from gateway.protocols import MemoryContext, MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
 from gateway.turn_commit import TurnStore
 
@@ -115,6 +116,10 @@ class MemorySync:
 
     async def _apply(self, batch: Batch) -> bool:
         """Whether the memory has it now, or never will."""
+        with span("memory.sync", turn_id=batch[0].turn_id, updates=len(batch[1]), result="late"):
+            return await self._applied(batch)
+
+    async def _applied(self, batch: Batch) -> bool:
         scope, updates = batch
         try:
             outcomes = await self._outcomes(scope, updates)
@@ -125,6 +130,7 @@ class MemorySync:
         except Exception:  # noqa: BLE001 (whatever fault it is, what was committed is not dropped for it)
             _log.exception("memory_fault", turn_id=scope.turn_id, retry_s=RETRY_S)
             return False
+        note(result="applied")
         return True
 
     async def _outcomes(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,10 +17,12 @@ from gateway.errors import EthosError, PermanentSendError, StoreError, Transient
 from gateway.inbox import NotDue
 from gateway.lanes import AGAIN, IDLE, Lanes
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
+from gateway.observe import note, stage
 from gateway.protocols import ChannelAdapter, SupportsSendLookup
 
 SENDERS = 64
 AFTER_FAULT_S = 5.0
+QUIET_S = 20.0
 # Said in front of a reply when nobody can tell whether its first copy arrived.
 REPEAT_NOTE = "(This may be a repeat.) "
 
@@ -31,12 +34,14 @@ class OutboxRow:
     """A reply that is claimed for sending.
 
     Attributes:
+        turn_id: of the turn whose answer it is.
         attempts: this one included.
         is_uncertain: an earlier attempt may have arrived.
         has_more: its conversation has another reply behind it.
     """
 
     seq: int
+    turn_id: str
     message: OutboundMessage
     attempts: int
     is_uncertain: bool
@@ -98,10 +103,12 @@ class Outbox:
         """
         self._store = store
         self._channel_if_up = channel_if_up
-        self._policy = policy or DeliveryPolicy()
+        self.policy = policy or DeliveryPolicy()
         self._on_sent = on_sent
         self._lanes: Lanes[ConversationRef] = Lanes(self._send_next, workers=SENDERS, after_fault_s=AFTER_FAULT_S)
         self._held: dict[str, set[ConversationRef]] = {}
+        self._sending: Counter[str] = Counter()
+        self._sent_one = asyncio.Event()
         self._unrecorded: dict[ConversationRef, Callable[[], Awaitable[None]]] = {}
 
     def wake(self, conversation: ConversationRef) -> None:
@@ -112,6 +119,16 @@ class Outbox:
         """Send what was held back while the channel was down."""
         for conversation in self._held.pop(channel, set()):
             self._lanes.wake(conversation)
+
+    async def quiet(self, channel: str, timeout_s: float = QUIET_S) -> None:
+        """Wait until nothing is being sent through a channel, which must be held back, for so long at most."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._sending[channel]:
+                    self._sent_one.clear()
+                    await self._sent_one.wait()
+        except TimeoutError:
+            _log.warning("sends_given_up", channel=channel, waited_s=timeout_s)
 
     async def recover(self) -> int:
         """Take up what an earlier process left; returns how many replies it was sending when it died."""
@@ -137,6 +154,7 @@ class Outbox:
         if adapter is None:
             self._held.setdefault(conversation.channel, set()).add(conversation)
             return IDLE
+        self._sending[conversation.channel] += 1
         try:
             await self._record_held(conversation)
             row = await self._store.claim_reply(conversation, is_durable=not adapter.capabilities.is_idempotent_send)
@@ -144,10 +162,14 @@ class Outbox:
                 return IDLE
             if isinstance(row, NotDue):
                 return row.due_in_s
-            retry_in_s = await self._send(adapter, row)
+            with stage("outbox.send", row.turn_id, conversation, attempt=row.attempts):
+                retry_in_s = await self._send(adapter, row)
         except StoreError as error:
             _log.error("outbox_store_failed", channel=conversation.channel, error=str(error))
             return AFTER_FAULT_S
+        finally:
+            self._sending[conversation.channel] -= 1
+            self._sent_one.set()
         if retry_in_s is not None:
             return retry_in_s
         return AGAIN if row.has_more else IDLE
@@ -160,6 +182,7 @@ class Outbox:
         try:
             receipt = await self._deliver(adapter, row)
         except PermanentSendError as error:
+            note(result="dead")
             await self._record(row, partial(self._store.record_dead, row.seq, str(error)))
             _log.error("reply_dead", channel=adapter.name, message_id=row.message.id, error=str(error))
             return None
@@ -174,7 +197,9 @@ class Outbox:
         except Exception as error:  # noqa: BLE001 (an adapter broke its contract: nothing is known)
             _log.exception("adapter_fault", channel=adapter.name, message_id=row.message.id)
             return await self._retry(row, error, is_uncertain=True)
+        note(result="sent")
         await self._record(row, partial(self._store.record_sent, row.seq, receipt))
+        _log.debug("reply_sent", message_id=row.message.id, text=row.message.text)
         self._on_sent(adapter.name)
         return None
 
@@ -190,11 +215,13 @@ class Outbox:
         self, row: OutboxRow, error: Exception, *, is_uncertain: bool, retry_after_s: float | None = None
     ) -> float | None:
         reason = str(error) if isinstance(error, EthosError) else f"{type(error).__name__}: {error}"
-        if row.attempts >= self._policy.max_attempts:
+        note(result="uncertain" if is_uncertain else "retry")
+        if row.attempts >= self.policy.max_attempts:
+            note(result="dead")
             await self._record(row, partial(self._store.record_dead, row.seq, reason))
             _log.error("reply_dead", message_id=row.message.id, attempts=row.attempts, error=reason)
             return None
-        after_s = delay_s(row.attempts, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
+        after_s = delay_s(row.attempts, first_s=self.policy.first_retry_s, longest_s=self.policy.longest_retry_s)
         after_s = max(after_s, retry_after_s or 0.0)
         record = partial(self._store.record_retry, row.seq, after_s=after_s, error=reason, is_uncertain=is_uncertain)
         await self._record(row, record)

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from gateway.messages import Attachment, Capabilities, ConversationRef, InboundMessage, OutboundMessage, Receipt
+from gateway.messages import Action, Attachment, Capabilities, ConversationRef, InboundMessage, OutboundMessage, Receipt
 
 Accept = Callable[[InboundMessage], Awaitable[None]]
 """Returns after the message is committed. If it raises, nothing was kept: do not acknowledge."""
@@ -176,6 +176,7 @@ class LogEntry:
         state: of its delivery: inbound `ready`, `running`, `parked`, `done`, `dead`;
             outbound `ready`, `sending`, `sent`, `dead`, `dropped`.
         reply_to: the id of the message that this one answers.
+        actions: the choices that an answer offers.
     """
 
     cursor: int
@@ -186,6 +187,7 @@ class LogEntry:
     at: datetime
     state: str
     reply_to: str | None = None
+    actions: tuple[Action, ...] = ()
 
 
 class ConversationLog(Protocol):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
@@ -24,6 +25,7 @@ from gateway.inbox import InboxRow
 from gateway.linking.people import People
 from gateway.memory_sync import MemorySync
 from gateway.messages import Capabilities, ConversationRef, InboundMessage
+from gateway.observe import note, span, stage, waited
 from gateway.parking import Parking
 from gateway.personalities import Personalities, Personality
 from gateway.preview import Preview
@@ -123,9 +125,29 @@ class TurnRunner:
         self._loop = AgentLoop(services.store)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    def renewed(self, settings: TurnSettings, **services: Any) -> TurnRunner:
+        """One that works otherwise; turns of both wait for one another as turns of one do.
+
+        Args:
+            settings: all of them.
+            services: those of `Services` that are others.
+        """
+        other = TurnRunner(replace(self._services, **services), settings, owner=self._owner)
+        other._session_locks = self._session_locks
+        return other
+
     async def run(self, row: InboxRow, control: TurnControl) -> float | None:
         """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
+        if row.attempts == 1 and not row.is_told:  # not what it has waited for since
+            waited("inbox.wait", row.turn_id, row.accepted_at, channel=row.message.conversation.channel)
+        with stage("turn", row.turn_id, row.message.conversation, attempt=row.attempts):
+            again_s = await self._admit(row, control)
+            note(outcome="done" if again_s is None else "parked")
+            return again_s
+
+    async def _admit(self, row: InboxRow, control: TurnControl) -> float | None:
         verdict = self._services.access.verdict(row.message)
+        note(access=verdict)
         if verdict != "answer":
             text = refusal(row.message) if verdict == "refuse" else None
             await self._commit(self._end(row, replies=(text,) if text else ()))
@@ -144,7 +166,8 @@ class TurnRunner:
             "Something went wrong here, again and again, while I tried to answer this message. It is kept for whoever "
             "runs this gateway to look at; please go on with another one."
         )
-        await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
+        with stage("turn.bury", row.turn_id, row.message.conversation):
+            await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
 
     async def _run(self, row: InboxRow, control: TurnControl, user_id: str, key: str) -> float | None:
         turn = await self._opened(row, user_id, key)
@@ -233,7 +256,8 @@ class TurnRunner:
         self, turn: _Turn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
     ) -> AgentWork:
         services, personality, message = self._services, turn.personality, turn.message
-        memory = await services.memory.prefetch(turn.scope)
+        with span("memory.prefetch"):
+            memory = await services.memory.prefetch(turn.scope)
         history = await services.history.window(turn.session, leave_out=supersedes)
         toolbox = services.toolbox if personality.tools is None else services.toolbox.only(personality.tools)
         adapter = services.adapter(message.conversation.channel)
@@ -351,7 +375,9 @@ class TurnRunner:
         )
 
     async def _commit(self, commit: TurnCommit) -> None:
-        await self._services.store.commit_turn(commit)
+        with span("turn.commit", end=commit.end):
+            await self._services.store.commit_turn(commit)
+        _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
         for reply in commit.replies:
             self._services.woken(reply.conversation)
 

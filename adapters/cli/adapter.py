@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 OPERATOR = "operator"
 _MAX_TERMINALS = 64
+_LOOK_S = 5.0  # between two looks at whether the socket is still where terminals look for it
 _STALLED_S = 30.0  # a terminal that has not read for so long is dropped; it may come back
 
 
@@ -40,6 +41,7 @@ class CliAdapter:
         self._services = services
         self._stalled_s = stalled_s
         self._listening: socket.socket | None = None
+        self._file: tuple[int, int] | None = None
         self._closed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[Connection] = set()
@@ -56,12 +58,17 @@ class CliAdapter:
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._path.parent.chmod(0o700)
             self._listening = client.listen(self._path)
+            self._file = client.file_of(self._path)
         except OSError as error:
             raise AdapterNotReady(f"{self._path.parent} cannot be used: {error.strerror or error}") from error
         self._closed = asyncio.Event()
 
     async def run(self, accept: Accept) -> None:
-        """Serve terminals until cancelled or closed."""
+        """Serve terminals until cancelled or closed.
+
+        Raises:
+            AdapterNotReady: the socket was not opened, or its file is gone.
+        """
         listening, closed = self._listening, self._closed
         if listening is None:
             raise AdapterNotReady("the terminal's socket is not open; connect first")
@@ -75,10 +82,23 @@ class CliAdapter:
         # Not start_unix_server, which from Python 3.13 on removes the socket's file too.
         server = await asyncio.start_server(attach, sock=listening.dup(), limit=convert.MAX_LINE_BYTES)
         try:
-            await closed.wait()
+            await self._wait_until_gone(closed)
         finally:
             server.close()
             await self._end_connections()
+
+    async def _wait_until_gone(self, closed: asyncio.Event) -> None:
+        """Wait for the end.
+
+        Raises:
+            AdapterNotReady: the socket's file was deleted or replaced, so that nobody finds us; connect anew.
+        """
+        while not closed.is_set():
+            if client.file_of(self._path) != self._file:
+                raise AdapterNotReady(f"the terminal's socket {self._path} was removed; it is made again")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await closed.wait()
 
     async def send(self, message: OutboundMessage) -> Receipt:
         """Wake whoever watches; who does not finds the message in the log later.
@@ -110,7 +130,8 @@ class CliAdapter:
         if listening is not None:
             listening.close()
             with contextlib.suppress(OSError):  # gone already, which is what is wanted
-                self._path.unlink()
+                if client.file_of(self._path) == self._file:
+                    self._path.unlink()
         await self._end_connections()
 
     def _watching(self, conversation: ConversationRef) -> Iterator[Connection]:

@@ -45,6 +45,15 @@ def listen(path: Path) -> socket.socket:
     return listening
 
 
+def file_of(path: Path) -> tuple[int, int] | None:
+    """Which file is at the path, by device and inode; None where there is none."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 async def call(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to a gateway's socket, and make sure that it is ours: whoever listens would read what is written.
 

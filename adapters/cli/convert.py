@@ -10,7 +10,7 @@
                                                 ◀──  refused {id, reason, is_temporary}
                                                 ◀──  typing {}                      an answer is on its way
                                                 ◀──  preview {id, text}             so far; empty withdraws it
-                                                ◀──  message {id, cursor, direction, author, text, reply_to}
+                                                ◀──  message {id, cursor, direction, author, text, reply_to, choices}
                                                 ◀──  error {reason}
 
 - `hello` comes first and once. `after` is the cursor of the last `message` that the person's side has shown, null to
@@ -18,6 +18,7 @@
 - `message` with the cursors above that follow in order, those of the person (`direction` `in`, from every terminal)
   and those of the agent (`out`); a line is lost only with its connection, and a new `hello` with the last cursor
   brings it again. A `message` replaces the `preview` with its id.
+- `choices` are `{command, label}` each: what the answer offers. Who takes one sends `/command` as a message.
 - A person's message has a UUID for an id. The same id is one message however often it is sent, so whoever got neither
   `accepted` nor `refused` sends it again, as does who got a `refused` that is temporary. Send the next one after
   that, and the order is kept.
@@ -122,6 +123,13 @@ class Preview(Frame):
     text: str
 
 
+class Choice(Frame):
+    """Something that an answer offers; to take it is to send `/command`."""
+
+    command: str
+    label: str
+
+
 class LogMessage(Frame):
     """One entry of the conversation."""
 
@@ -132,6 +140,7 @@ class LogMessage(Frame):
     author: str
     text: str
     reply_to: str | None = None
+    choices: tuple[Choice, ...] = ()
 
 
 class Failure(Frame):
@@ -238,6 +247,7 @@ def to_log_message(entry: LogEntry) -> LogMessage | None:
         author=entry.display_name,
         text=entry.text,
         reply_to=entry.reply_to,
+        choices=tuple(Choice(command=action.id, label=action.label) for action in entry.actions),
     )
 
 

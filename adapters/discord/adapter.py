@@ -22,6 +22,7 @@ from gateway.protocols import Accept, AdapterServices
 _log = logging.getLogger(__name__)
 
 PREVIEW_INTERVAL_S = 1.5  # edits share the five requests in five seconds that a channel has
+_ALIVE_S = 60.0
 _COMMANDS = "commands"
 
 
@@ -51,6 +52,7 @@ class DiscordAdapter:
             is_guild=self._receiver.is_guild,
         )
         self._accept: Accept | None = None
+        self._away_since: int | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def connect(self) -> None:
@@ -74,10 +76,13 @@ class DiscordAdapter:
         self._accept = accept
         self._receiver.start(accept)
         self._in_background(self._register_commands())
+        noting = asyncio.create_task(self._stay_noted(), name="discord alive")
         try:
             await self._client.watch()
         finally:
             self._accept = None
+            noting.cancel()
+            await asyncio.wait({noting})
             await self._end_tasks()
             await self._receiver.stop()
 
@@ -137,9 +142,16 @@ class DiscordAdapter:
         elif event == "READY":
             # A new session: nothing of what was written since the last one will be delivered by itself. A server's
             # channels wait for their GUILD_CREATE, without which nobody knows the bot's roles there.
+            self._away_since = self._receiver.away_since
             self._receiver.catch_up(None)
         elif event == "GUILD_CREATE":
-            self._receiver.catch_up(str(payload["id"]))
+            self._look_into(str(payload["id"]))
+
+    def _look_into(self, guild: str) -> None:
+        self._receiver.catch_up(guild)
+        if self._away_since is not None:
+            channels = self._client.channels_in(guild, self._away_since)
+            self._receiver.look_into(guild, channels, self._away_since)
 
     def _receive_interaction(self, payload: Payload) -> None:
         interaction, accept = convert.to_interaction(payload), self._accept
@@ -155,6 +167,12 @@ class DiscordAdapter:
     def _place(self, guild: str | None) -> Place:
         roles = self._client.roles_in(guild)
         return Place(channel=self.name, user=self._client.user_id, guild=guild, roles=roles)
+
+    async def _stay_noted(self) -> None:
+        """Remember up to when we were there, for the channels that have no mark; not before the servers are told."""
+        while True:
+            await asyncio.sleep(_ALIVE_S)
+            await self._receiver.note_alive()
 
     # ---- the menu --------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,6 @@
-"""The line to Discord: the only file that touches the SDK, discord.py, but for `faults`, which translates its errors.
+"""What we ask of Discord. With `line` and `faults`, the only file that touches the SDK, discord.py.
 
-What the SDK does not do, and is done here (measured with 2.7.1): it never retries a login; a first connect that fails
-ends in an AttributeError (Rapptz/discord.py issue 10520); after an outage it waits up to 1024 s; it runs handlers as
-tasks without an order; and one payload that it cannot read ends the connection. So the payloads of messages and
-interactions are taken as they come, before the SDK reads them, and a Client is used for one connection only.
+The SDK never retries a login, and a Client is used for one connection only.
 """
 
 from __future__ import annotations
@@ -12,8 +9,7 @@ import asyncio
 import contextlib
 import io
 import logging
-import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -23,33 +19,15 @@ import yarl
 
 from adapters.discord import faults
 from adapters.discord.convert import Interaction, Payload
-from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, PermanentSendError, TransientSendError
+from adapters.discord.line import Line, Received
+from gateway.errors import AdapterAuthFailed, AdapterNotReady, PermanentSendError, TransientSendError
 
 _log = logging.getLogger(__name__)
 
-LONGEST_BACKOFF_S = 30.0
-OUTAGE_S = 60.0  # a line that is away for longer is given up: a session is seldom resumed after that
 _CLOSE_S = 5.0
 _SEND_S = 120.0  # waits for rate limits and the SDK's own tries included
 _FETCH_S = 60.0
-_LONGEST_RATE_LIMIT_S = 30.0  # a longer wait is the outbox's, so that it is seen; the SDK takes no less
 _HISTORY_PAGE = 100  # the most that Discord gives at once
-_TAKEN_RAW = ("MESSAGE_CREATE", "INTERACTION_CREATE")
-
-# What it logs of its own: tracebacks for each try to reconnect, and, as debug, the addresses with interaction tokens.
-logging.getLogger("discord").setLevel(logging.WARNING)
-logging.getLogger("discord.client").setLevel(logging.CRITICAL)
-
-
-class _CappedBackoff(discord.backoff.ExponentialBackoff[Any]):
-    """The SDK's own waits between two tries, but never longer than `LONGEST_BACKOFF_S`."""
-
-    def delay(self) -> Any:
-        return min(float(super().delay()), random.uniform(LONGEST_BACKOFF_S / 2, LONGEST_BACKOFF_S))  # noqa: S311
-
-
-# For the whole process; there is no option for it.
-discord.client.ExponentialBackoff = _CappedBackoff  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +56,6 @@ class Posted:
     content: str
 
 
-Received = Callable[[str, Payload], None]
-"""Told of an event's name and payload, in the order of the line: READY, RESUMED, GUILD_CREATE, MESSAGE_CREATE, ..."""
-
-
 class DiscordClient:
     """One connection at a time; opened anew after each end."""
 
@@ -89,7 +63,7 @@ class DiscordClient:
         self._token = token.strip()
         self._intents = discord.Intents(guilds=True, guild_messages=True, dm_messages=True)
         self._intents.message_content = message_content
-        self._line: _Line | None = None
+        self._line: Line | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -116,7 +90,7 @@ class DiscordClient:
         await self.close()
         if not self._token.isascii() or not self._token.isprintable() or " " in self._token or not self._token:
             raise AdapterAuthFailed(faults.WRONG_TOKEN)
-        line = self._line = _Line(self._intents, received, identify_pause_s)
+        line = self._line = Line(self._intents, received, identify_pause_s)
         task = self._task = asyncio.create_task(line.start(self._token), name="discord")
         task.add_done_callback(line.ended_by)
         ready = asyncio.create_task(line.is_ready_once.wait())
@@ -164,6 +138,20 @@ class DiscordClient:
         if found is None or found.me is None:
             return frozenset()
         return frozenset(str(role.id) for role in found.me.roles if not role.is_default())
+
+    def channels_in(self, guild: str, after: int) -> list[int]:
+        """The channels and threads of a server with a message behind an id, as far as the bot may read them."""
+        found = None if self._line is None else self._line.get_guild(int(guild))
+        if found is None or found.me is None:
+            return []
+        places: list[discord.TextChannel | discord.VoiceChannel | discord.StageChannel | discord.Thread] = [
+            *found.text_channels, *found.voice_channels, *found.stage_channels, *found.threads,
+        ]  # fmt: skip
+        return [
+            place.id
+            for place in places
+            if (place.last_message_id or 0) > after and _is_readable(place.permissions_for(found.me))
+        ]
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
@@ -268,13 +256,13 @@ class DiscordClient:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     @property
-    def _open_line(self) -> _Line:
+    def _open_line(self) -> Line:
         if self._line is None:
             raise TransientSendError("the connection to Discord is not open")
         return self._line
 
     @contextlib.asynccontextmanager
-    async def _asking(self) -> AsyncIterator[_Line]:
+    async def _asking(self) -> AsyncIterator[Line]:
         """Translate whatever a request to the REST API raises."""
         line = self._open_line
         try:
@@ -286,84 +274,9 @@ class DiscordClient:
             raise faults.of_send(error) from error
 
 
-class _Line(discord.Client):
-    """The SDK's client, for one connection."""
-
-    def __init__(self, intents: discord.Intents, received: Received, identify_pause_s: float) -> None:
-        super().__init__(
-            intents=intents,
-            allowed_mentions=discord.AllowedMentions.none(),
-            max_messages=None,
-            member_cache_flags=discord.MemberCacheFlags.none(),
-            max_ratelimit_timeout=_LONGEST_RATE_LIMIT_S,
-            guild_ready_timeout=0.0,  # we do not wait for the SDK's own idea of being ready
-        )
-        self._received = received
-        self._identify_pause_s = identify_pause_s
-        self._outage: asyncio.TimerHandle | None = None
-        self.is_ready_once = asyncio.Event()
-        self.ended: asyncio.Future[AdapterError] = asyncio.get_running_loop().create_future()
-        parsers = self._connection.parsers
-        for name, parse in parsers.items():
-            parsers[name] = self._guarded(name, parse)
-
-    def interaction(self, interaction: Interaction) -> discord.Interaction[Any]:
-        """The SDK's object, with as much in it as an answer needs."""
-        data: Any = {
-            "id": interaction.id,
-            "application_id": interaction.application_id,
-            "type": interaction.type,
-            "token": interaction.token,
-            "version": 1,
-            "attachment_size_limit": 0,
-        }
-        return discord.Interaction(data=data, state=self._connection)
-
-    def end(self, error: AdapterError) -> None:
-        """Say why the connection is lost for good; the first reason counts."""
-        if self._outage is not None:
-            self._outage.cancel()
-        if not self.ended.done():
-            self.ended.set_result(error)
-
-    def ended_by(self, task: asyncio.Task[None]) -> None:
-        """The SDK gave up."""
-        error = None if task.cancelled() else task.exception()
-        self.end(faults.of_connection(error))
-
-    def dispatch(self, event: str, /, *_args: Any, **_kwargs: Any) -> None:
-        """None of the SDK's own events are used, since each runs as a task of its own; but one has no payload."""
-        if event == "disconnect" and self._outage is None and not self.ended.done():
-            away = AdapterNotReady(f"the connection to Discord has been away for {OUTAGE_S:g} s")
-            self._outage = asyncio.get_running_loop().call_later(OUTAGE_S, self.end, away)
-
-    async def before_identify_hook(self, _shard_id: int | None, *, initial: bool = False) -> None:
-        """Keep within one IDENTIFY in 5 s."""
-        if not initial:
-            await asyncio.sleep(self._identify_pause_s)
-
-    def _guarded(self, name: str, parse: Callable[[Any], None]) -> Callable[[Any], None]:
-        """One payload that cannot be read must not end the connection, and with it all the others."""
-
-        def take(data: Any) -> None:
-            try:
-                if name not in _TAKEN_RAW:
-                    parse(data)
-                if name in ("READY", "RESUMED"):
-                    self._is_back()
-                self._received(name, data)
-            except Exception:
-                if name == "READY":  # without it there is no connection
-                    raise
-                _log.exception("an event %s of Discord's was passed over: it cannot be read", name)
-
-        return take
-
-    def _is_back(self) -> None:
-        self.is_ready_once.set()
-        if self._outage is not None:
-            self._outage.cancel()
-            self._outage = None
+def _is_readable(permissions: discord.Permissions) -> bool:
+    """What is refused counts against the bot: 10,000 refusals in ten minutes, and Discord hears it no more."""
+    return permissions.view_channel and permissions.read_message_history
 
 
 def _extras(post: Post, *, files: str = "files") -> dict[str, Any]:

@@ -43,12 +43,14 @@ class _Progress:
         after: a message id of the conversation from before the first try.
         at: of the first try, seconds since 1970.
         sent: Discord's ids of the pieces that are there.
+        has_files: False once files were refused.
     """
 
     id: str
     after: int
     at: float
     sent: list[str] = field(default_factory=list)
+    has_files: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +107,12 @@ class Delivery:
     async def send(self, message: OutboundMessage) -> Receipt:
         """Deliver what is not there yet of a message; raises as `ChannelAdapter.send` does."""
         channel = _channel(message)
-        wanted = await parts(message)
         try:
-            return await self._send(channel, message, wanted)
+            return await self._send(channel, message)
         except StoreError as error:  # sending it again does no harm, whatever of it is there
             raise TransientSendError(f"the notes cannot be used now: {error}") from error
 
-    async def _send(self, channel: int, message: OutboundMessage, wanted: Sequence[Part]) -> Receipt:
+    async def _send(self, channel: int, message: OutboundMessage) -> Receipt:
         async with self._lock(channel):
             progress = await self._progress(channel)
             if progress is None or progress.id != message.id:  # what is noted of an earlier message is done
@@ -119,10 +120,17 @@ class Delivery:
                 after = max(self._newest(channel), convert.snowflake(message.reply_to) or 0, *before)
                 progress = _Progress(message.id, after, self._clock())
                 await self._keep(channel, progress)
-            while len(progress.sent) < len(wanted):
-                number = len(progress.sent)
-                sent = await self._place(message, wanted[number], number)
-                progress.sent.append(sent.id)
+            wanted = await parts(message, has_files=progress.has_files)
+            while (number := len(progress.sent)) < len(wanted):
+                try:
+                    sent = await self._place(message, wanted[number], number)
+                    progress.sent.append(sent.id)
+                except PermanentSendError as error:
+                    if not wanted[number].files:
+                        raise
+                    _log.warning("files were refused, and the text goes without them: %s", error)
+                    progress.has_files = False
+                    wanted = await parts(message, has_files=False)
                 await self._keep(channel, progress)
             await self._forget_placeholder(message.id)
         return Receipt(message_ids=tuple(progress.sent))
@@ -130,7 +138,6 @@ class Delivery:
     async def find_sent(self, message: OutboundMessage) -> Receipt | None:
         """Whether a message is there that may have been sent; None: `send` it, which repeats nothing that is."""
         channel = _channel(message)
-        wanted = await parts(message)
         async with self._lock(channel):
             try:
                 progress = await self._progress(channel)
@@ -139,6 +146,7 @@ class Delivery:
             if progress is None or progress.id != message.id:
                 after = convert.snowflake(message.reply_to) or convert.snowflake_at(self._clock() - _DAY_S)
                 progress = _Progress(message.id, after, 0.0)
+            wanted = await parts(message, has_files=progress.has_files)
             if len(progress.sent) < len(wanted):
                 is_edit = message.id in self._placeholders and not progress.sent
                 if self._clock() - progress.at < NONCE_LIFE_S or is_edit:
@@ -170,15 +178,6 @@ class Delivery:
     # ---- one piece -------------------------------------------------------------------------------------------------
 
     async def _place(self, message: OutboundMessage, part: Part, number: int) -> Posted:
-        """Bring one piece to where it belongs; without its files, if they are what is refused."""
-        try:
-            return await self._place_whole(message, part, number)
-        except PermanentSendError:
-            if not part.files:
-                raise
-            return await self._place_whole(message, part.without_files(), number)
-
-    async def _place_whole(self, message: OutboundMessage, part: Part, number: int) -> Posted:
         """The answer of a command, the place of the preview, or a message of its own."""
         post = Post(content=part.content, files=part.files, buttons=part.buttons)
         if number == 0:

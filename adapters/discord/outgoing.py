@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from adapters.discord.render import preview, render
+from adapters.discord.render import TextFile, preview, render
 from adapters.discord.split import MAX_CHARS, split
 from gateway.errors import PermanentSendError
 from gateway.messages import Attachment, OutboundMessage
@@ -27,15 +27,13 @@ class Part:
     files: Sequence[tuple[str, bytes]] = ()
     buttons: Sequence[tuple[str, str]] = ()
 
-    def without_files(self) -> Part:
-        """The same, with the names of the files in their place."""
-        names = ", ".join(name for name, _ in self.files)
-        note = f"\n(could not be attached: {names})"
-        return replace(self, content=self.content[: MAX_CHARS - len(note)] + note, files=())
 
-
-async def parts(message: OutboundMessage) -> list[Part]:
+async def parts(message: OutboundMessage, *, has_files: bool = True) -> list[Part]:
     """The parts, one at least; files and buttons come with the last of the text.
+
+    Args:
+        has_files: False where Discord takes no files: what would be one follows as text, an attachment is named. What
+            comes before the files is the same either way.
 
     Raises:
         PermanentSendError: there is nothing to send.
@@ -49,20 +47,34 @@ async def parts(message: OutboundMessage) -> list[Part]:
             missing.append(attachment.filename)
         else:
             files.append((attachment.filename, content))
-    text = rendered.text
-    if missing:
-        text += f"\n\n(could not be attached: {', '.join(missing)})"
+    text = rendered.text + (f"\n\n{_not_attached(missing)}" if missing else "")
     found = [Part(content=piece.content) for piece in split(text) if piece.content.strip()]
-    batches = _batches(files)
-    if not found and not batches:
+    if files and has_files:
+        first, *others = _batches(files)
+        last = found.pop() if found else Part(content="")
+        found += [replace(last, files=first), *(Part(content="", files=batch) for batch in others)]
+    elif files:
+        names = [attachment.filename for attachment in message.attachments if attachment.filename not in missing]
+        found = _without_files(found, rendered.files, names)
+    if not found:
         raise PermanentSendError("the message has no text")
-    found = found or [Part(content="")]
-    if batches:
-        found[-1] = replace(found[-1], files=batches[0])
-        found += [Part(content="", files=batch) for batch in batches[1:]]
     if message.actions:
         found[-1] = replace(found[-1], buttons=[(action.id, action.label) for action in message.actions])
     return found
+
+
+def _without_files(found: list[Part], texts: Sequence[TextFile], names: Sequence[str]) -> list[Part]:
+    parts = [*found, *(Part(content=piece.content) for text in texts for piece in split(text.inline))]
+    if not names:
+        return parts
+    note = _not_attached(names)
+    if parts and len(parts[-1].content) + len(note) < MAX_CHARS:
+        return [*parts[:-1], replace(parts[-1], content=f"{parts[-1].content}\n{note}")]
+    return [*parts, *(Part(content=piece.content) for piece in split(note))]
+
+
+def _not_attached(names: Sequence[str]) -> str:
+    return f"(could not be attached: {', '.join(names)})"
 
 
 def _batches(files: Sequence[tuple[str, bytes]]) -> list[list[tuple[str, bytes]]]:

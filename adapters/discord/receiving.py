@@ -4,17 +4,20 @@ Discord does not wait for us to say that we have a message: it forgets it once i
 is a mark of our own for each conversation, the id of the last message that was accepted; with every new session
 (READY), whatever was written after the mark is fetched and handed over before what comes live.
 A conversation is known from its first message on that is for us. Discord tells nobody of the direct chats that a bot
-has, so those are known from these marks only.
+has, so those are known from these marks only. In a server's channels that are not known, what was written since we
+were last there is looked through once, for a first mention; the note `alive` has when that was.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from adapters.discord import convert
@@ -30,7 +33,10 @@ LONGEST_RETRY_S = 30.0
 _FETCHES = 4  # histories that are fetched at once, of Discord's 50 requests a second
 _FULL_PAGE = 100
 _LONGEST_QUEUE = 1000  # messages of one channel; beyond that they are fetched later, from the mark
-_MARK = "mark:"
+_MARK, _ALIVE = "mark:", "alive"
+_MARGIN_S = 120.0  # between two notes that we are there, and for clocks that differ
+_LOOKED_BACK_S = 86_400.0
+_LOOKED_THROUGH = 20  # pages of a channel that is not known
 
 Read = Callable[[Payload, str | None], InboundMessage | None]
 """Turns a message of a server (None: of a direct chat) into ours, or into None where it is not for us."""
@@ -63,6 +69,7 @@ class _Lane:
         noted: the mark as it is in the notes.
         queue: a heap of what came live.
         is_behind: there may be messages between the mark and the queue.
+        is_known: somebody spoke to us there.
     """
 
     channel: int
@@ -71,14 +78,25 @@ class _Lane:
     noted: int = 0
     queue: list[_Entry] = field(default_factory=list)
     is_behind: bool = False
+    is_known: bool = True
     task: asyncio.Task[None] | None = None
 
 
 class Receiver:
     """One task for each channel in which there is something to do; so one that fails or is slow delays no other."""
 
-    def __init__(self, notes: AdapterNotes, read: Read, history: History, *, retry_s: float = FIRST_RETRY_S) -> None:
+    def __init__(
+        self,
+        notes: AdapterNotes,
+        read: Read,
+        history: History,
+        *,
+        retry_s: float = FIRST_RETRY_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._notes, self._read, self._history, self._retry_s = notes, read, history, retry_s
+        self._clock = clock
+        self._alive_s: float | None = None
         self._lanes: dict[int, _Lane] = {}
         self._fetches = asyncio.Semaphore(_FETCHES)
         self._accept: Accept | None = None
@@ -93,6 +111,8 @@ class Receiver:
             note = json.loads(await self._notes.get(key) or "{}")
             mark = int(note.get("after", 0))
             self._lanes[channel] = _Lane(channel, note.get("guild"), mark, mark)
+        alive = await self._notes.get(_ALIVE)
+        self._alive_s = None if alive is None else float(alive)
 
     def newest(self, channel: int) -> int:
         """The id of the newest message that was seen in a channel; 0 where there is none."""
@@ -128,6 +148,27 @@ class Receiver:
                 lane.is_behind = True
                 self._wake(lane)
 
+    @property
+    def away_since(self) -> int | None:
+        """Before this message id we were there; None where we never were."""
+        if self._alive_s is None:
+            return None
+        return convert.snowflake_at(max(self._alive_s - _MARGIN_S, self._clock() - _LOOKED_BACK_S))
+
+    def look_into(self, guild: str, channels: Iterable[int], since: int) -> None:
+        """Look for a first mention in the channels of a server that are not known."""
+        for channel in channels:
+            if channel not in self._lanes:
+                lane = self._lanes[channel] = _Lane(channel, guild, since, is_behind=True, is_known=False)
+                self._wake(lane)
+
+    async def note_alive(self) -> None:
+        """We are there; but as long as we look for what we missed, the time that counts is the earlier one."""
+        if all(lane.is_known for lane in self._lanes.values()):
+            self._alive_s = self._clock()
+            with contextlib.suppress(StoreError):  # the next one is soon
+                await self._notes.put(_ALIVE, f"{self._alive_s:.3f}", is_durable=False)
+
     def received(self, payload: Payload, guild: str | None) -> None:
         """Take a message from the line."""
         channel, identifier = int(payload["channel_id"]), int(payload["id"])
@@ -160,6 +201,8 @@ class Receiver:
                     entry = heapq.heappop(lane.queue)
                     await self._take(lane, accept, entry.id, entry.message)
             await self._note(lane)
+            if not lane.is_known:
+                del self._lanes[lane.channel]
         finally:
             lane.task = None
         self._wake(lane)
@@ -168,7 +211,11 @@ class Receiver:
         """Hand over everything behind the mark, and take what came live meanwhile only once."""
         fetched: set[int] = set()
         page: Sequence[Payload] = ()
+        pages = itertools.count()
         while not fetched or len(page) >= _FULL_PAGE:
+            if not lane.is_known and next(pages) >= _LOOKED_THROUGH:
+                _log.info("so much was written in the channel %s that only its beginning was read", lane.channel)
+                break
             behind = max(fetched, default=lane.mark)
             try:
                 page = await self._page(lane, behind)
@@ -200,6 +247,7 @@ class Receiver:
     async def _take(self, lane: _Lane, accept: Accept, identifier: int, message: InboundMessage | None) -> None:
         """Hand one message over until it is kept: nobody but us can deliver it again."""
         if message is not None:
+            lane.is_known = True
             if not lane.noted:  # known before it is accepted, so that it is fetched if that fails
                 await self._note(lane)
             wait_s = self._retry_s
@@ -220,7 +268,7 @@ class Receiver:
 
     async def _note(self, lane: _Lane) -> None:
         """Keep the mark. One that is lost costs a fetch; the gateway knows what it has."""
-        if lane.noted == lane.mark:
+        if lane.noted == lane.mark or not lane.is_known:
             return
         try:
             note = json.dumps({"after": str(lane.mark), "guild": lane.guild})

@@ -34,10 +34,21 @@ _EXTENSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A part of a text that goes as a file."""
+    """A part of a text that goes as a file.
+
+    Attributes:
+        language: as the text named it; empty for a table.
+    """
 
     filename: str
     content: str
+    language: str = ""
+
+    @property
+    def inline(self) -> str:
+        """The same as text, for where Discord takes no files."""
+        ticks = _fence_for(self.content)
+        return f"`{self.filename}`:\n{ticks}{self.language}\n{self.content}{ticks}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +107,10 @@ class _Writer:
         end = next((number for number in range(start + 1, len(text)) if _is_end(text[number], mark)), len(text))
         code = "\n".join(text[start + 1 : end])
         if len(code) > LONG_CODE_CHARS and len(self.files) < _MAX_FILES:
-            extension = _EXTENSIONS.get(info.lower().split(" ")[0], "txt")
-            self._write_file(f"code-{len(self.files) + 1}.{extension}", f"{code}\n")
+            extension = _EXTENSIONS.get(info.lower(), "txt")
+            self._write_file(TextFile(f"code-{len(self.files) + 1}.{extension}", f"{code}\n", info))
         elif mark[0] == "~":
-            ticks = "`" * max(3, *(len(run) + 1 for run in re.findall("`{3,}", code)), 0)
+            ticks = _fence_for(code)
             self.lines += [f"{ticks}{info}", *text[start + 1 : end], ticks]
         else:
             self.lines += text[start : end + 1]
@@ -113,14 +124,20 @@ class _Writer:
         table = "\n".join(aligned)
         is_large = len(table) > _LONG_TABLE_CHARS or max(map(len, aligned)) > _WIDE_TABLE_CHARS
         if is_large and len(self.files) < _MAX_FILES:
-            self._write_file(f"table-{len(self.files) + 1}.txt", f"{table}\n")
+            self._write_file(TextFile(f"table-{len(self.files) + 1}.txt", f"{table}\n"))
         else:
             self.lines += ["```", table.replace("```", "'''"), "```"]
         return end
 
-    def _write_file(self, filename: str, content: str) -> None:
-        self.files.append(TextFile(filename, content))
-        self.lines.append(f"(see the file `{filename}`)")
+    def _write_file(self, file: TextFile) -> None:
+        self.files.append(file)
+        is_told = not file.language or file.language.lower() in _EXTENSIONS
+        self.lines.append(f"(see the file `{file.filename}`{'' if is_told else f': {file.language}'})")
+
+
+def _fence_for(code: str) -> str:
+    """Backticks that the code does not have in a row."""
+    return "`" * max(3, *(len(run) + 1 for run in re.findall("`{3,}", code)), 0)
 
 
 def _is_end(line: str, mark: str) -> bool:
@@ -143,8 +160,8 @@ def _cells(line: str) -> list[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    columns = len(rows[0])
-    cells = [[*row[:columns], *[""] * (columns - len(row))] for row in rows]
+    columns = max(map(len, rows))  # also of a row with too many cells, which Markdown would drop
+    cells = [[*row, *[""] * (columns - len(row))] for row in rows]
     widths = [max(_width(row[column]) for row in cells) for column in range(columns)]
     for number, row in enumerate(cells):
         yield "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()

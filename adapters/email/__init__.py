@@ -51,14 +51,26 @@ def _token_url(value: str) -> str:
     return value
 
 
+def _certificates(path: Path) -> Path:
+    path = path.expanduser()
+    try:
+        is_pem = path.is_absolute() and b"-----BEGIN CERTIFICATE-----" in path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}); expected a file with certificates") from None
+    if not is_pem:
+        raise ValueError("expected the whole path of a file with certificates in PEM")
+    return path
+
+
 Address = Annotated[str, AfterValidator(_address)]
+CaFile = Annotated[Path, AfterValidator(_certificates)]
 Line = Annotated[str, AfterValidator(_one_line), Field(min_length=1, max_length=200)]
 
 
 class OAuth(BaseModel):
     """A login with access tokens, for providers that take no passwords."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     token_url: Annotated[str, AfterValidator(_token_url)] = Field(description="where the provider hands out tokens")
     client_id: Line = Field(description="of the application that you registered with the provider")
@@ -70,7 +82,7 @@ class OAuth(BaseModel):
 class Config(BaseModel):
     """What can be set for mail."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     address: Address = Field(description="of the agent")
     display_name: Line = Field(default="Ethos", description="the name beside it")
@@ -86,7 +98,7 @@ class Config(BaseModel):
     smtp_port: int | None = Field(default=None, ge=1, le=65_535, description="left out: by `smtp_tls`")
     smtp_tls: Literal["implicit", "starttls", "none"] = Field(default="implicit", description="none: in clear text")
 
-    ca_file: Path | None = Field(default=None, description="certificates of an authority of your own, in PEM")
+    ca_file: CaFile | None = Field(default=None, description="certificates of an authority of your own, in PEM")
     username: Line | None = Field(default=None, description="of the login; left out: the address")
     password: SecretStr | None = Field(default=None, description="of the login")
     oauth: OAuth | None = Field(default=None, description="instead of a password")

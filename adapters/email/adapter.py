@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from adapters.email import composing, mime
 from adapters.email.addresses import canonical
 from adapters.email.convert import Rules
 from adapters.email.correspondence import Correspondence
-from adapters.email.credentials import Credentials
+from adapters.email.credentials import Credentials, Password
 from adapters.email.imap_client import ImapServer, MailboxConnection, open_mailbox
 from adapters.email.intake import Intake
 from adapters.email.smtp_client import SmtpClient, SmtpServer
@@ -122,12 +123,36 @@ class EmailAdapter:
         connection, intake = self._connection, self._intake
         if connection is None or intake is None:
             raise AdapterNotReady("the mailbox is not open; connect first")
+        renewal_at = self._renewal_at()
         try:
             while True:
                 await intake.take_new(connection, accept)
                 await connection.wait_for_news(self._idle_s)
+                if asyncio.get_running_loop().time() >= renewal_at:
+                    connection = await self._renewed(connection)
+                    renewal_at = self._renewal_at()
         finally:
             await connection.close()
+
+    def _renewal_at(self) -> float:
+        """When to open the mailbox anew, by the loop's clock: servers hang up when the access token ends.
+
+        https://developers.google.com/workspace/gmail/imap/imap-smtp
+        """
+        if isinstance(self._credentials, Password):
+            return math.inf
+        return max(self._credentials.ends_at, asyncio.get_running_loop().time() + 2 * self._idle_s) - self._idle_s
+
+    async def _renewed(self, connection: MailboxConnection) -> MailboxConnection:
+        await connection.close()
+        if not isinstance(self._credentials, Password):
+            self._credentials.renew()
+        renewed = await open_mailbox(self._imap, self._credentials, self._account.mailbox)
+        if self._connection is not connection:
+            await renewed.close()
+            raise AdapterNotReady("the mailbox was closed meanwhile")
+        self._connection = renewed
+        return renewed
 
     async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:
         """Read the mail once more, and take the file out of it.

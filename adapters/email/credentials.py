@@ -67,6 +67,15 @@ class AccessTokens:
                 self._ends_at = now + max(0.0, _seconds(answer.get("expires_in")) - _EARLY_S)
             return self._token
 
+    @property
+    def ends_at(self) -> float:
+        """By the loop's clock: until then `get` gives the same token."""
+        return self._ends_at
+
+    def renew(self) -> None:
+        """Let the next `get` ask for another token."""
+        self._token = None
+
     def drop(self, token: str) -> None:
         """Say that a server refused it; the next `get` asks for another."""
         if self._token == token:

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from aioimaplib import aioimaplib  # type: ignore[import-untyped]
 
-from adapters.email import imap_text
+from adapters.email import imap_text, tls
 from adapters.email.convert import Place
 from adapters.email.credentials import Credentials, Password
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady
@@ -354,8 +354,9 @@ async def _open(server: ImapServer, credentials: Credentials, mailbox: str) -> M
 
 def imap_error(error: Exception, where: str, what: str) -> AdapterError:
     """Whatever the library raises means that this connection is of no use any more."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return AdapterNotReady(f"the certificate of {where} is not trusted: {error.verify_message}; see `ca_file`")
+    explained = tls.explanation(error, "`imap_port` and `imap_tls`")
+    if explained is not None:
+        return AdapterNotReady(f"{where} cannot be used: {explained}")
     detail = " ".join(str(error).split())[:300]
     known = (aioimaplib.AioImapException, OSError, TimeoutError, ValueError, RecursionError)
     text = detail if isinstance(error, known) and detail else type(error).__name__

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
@@ -26,6 +26,7 @@ from gateway.protocols import Accept, AdapterNotes
 
 _PROGRESS = "progress"
 _HOUR = timedelta(hours=1)
+_CROWD = 1_000  # senders; beyond it those of long ago are forgotten
 _OVERLAP = timedelta(days=2)  # SEARCH SINCE knows days only, and in the server's own time zone
 
 _log = logging.getLogger(__name__)
@@ -117,12 +118,14 @@ class Intake:
 
     async def _hand_over(self, envelope: Envelope, message: InboundMessage, name: str, accept: Accept) -> Place | None:
         place = envelope.place
-        if not self._allowance.has_room(message.sender.user, name, place.arrived_at):
+        # Forged mail does not use up what the real author may send.
+        author = message.sender.user if message.sender.is_verified else f"unproved {message.sender.user}"
+        if not self._allowance.has_room(author, name, place.arrived_at):
             _log.warning(
                 "%s: mail %s was passed over: %s has sent more than `mails_per_hour` allows",
                 self._rules.channel,
                 name,
-                message.sender.user,
+                author,
             )
             return None
         await self._correspondence.remember(message, envelope.subject, envelope.references)
@@ -176,11 +179,16 @@ class _Allowance:
 
     def __init__(self, mails_per_hour: int) -> None:
         self._mails_per_hour = mails_per_hour
-        self._taken: dict[str, deque[tuple[datetime, str]]] = defaultdict(deque)
+        self._taken: dict[str, deque[tuple[datetime, str]]] = {}
+        self._crowd = _CROWD
 
     def has_room(self, sender: str, name: str, arrived_at: datetime) -> bool:
         """Whether this mail may be taken; if so, it counts, once."""
-        taken = self._taken[sender]
+        if len(self._taken) >= self._crowd:
+            recent = ((each, taken) for each, taken in self._taken.items() if taken[-1][0] > arrived_at - _HOUR)
+            self._taken = dict(recent)
+            self._crowd = max(_CROWD, 2 * len(self._taken))
+        taken = self._taken.setdefault(sender, deque())
         while taken and taken[0][0] <= arrived_at - _HOUR:
             taken.popleft()
         if any(each == name for _, each in taken):

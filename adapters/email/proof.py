@@ -37,6 +37,7 @@ def why_unproved(
         own_hosts: further domains whose `Received` are ours.
     """
     ours = [host.lower() for host in (*_own_domain(authserv_id), *own_hosts)]
+    others: list[str] = []
     for name, value in fields:
         if name.lower() == "received" and not _is_ours(value, ours):
             break
@@ -46,7 +47,15 @@ def why_unproved(
                 return found
             if found is not None:
                 return _judge(found, domain)
-    return f"there is no Authentication-Results of {authserv_id} above what came from outside"
+            others.append(value)
+    there = f"; the topmost one is of {_name_in(others[0])}" if others else ""
+    return f"there is no Authentication-Results of {authserv_id} above what came from outside{there}"
+
+
+def _name_in(value: str) -> str:
+    """The server's name in the field, for an operator who looks for theirs."""
+    name = value.partition(";")[0].split()
+    return name[0][:100] if name and "=" not in name[0] else f"a server that writes no name (`{UNNAMED}`)"
 
 
 def _own_domain(authserv_id: str) -> tuple[str, ...]:
@@ -74,9 +83,9 @@ def _parse(value: str, authserv_id: str) -> Any:
         # authres wants a name in front (1.2.0); Microsoft's field begins with the first result.
         header = authres.AuthenticationResultsHeader.parse_value(f"{UNNAMED}; {value}" if is_unnamed else value)
     except authres.AuthResError as error:
-        return f"its Authentication-Results cannot be read ({error})"
+        return f"its Authentication-Results, of {_name_in(value)}, cannot be read ({error})"
     except (ValueError, AttributeError, IndexError, TypeError) as error:
-        return f"its Authentication-Results cannot be read ({type(error).__name__})"
+        return f"its Authentication-Results, of {_name_in(value)}, cannot be read ({type(error).__name__})"
     if not is_unnamed and str(header.authserv_id).lower() != authserv_id.lower():
         return None
     return list(header.results)

@@ -27,6 +27,9 @@ class Config(BaseModel):
     catch_up_h: float = Field(
         default=24.0, ge=0, le=720, description="hours back to which missed messages are fetched after a break"
     )
+    streams: bool = Field(
+        default=True, description="show answers in threads as chat streams while they are written; false: by edits"
+    )
     api_url: str = Field(default=API_URL, pattern=r"^https?://", description="another one for GovSlack only")
 
     @model_validator(mode="after")
@@ -50,6 +53,7 @@ def build(config: Config, services: AdapterServices) -> SlackAdapter:
             lambda bolt, _: SocketLine(client, bolt),
             slack_connect=config.slack_connect,
             catch_up_h=config.catch_up_h,
+            streams=config.streams,
         )
     secret = config.signing_secret.get_secret_value()
     return SlackHttpAdapter(
@@ -58,4 +62,5 @@ def build(config: Config, services: AdapterServices) -> SlackAdapter:
         lambda bolt, is_open: HttpLine(bolt, secret, is_open=is_open),
         slack_connect=config.slack_connect,
         catch_up_h=config.catch_up_h,
+        streams=config.streams,
     )

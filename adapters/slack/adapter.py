@@ -14,13 +14,15 @@ from adapters.slack.convert import Home
 from adapters.slack.outgoing import Outgoing
 from adapters.slack.reception import Reception
 from adapters.slack.socket import Bolt
-from gateway.errors import AdapterNotReady, EthosError, SendError
+from adapters.slack.streams import Streams
+from gateway.errors import AdapterNotReady, EthosError, SendError, StoreError
 from gateway.messages import Attachment, Capabilities, ConversationRef, OutboundMessage, Receipt
 from gateway.protocols import Accept, AdapterServices
 
 STATUS = "is thinking…"
 _FIRST_RETRY_S = 5.0
 _LONGEST_RETRY_S = 600.0
+_ALIVE_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ class SlackAdapter:
     Args:
         line: makes the way in, given what answers the requests and whether it does so now.
         catch_up_h: hours.
-        preview_gap_s: between two previews, over all conversations.
+        streams: show answers as chat streams while they are written, where that is possible.
     """
 
     kind = "slack"
@@ -52,7 +54,7 @@ class SlackAdapter:
         max_text_chars=4_000,  # longer ones hide behind "Show more"
         markup="markdown",
         max_attachment_bytes=50 * 1024 * 1024,
-        preview_interval_s=2.0,
+        preview_interval_s=1.0,  # the limits are those of the workspace, and kept in outgoing.py
     )
 
     def __init__(
@@ -63,13 +65,14 @@ class SlackAdapter:
         *,
         slack_connect: bool = False,
         catch_up_h: float = 24.0,
-        preview_gap_s: float = 1.3,
+        streams: bool = True,
     ) -> None:
         self.name = services.name
         self._client = client
         self._catch_up = CatchUp(
             services.name, client, services.notes, reach=timedelta(hours=catch_up_h), slack_connect=slack_connect
         )
+        self._streams = Streams(client, is_on=streams)
         self._reception = Reception(
             services.name,
             client,
@@ -77,8 +80,9 @@ class SlackAdapter:
             self._catch_up,
             commands=[command.name for command in services.commands],
             slack_connect=slack_connect,
+            heard=self._streams.heard,
         )
-        self._outgoing = Outgoing(client, services.notes, preview_gap_s=preview_gap_s)
+        self._outgoing = Outgoing(client, services.notes, self._streams)
         self._line = line(Bolt(self._reception.take), lambda: self._reception.is_open)
         self._home: Home | None = None
 
@@ -97,6 +101,7 @@ class SlackAdapter:
             await self._client.close()
             raise
         self._home = self._outgoing.home = home
+        self._streams.open(home)
 
     async def run(self, accept: Accept) -> None:
         """Hand over messages until cancelled, or until the connection is lost; first what we have missed."""
@@ -105,12 +110,14 @@ class SlackAdapter:
         self._catch_up.begin()
         self._reception.open(self._home, accept)
         catching_up = asyncio.create_task(self._catch_up_with(self._home), name=f"catch-up of {self.name}")
+        noting = asyncio.create_task(self._stay_noted(), name=f"alive of {self.name}")
         try:
             await self._line.hold()
         finally:
             self._reception.close()
             catching_up.cancel()
-            await asyncio.wait({catching_up})
+            noting.cancel()
+            await asyncio.wait({catching_up, noting})
 
     async def send(self, message: OutboundMessage) -> Receipt:
         """Post the message, or finish its preview."""
@@ -121,7 +128,7 @@ class SlackAdapter:
         return await self._outgoing.find_sent(message)
 
     async def preview(self, message: OutboundMessage) -> None:
-        """Post the text so far, or edit what was posted."""
+        """Stream the text so far, or post it and edit what was posted."""
         await self._outgoing.preview(message)
 
     async def show_typing(self, conversation: ConversationRef) -> None:
@@ -143,6 +150,15 @@ class SlackAdapter:
         await self._line.close()
         await self._outgoing.close()
         await self._client.close()
+
+    async def _stay_noted(self) -> None:
+        """Remember up to when we were there."""
+        while True:
+            await asyncio.sleep(_ALIVE_S)
+            try:
+                await self._catch_up.note_alive()
+            except StoreError as error:  # the next one is soon
+                _log.debug("%s: the time was not kept: %s", self.name, error)
 
     async def _catch_up_with(self, home: Home) -> None:
         wait_s = _FIRST_RETRY_S

@@ -1,4 +1,4 @@
-"""What was written while we were away, fetched from the conversations that we know."""
+"""What was written while we were away: in the conversations that we know, and by first mentions elsewhere."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from adapters.slack.client import SlackClient
-from adapters.slack.convert import Home, Place, message_from_history
+from adapters.slack.convert import Home, Place, message_from_history, place_in_list, time_of
+from adapters.slack.pace import Pace
 from gateway.errors import PermanentSendError
 from gateway.messages import InboundMessage
 from gateway.protocols import AdapterNotes
 
 _MOST_MESSAGES = 2_000
 _MOST_THREADS = 50
+_HISTORY_GAP_S = 1.3  # conversations.history is Tier 3, 50 calls a minute for the whole workspace
+_MARGIN = timedelta(minutes=2)  # between two notes that we are there, and for clocks that differ
+_ALIVE, _SEARCHING = "alive", "searching"
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +34,10 @@ class CatchUp:
     Notes: `place/<channel>` has a conversation as JSON, `thread/<channel>/<ts>` the `ts` up to which one of its threads
     was read. They need no power-cut durability: what is fetched twice is taken once. As long as we have not caught up,
     what is new must not move them.
+
+    Where nobody has spoken to us yet there is nothing to go on from; so `alive` has when we were last there, and what
+    was written since in every other conversation that we are a member of is looked through for a first mention. It is
+    `searching` as long as that goes on, so that a process that dies over it is followed by one that begins again.
 
     Args:
         reach: how far back; zero switches it off.
@@ -45,11 +53,13 @@ class CatchUp:
         self._slack_connect = slack_connect
         self._missed: dict[str, set[str]] = defaultdict(set)
         self._is_level = False
+        self._is_complete = False
         self._ahead: dict[tuple[str, str | None], tuple[Place, str]] = {}
+        self._pace = Pace(_HISTORY_GAP_S)
 
     def begin(self) -> None:
         """There was a break, of which we do not know yet what was written in it."""
-        self._is_level = False
+        self._is_level = self._is_complete = False
         self._ahead.clear()
 
     def missed(self, place: Place, ts: str) -> None:
@@ -74,13 +84,15 @@ class CatchUp:
         Raises:
             TransientSendError: Slack cannot be asked now; call it again.
         """
-        floor = f"{(datetime.now(UTC) - self._reach).timestamp():.6f}"
+        floor = _ts(datetime.now(UTC) - self._reach)
+        searched = await self._notes.get(_SEARCHING)
         count = 0
         for key in await self._notes.keys("place/") if self._reach else ():
             channel, known = key.removeprefix("place/"), _read(await self._notes.get(key))
             place = Place(channel=channel, kind=known.get("kind", "im"), is_shared=bool(known.get("is_shared")))
             try:
-                count += await self._read_on(home, place, max(known.get("ts", ""), floor), keep)
+                since = min(known.get("ts", ""), searched or known.get("ts", ""))
+                count += await self._read_on(home, place, max(since, floor), keep)
             except PermanentSendError as error:
                 _log.warning("%s: %s cannot be caught up with, and is forgotten: %s", self._name, channel, error)
                 await self._notes.remove(key)
@@ -91,7 +103,40 @@ class CatchUp:
         while self._ahead:
             (_, thread), (place, ts) = self._ahead.popitem()
             await self._note(place, thread, ts)
+        count += await self._search(home, keep, searched, floor) if self._reach else 0
+        self._is_complete = True
+        await self.note_alive()
         return count
+
+    async def note_alive(self) -> None:
+        """We are there. What we have not looked through yet is looked through from the earlier time."""
+        if self._is_complete:
+            await self._notes.put(_ALIVE, _ts(datetime.now(UTC)), is_durable=False)
+
+    async def _search(self, home: Home, keep: Keep, searched: str | None, floor: str) -> int:
+        """Look for first mentions in the conversations that we do not know."""
+        since = searched or await self._notes.get(_ALIVE)
+        if since is None:  # we never were there
+            return 0
+        await self._notes.put(_SEARCHING, since, is_durable=False)
+        oldest, count = max(_ts(time_of(since) - _MARGIN), floor), 0
+        for place in await self._unknown():
+            await self._pace.wait()
+            try:
+                count += await self._read_on(home, place, oldest, keep)
+            except PermanentSendError as error:
+                _log.info("%s: %s cannot be looked through for mentions: %s", self._name, place.channel, error)
+        await self._notes.remove(_SEARCHING)
+        return count
+
+    async def _unknown(self) -> list[Place]:
+        known = {key.removeprefix("place/") for key in await self._notes.keys("place/")}
+        try:
+            async with aclosing(self._client.conversations()) as listed:
+                return [place_in_list(each) async for each in listed if each.get("id") not in known]
+        except (PermanentSendError, KeyError) as error:
+            _log.warning("%s: first mentions while we were away are not found: %s", self._name, error)
+            return []
 
     async def _note(self, place: Place, thread: str | None, ts: str) -> None:
         key = f"place/{place.channel}"
@@ -139,6 +184,10 @@ class CatchUp:
                                  self._name, _MOST_MESSAGES, channel)  # fmt: skip
                     break
         return found
+
+
+def _ts(time: datetime) -> str:
+    return f"{time.timestamp():.6f}"
 
 
 def _read(text: str | None) -> dict[str, Any]:

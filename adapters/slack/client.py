@@ -124,6 +124,29 @@ class SlackClient:
             if error.code not in GONE:
                 raise
 
+    # ---- streams ----------------------------------------------------------------------------------------------------
+
+    async def start_stream(self, channel: str, thread: str, recipient: tuple[str, str] | None, text: str) -> str:
+        """Open a stream in a thread, for a person of a team; returns its `ts`. Raises as `ChannelAdapter.send`."""
+        team, user = recipient or (None, None)
+        with calling("chat.startStream"):
+            answer = await self.web.chat_startStream(
+                channel=channel, thread_ts=thread, recipient_team_id=team, recipient_user_id=user, markdown_text=text
+            )
+            return str(answer["ts"])
+
+    async def append_stream(self, channel: str, ts: str, text: str) -> None:
+        """Add to an open stream. Raises as `ChannelAdapter.send`."""
+        with calling("chat.appendStream"):
+            await self.web.chat_appendStream(channel=channel, ts=ts, markdown_text=text)
+
+    async def stop_stream(self, channel: str, ts: str, end: Mapping[str, Any]) -> None:
+        """Make an ordinary message of a stream. Whether it was done is seen from the refusal of a second try."""
+        with calling("chat.stopStream", is_repeatable=True):
+            await self.web.chat_stopStream(channel=channel, ts=ts, **end)
+
+    # ---- around messages --------------------------------------------------------------------------------------------
+
     async def set_status(self, channel: str, thread: str, status: str) -> None:
         """Show for two minutes, or until we post, what we are doing."""
         with calling("assistant.threads.setStatus", is_repeatable=True):
@@ -134,6 +157,27 @@ class SlackClient:
         with calling("conversations.open", is_repeatable=True):
             answer = await self.web.conversations_open(users=user)
             return str(answer["channel"]["id"])
+
+    async def conversations(self) -> AsyncGenerator[Mapping[str, Any], None]:
+        """The conversations that we are a member of. Raises as `history`."""
+        cursor: dict[str, str] = {}
+        while True:
+            with calling("users.conversations", is_repeatable=True):
+                page = await self._reader.users_conversations(
+                    types="public_channel,private_channel,mpim,im", exclude_archived=True, limit=_PAGE, **cursor
+                )
+                conversations = list(page["channels"])
+                following = (page.get("response_metadata") or {}).get("next_cursor")
+            for conversation in conversations:
+                yield conversation
+            if not following:
+                return
+            cursor = {"cursor": str(following)}
+
+    async def whisper(self, channel: str, thread: str | None, user: str, text: str) -> None:
+        """Show something to one person, who may or may not see it. Raises as `ChannelAdapter.send`."""
+        with calling("chat.postEphemeral", is_repeatable=True):
+            await self.web.chat_postEphemeral(channel=channel, user=user, thread_ts=thread, text=text)
 
     async def history(self, channel: str, thread: str | None, oldest: str) -> AsyncGenerator[Mapping[str, Any], None]:
         """Messages after `oldest` with their metadata: of a thread oldest first, of a channel newest first.

@@ -81,6 +81,18 @@ def place_of(envelope: Payload) -> Place | None:
     return Place(channel=channel, kind=str(kind), is_shared=bool(envelope.get("is_ext_shared_channel")))
 
 
+def place_in_list(conversation: Payload) -> Place:
+    """A conversation as `users.conversations` lists it: https://docs.slack.dev/reference/objects/conversation-object.
+
+    Raises:
+        KeyError: it is none.
+    """
+    kinds = ("im", "is_im"), ("mpim", "is_mpim"), ("group", "is_private")
+    kind = next((kind for kind, key in kinds if conversation.get(key)), "channel")
+    is_shared = bool(conversation.get("is_ext_shared"))
+    return Place(channel=str(conversation["id"]), kind=kind, is_shared=is_shared)
+
+
 def message_from_event(
     name: str, home: Home, envelope: Payload, *, slack_connect: bool = False
 ) -> InboundMessage | None:

@@ -24,7 +24,10 @@ _REFUSED_TOKEN = {
     "missing_scope", "no_permission", "org_login_required", "two_factor_setup_required", "forbidden_team",
 }  # fmt: skip
 _TOO_MANY = {"ratelimited", "rate_limited", "message_limit_exceeded"}
-_BUSY = {"accesslimited", "access_limited", "team_added_to_org", "team_access_not_granted"}
+# The last: somebody still writes the message as a stream, which ends by itself after five minutes.
+_BUSY = {
+    "accesslimited", "access_limited", "team_added_to_org", "team_access_not_granted", "streaming_state_conflict",
+}  # fmt: skip
 # "It's possible some aspect of the operation succeeded before the error was raised."
 _PERHAPS_DONE = {
     "fatal_error",

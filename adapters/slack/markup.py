@@ -15,6 +15,7 @@ blocks of the text counts, too: 13,297 was refused (slackapi/bolt-js#2509, 2025-
 
 # What Slack, and every reader of Markdown, would turn into another character.
 _ENTITY = re.compile(r"&(?=(?:[A-Za-z][A-Za-z0-9]*|#[0-9]+|#[xX][0-9A-Fa-f]+);)")
+_OPEN_ENTITY = re.compile(r"&#?[A-Za-z0-9]*\Z")
 _QUOTE = re.compile(r"^(?: {0,3}>)+", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 _BREAKS = ("\n\n", "\n", " ")
@@ -39,6 +40,14 @@ def harmless(text: str) -> str:
         parts += [text[end : found.start()].replace(">", "&gt;"), found[0]]
         end = found.end()
     return "".join([*parts, text[end:].replace(">", "&gt;")])
+
+
+def settled(text: str) -> str:
+    """The text without an end that could become part of an entity, and would then be escaped otherwise.
+
+    So for texts that grow, `harmless(settled(…))` of the earlier one is how that of the later one begins.
+    """
+    return _OPEN_ENTITY.sub("", text)
 
 
 def plain(text: str) -> str:
@@ -73,27 +82,36 @@ def pieces(text: str, limit_units: int = MAX_PIECE_UNITS) -> Sequence[str]:
 
 def _closed(piece: str) -> tuple[str, str]:
     """The piece with the fence of its code block closed, and the line that opens it again in the next one."""
-    fence = None
-    for line in _FENCE.finditer(piece):
-        marks, rest = line[1], line[2].strip()
-        if fence is None:
-            if not (marks[0] == "`" and "`" in rest):  # which would be inline code
-                fence = line
-        elif marks[0] == fence[1][0] and len(marks) >= len(fence[1]) and not rest:
-            fence = None
+    fence = _open_fence(piece)
     if fence is None or len(fence[1]) >= _LONGEST_FENCE_LINE // 2:
         return piece, ""
     opening = fence[0] if len(fence[0]) < _LONGEST_FENCE_LINE else fence[1]
     return f"{piece}{'' if piece.endswith(chr(10)) else chr(10)}{fence[1]}", f"{opening}\n"
 
 
+def _open_fence(text: str) -> re.Match[str] | None:
+    """The first line of the code block that is open at the end of the text."""
+    fence = None
+    for line in _FENCE.finditer(text):
+        marks, rest = line[1], line[2].strip()
+        if fence is None:
+            if not (marks[0] == "`" and "`" in rest):  # which would be inline code
+                fence = line
+        elif marks[0] == fence[1][0] and len(marks) >= len(fence[1]) and not rest:
+            fence = None
+    return fence
+
+
 def _cut(text: str, room_units: int) -> int:
-    """Where to cut so that what stands before fits into the room."""
+    """Where to cut so that what stands before fits into the room; before a code block rather than in it."""
     size, end = 0, 0
     for end, character in enumerate(text):  # noqa: B007 (the index is what is looked for)
         size += _cost(character)
         if size > room_units:
             break
+    opened = _open_fence(text[:end])
+    if opened is not None and opened.start() > end // 2 and text[: opened.start()].strip():
+        return opened.start()
     for mark in _BREAKS:
         at = text.rfind(mark, end // 2, end)
         if at >= 0 and text[: at + len(mark)].strip():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakValueDictionary
@@ -13,12 +13,13 @@ from adapters.slack import convert
 from adapters.slack.catch_up import CatchUp
 from adapters.slack.client import SlackClient
 from adapters.slack.convert import Home, Place
-from gateway.errors import AdapterNotReady, EthosError, TransientSendError
+from gateway.errors import AdapterNotReady, EthosError, SendError, TransientSendError
 from gateway.messages import InboundMessage
 from gateway.protocols import Accept, AdapterNotes
 
 # Slack wants its answer within three seconds; the rest is for `accept`.
 _DIRECT_CHAT_S = 1.5
+_NO_SUCH_BUTTON = "This button does nothing for you any more. Ask me again, please."
 _NOT_OURS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 _log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Reception:
 
     Args:
         commands: names of those that `/ethos` knows.
+        heard: told of every message before it is kept.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Reception:
         *,
         commands: Collection[str],
         slack_connect: bool,
+        heard: Callable[[InboundMessage], None],
     ) -> None:
         self._name = name
         self._client = client
@@ -47,6 +50,7 @@ class Reception:
         self._catch_up = catch_up
         self._commands = frozenset(commands)
         self._slack_connect = slack_connect
+        self._heard = heard
         self._opened = asyncio.Event()
         self._desk: tuple[Home, Accept] | None = None
         self._taking: set[asyncio.Future[str]] = set()
@@ -94,6 +98,7 @@ class Reception:
     async def keep(self, message: InboundMessage, place: Place) -> None:
         """Hand over a message, one at a time in its conversation, in the order of the calls."""
         _, accept = self._at_desk()
+        self._heard(message)
         lock = self._order.setdefault(place.channel, asyncio.Lock())
         try:
             async with lock:
@@ -151,7 +156,23 @@ class Reception:
             _log.warning("%s: a press on a button is not as Slack describes it; dropped", self._name)
             return
         if message is not None:
+            self._heard(message)
             await accept(message)
+        else:
+            await self._turn_away(payload)
+
+    async def _turn_away(self, payload: Mapping[str, Any]) -> None:
+        """Tell who pressed a button that is none of ours any more, or not for them, so that they wait for nothing."""
+        container, user = payload.get("container") or {}, payload.get("user") or {}
+        if "channel_id" not in container or "id" not in user:
+            return
+        try:
+            async with asyncio.timeout(_DIRECT_CHAT_S):
+                await self._client.whisper(
+                    str(container["channel_id"]), container.get("thread_ts"), str(user["id"]), _NO_SUCH_BUTTON
+                )
+        except (SendError, TimeoutError) as error:
+            _log.debug("%s: who pressed a button was not told that it does nothing: %r", self._name, error)
 
     async def _direct_chat(self, user: str) -> str:
         key = f"direct/{user}"

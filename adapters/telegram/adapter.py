@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from adapters.telegram import convert
+from adapters.telegram.assembly import QUIET_S, Assembly
+from adapters.telegram.buttons import Buttons
 from adapters.telegram.chats import Chats
-from adapters.telegram.client import MAX_DOWNLOAD_BYTES, MAX_UPLOAD_BYTES, TelegramClient
+from adapters.telegram.client import MAX_DOWNLOAD_BYTES, TelegramClient
 from adapters.telegram.delivery import Delivery, Ledger
 from adapters.telegram.outcomes import ChatMoved, MarkupRefused, MessageGone
 from adapters.telegram.pace import Pace
 from adapters.telegram.polling import Polling, Seen, Take
 from adapters.telegram.previews import Previews
-from adapters.telegram.render import FilePiece, Piece, TextPiece, render
+from adapters.telegram.render import MAX_FILE_BYTES, FilePiece, Piece, TextPiece, render
 from adapters.telegram.webhook import Webhook
 from gateway.errors import AdapterNotReady, PermanentSendError, SendError
 from gateway.messages import (
@@ -36,6 +38,7 @@ EDIT_S = 3.0
 """Between two edits of one message: a group takes 20 messages a minute, and edits seem to be counted with them."""
 
 _DRAFT_S = 0.7
+_OLD_BUTTON = "This button is not in use any more. /help lists what you can type."
 _MENU_NOTE = "menu"
 _SEEN_NOTE = "seen"
 _SEEN_EVERY = timedelta(minutes=10)
@@ -69,6 +72,7 @@ class TelegramAdapter:
         markup: Markup = "markdown",
         pace: Pace | None = None,
         edit_s: float = EDIT_S,
+        quiet_s: float = QUIET_S,
     ) -> None:
         self.name = services.name
         # 4096 is what one message holds. A longer answer is split, but reads worse.
@@ -76,7 +80,7 @@ class TelegramAdapter:
             max_text_chars=4_000,
             markup=markup,
             is_idempotent_send=True,
-            max_attachment_bytes=MAX_UPLOAD_BYTES,
+            max_attachment_bytes=MAX_FILE_BYTES,
             preview_interval_s=_DRAFT_S,
         )
         self._client = client
@@ -86,7 +90,10 @@ class TelegramAdapter:
         self._aliases = convert.aliases_of(services.commands)
         self._bot: convert.Account | None = None
         self._seen_at: datetime | None = None
+        self._quiet_s = quiet_s
         pace = pace or Pace()
+        self._buttons = Buttons(services.notes)
+        self._answering: set[asyncio.Task[None]] = set()
         self._chats = Chats(services.notes)
         self._ledger = Ledger(services.notes)
         self._delivery = Delivery(client, self._ledger, self._chats, pace)
@@ -94,6 +101,7 @@ class TelegramAdapter:
 
     async def connect(self) -> None:
         """Prove the token, say how updates are to come, and bring the command menu up to date."""
+        await self._buttons.load()
         await self._chats.load()
         await self._ledger.load()
         bot = await self._client.open()
@@ -111,15 +119,26 @@ class TelegramAdapter:
         if bot is None:
             raise AdapterNotReady("the bot is not connected; connect first")
 
-        reader = convert.Reader(channel=self.name, bot=bot, aliases=self._aliases, home=self._chats.home)
+        reader = convert.Reader(
+            channel=self.name,
+            bot=bot,
+            aliases=self._aliases,
+            home=self._chats.home,
+            command=self._buttons.command,
+        )
+
+        async def read(update: convert.Json) -> InboundMessage | None:
+            return await self._message_from(reader, update)
 
         async def take(update: convert.Json) -> None:
-            message = await self._message_from(reader, update)
+            message = await read(update)
             if message is not None:
-                await accept(message)
+                await assembly.take(update, message)
+            self._rest_button(update, None if message is not None else _OLD_BUTTON)
 
         await self._report_loss()
-        await self._receiver.run(take, self._note_seen)
+        assembly = Assembly(self._services.notes, read, accept, quiet_s=self._quiet_s)
+        await assembly.run(self._receiver.run(take, self._note_seen))
 
     async def send(self, message: OutboundMessage) -> Receipt:
         """Deliver it, in as many pieces as it needs; sending it twice shows it once.
@@ -133,11 +152,13 @@ class TelegramAdapter:
         pieces += [await asyncio.to_thread(_read, file) for file in message.attachments]
         if not pieces:
             raise PermanentSendError("there is nothing in the message that Telegram could show")
-        return await self._delivery.send(message, pieces)
+        return await self._delivery.send(message, pieces, await self._buttons.keyboard(message.actions))
 
     async def close(self) -> None:
         """Hang up. A webhook stays: Telegram keeps for 24 hours what comes meanwhile."""
         self._bot = None
+        for task in self._answering:
+            task.cancel()
         await self._previews.close()
         await self._client.close()
 
@@ -163,6 +184,23 @@ class TelegramAdapter:
             await self._client.show_typing(self._chats.now(conversation), thread=thread)
         except (SendError, ChatMoved, MarkupRefused, MessageGone) as error:
             _log.debug("%s: the sign of typing was dropped: %s", self.name, error)
+
+    def _rest_button(self, update: convert.Json, text: str | None) -> None:
+        """Answer a press once it is accepted; till then the button shows that it waits, and after a while gives up.
+
+        Beside everything else: a line that hangs here must not hold up what people write.
+        """
+        press = convert.press_of(update)
+        if press is not None:
+            task = asyncio.create_task(self._answer_press(press, text), name="telegram press")
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _answer_press(self, press: str, text: str | None) -> None:
+        try:
+            await self._client.answer_press(press, text)
+        except (SendError, ChatMoved, MarkupRefused, MessageGone) as error:
+            _log.debug("%s: the press of a button was not answered: %s", self.name, error)
 
     # ---- files ------------------------------------------------------------------------------------------------------
 
@@ -255,7 +293,7 @@ def _read(file: Attachment) -> FilePiece:
     """A file of ours that goes with an answer."""
     path = Path(file.ref)
     try:
-        if path.stat().st_size > MAX_UPLOAD_BYTES:
+        if path.stat().st_size > MAX_FILE_BYTES:
             raise PermanentSendError(f"{file.filename} is larger than the 50 MB that Telegram takes")
         return FilePiece(filename=file.filename, content=path.read_bytes())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The Bot API: the only file that touches python-telegram-bot. Every foreign error becomes one of ours here.
+"""The Bot API: with `faults`, all that touches python-telegram-bot. Every foreign error becomes one of ours here.
 
 The library's own loops (`Application`, `Updater`) are not used: they confirm updates before these are handled, stop for
 good on a 401 without telling anybody, and ask without a pause for an update that they cannot parse.
@@ -18,57 +18,35 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from telegram import Bot, BotCommand, InputMediaDocument, LinkPreviewOptions, MessageEntity, ReplyParameters
-from telegram.constants import ChatAction
-from telegram.error import (
-    BadRequest,
-    ChatMigrated,
-    Conflict,
-    EndPointNotFound,
-    Forbidden,
-    InvalidToken,
-    PassportDecryptionError,
-    RetryAfter,
-    TelegramError,
+from telegram import (
+    Bot,
+    BotCommand,
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    InputMediaDocument,
+    LinkPreviewOptions,
+    MessageEntity,
+    ReplyParameters,
 )
+from telegram.constants import ChatAction
+from telegram.error import InvalidToken, TelegramError
 from telegram.request import HTTPXRequest
 
+from adapters.telegram.buttons import Keyboard
 from adapters.telegram.convert import UPDATE_KINDS, Account, Json
+from adapters.telegram.faults import connect_error, send_error
 from adapters.telegram.outcomes import ChatMoved, MarkupRefused, MessageGone
 from adapters.telegram.render import Style, TextPiece
-from gateway.errors import (
-    AdapterAuthFailed,
-    AdapterError,
-    AdapterNotReady,
-    PermanentSendError,
-    TransientSendError,
-    UncertainSendError,
-)
+from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 
 # The library's way to say early that times are to be timedeltas; without it, each 429 comes with a deprecation warning.
 os.environ.setdefault("PTB_TIMEDELTA", "true")
 
 MAX_DOWNLOAD_BYTES = 20 * 1024 * 1024
-MAX_UPLOAD_BYTES = 50 * 1024 * 1024
-"""Both of the public server: https://core.telegram.org/bots/api#getfile, #sending-files."""
+"""Of the public server: https://core.telegram.org/bots/api#getfile."""
 
-_CONNECT_S, _ANSWER_S, _UPLOAD_S, _CONFLICT_S = 10.0, 20.0, 120.0, 5.0
+_CONNECT_S, _ANSWER_S, _UPLOAD_S = 10.0, 20.0, 120.0
 _CONNECTIONS = 100
-# Raised before anything was sent; whatever else goes wrong on the line, the request may have arrived.
-_NOT_SENT = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
-    httpx.UnsupportedProtocol,
-)
-_GONE = (
-    "message to edit not found",
-    "message can't be edited",
-    "message to delete not found",
-    "message can't be deleted",
-    "message_id_invalid",
-)
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -205,8 +183,8 @@ class TelegramClient:
             )
             return int(message.message_id)
 
-    async def edit(self, chat: int, number: int, piece: TextPiece) -> None:
-        """Put this text in place of what a message shows; harmless when repeated."""
+    async def edit(self, chat: int, number: int, piece: TextPiece, keyboard: Keyboard = ()) -> None:
+        """Put this text, and these buttons below it, in place of what a message shows; harmless when repeated."""
         with self._sending():
             await self._connected().edit_message_text(
                 piece.text,
@@ -214,18 +192,25 @@ class TelegramClient:
                 message_id=number,
                 entities=_entities(piece.styles),
                 link_preview_options=LinkPreviewOptions(is_disabled=True),
+                reply_markup=_markup(keyboard),
             )
 
-    async def attach(self, chat: int, number: int, filename: str, content: bytes) -> None:
+    async def attach(self, chat: int, number: int, filename: str, content: bytes, keyboard: Keyboard = ()) -> None:
         """Put a file in place of what a message shows (Bot API 7.11 and later take a text message for that)."""
         with self._sending():
             await self._connected().edit_message_media(
                 InputMediaDocument(content, filename=filename, disable_content_type_detection=True),
                 chat_id=chat,
                 message_id=number,
+                reply_markup=_markup(keyboard),
                 read_timeout=_UPLOAD_S,
                 write_timeout=_UPLOAD_S,
             )
+
+    async def answer_press(self, press: str, text: str | None = None) -> None:
+        """Let the button that was pressed rest, and show a line where there is one to show."""
+        with self._sending():
+            await self._connected().answer_callback_query(press, text)
 
     async def delete(self, chat: int, number: int) -> None:
         """Take a message away; one that is not there is fine."""
@@ -332,69 +317,16 @@ class _UpdatesRequest(HTTPXRequest):
         return status, b'{"ok": true, "result": []}'
 
 
-def connect_error(error: TelegramError) -> AdapterError:
-    """What an error means for the channel as a whole."""
-    if isinstance(error, InvalidToken):
-        return AdapterAuthFailed(
-            "Telegram does not know the bot's token; take the right one from @BotFather, set `token`, and start again"
-        )
-    if isinstance(error, Conflict):
-        return AdapterNotReady(
-            "another process fetches the updates of the same bot; stop it, or make a bot of its own for each gateway",
-            retry_after_s=_CONFLICT_S,
-        )
-    if isinstance(error, RetryAfter):
-        return AdapterNotReady("Telegram asks us to wait", retry_after_s=_seconds(error))
-    return AdapterNotReady(f"Telegram cannot be used now: {error}")
-
-
-def send_error(error: TelegramError) -> Exception | None:
-    """What an error means for what was being sent; None where nothing was left to do.
-
-    Of a broken line, only what is certain to have happened before the request was sent is called transient.
-    """
-    text = str(error).lower()
-    outcome: Exception | None
-    if isinstance(error, RetryAfter):
-        outcome = TransientSendError("Telegram asks us to wait", retry_after_s=_seconds(error))
-    elif isinstance(error, ChatMigrated):
-        outcome = ChatMoved(error.new_chat_id)
-    elif isinstance(error, BadRequest):
-        outcome = _refusal(text, error)
-    elif (
-        isinstance(error, (Forbidden, EndPointNotFound, PassportDecryptionError)) or "request entity too large" in text
-    ):
-        outcome = PermanentSendError(f"Telegram refuses: {error}")
-    elif isinstance(error, InvalidToken):
-        outcome = TransientSendError("Telegram does not know the bot's token")  # the channel goes down for it
-    elif isinstance(error, Conflict) or isinstance(error.__cause__, _NOT_SENT):
-        outcome = TransientSendError(f"Telegram cannot be reached: {error}")
-    else:
-        outcome = UncertainSendError(f"Telegram did not confirm: {error}")
-    return outcome
-
-
-def _refusal(text: str, error: BadRequest) -> Exception | None:
-    """What a 400 means. There are no codes for these; the texts are those of Telegram's open-source server.
-
-    https://github.com/tdlib/telegram-bot-api/blob/master/telegram-bot-api/Client.cpp
-    """
-    if "message is not modified" in text:
-        return None
-    if "can't parse entities" in text or "entity_" in text or "entities_" in text:
-        return MarkupRefused(text)
-    if any(words in text for words in _GONE):
-        return MessageGone(text)
-    return PermanentSendError(f"Telegram refuses: {error}")
-
-
-def _seconds(error: RetryAfter) -> float:
-    after = error.retry_after
-    return after.total_seconds() if isinstance(after, timedelta) else float(after)
-
-
 def _entities(styles: Sequence[Style]) -> list[MessageEntity] | None:
     return [
         MessageEntity(each.kind, each.start, each.end - each.start, url=each.url, language=each.language)
         for each in styles
     ] or None
+
+
+def _markup(keyboard: Keyboard) -> InlineKeyboardMarkup | None:
+    if not keyboard:
+        return None
+    return InlineKeyboardMarkup(
+        [[InlineKeyboardButton(each.label, callback_data=each.data) for each in row] for row in keyboard]
+    )

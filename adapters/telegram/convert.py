@@ -17,9 +17,9 @@ from gateway.protocols import CommandInfo
 
 Json = Mapping[str, Any]
 
-UPDATE_KINDS = ("message",)
-"""What we ask Telegram for. Edits are not among it: what was answered stays answered, and a changed question is asked
-by sending it again."""
+UPDATE_KINDS = ("message", "callback_query")
+"""What we ask Telegram for; the second is a button that was pressed. Edits are not among it: what was answered stays
+answered, and a changed question is asked by sending it again."""
 
 # Accounts that speak for a chat or for Telegram itself, never for one person: the service account, channel posts in a
 # linked group, and anonymous administrators (measured by others; Telegram documents the last one only in passing).
@@ -58,22 +58,28 @@ class Reader:
         channel: the configured channel's name.
         aliases: what a command is called here, by what it is called on Telegram; see `aliases_of`.
         home: the id under which a chat is known to the gateway; another one than its own once a group was upgraded.
+        command: what a button stands for, by what it carries; None where it is not ours, or too old.
+        now: the time; Telegram does not say when a button was pressed.
     """
 
     channel: str
     bot: Account
     aliases: Mapping[str, str]
     home: Callable[[int], int]
+    command: Callable[[str], str | None]
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def message_from(self, update: Json) -> InboundMessage | None:
-        """What a person wrote.
+        """What a person wrote, or chose by a button.
 
-        None where no person wrote anything: bots, channels, administrators who hide, service messages.
+        None where no person wrote anything: bots, channels, administrators who hide, service messages, old buttons.
 
         Raises:
             Unreadable: it is not such an update.
         """
         try:
+            if "callback_query" in update:
+                return self._read_press(update, update["callback_query"])
             message = update.get("message")
             if message is None or not _is_of_a_person(message):
                 return None
@@ -94,17 +100,8 @@ class Reader:
         return InboundMessage(
             id=message_id(int(chat["id"]), int(message["message_id"])),
             event_id=f"{self.bot.id}:{int(update['update_id'])}",
-            conversation=ConversationRef(
-                channel=self.channel,
-                conversation=str(self.home(int(chat["id"]))),
-                thread=str(int(message["message_thread_id"])) if message.get("is_topic_message") else None,
-            ),
-            sender=Sender(
-                channel=self.channel,
-                user=str(int(sender["id"])),
-                display_name=_display_name(sender),
-                is_verified=True,  # Telegram has checked who is logged in
-            ),
+            conversation=self._conversation(message),
+            sender=self._sender(sender),
             text=text,
             sent_at=datetime.fromtimestamp(int(message["date"]), UTC),
             is_direct=is_direct,
@@ -115,13 +112,57 @@ class Reader:
             is_trusted_text="forward_origin" not in message and "via_bot" not in message,
         )
 
+    def _read_press(self, update: Json, press: Json) -> InboundMessage | None:
+        """https://core.telegram.org/bots/api#callbackquery; `message` may be an old one, of which little is told."""
+        command = self.command(str(press.get("data", "")))
+        message, sender = press.get("message"), press["from"]
+        if command is None or message is None or sender.get("is_bot"):
+            return None
+        chat = message["chat"]
+        is_direct = chat["type"] == "private"
+        return InboundMessage(
+            id=message_id(int(chat["id"]), f"press-{press['id']}"),
+            event_id=f"{self.bot.id}:{int(update['update_id'])}",
+            conversation=self._conversation(message),
+            sender=self._sender(sender),
+            text=f"/{command}",
+            sent_at=self.now(),
+            is_direct=is_direct,
+            mentions_bot=not is_direct,
+            reply_to=message_id(int(chat["id"]), int(message["message_id"])),
+            command=command,
+        )
+
+    def _conversation(self, message: Json) -> ConversationRef:
+        return ConversationRef(
+            channel=self.channel,
+            conversation=str(self.home(int(message["chat"]["id"]))),
+            thread=str(int(message["message_thread_id"])) if message.get("is_topic_message") else None,
+        )
+
+    def _sender(self, sender: Json) -> Sender:
+        return Sender(
+            channel=self.channel,
+            user=str(int(sender["id"])),
+            display_name=_display_name(sender),
+            is_verified=True,  # Telegram has checked who is logged in
+        )
+
 
 def chat_of(update: Json) -> int | None:
     """The chat, for the order of its messages; None where there is none. Never raises."""
-    message = update.get("message")
+    press = update.get("callback_query")
+    message = press.get("message") if isinstance(press, Mapping) else update.get("message")
     chat = message.get("chat") if isinstance(message, Mapping) else None
     chat_id = chat.get("id") if isinstance(chat, Mapping) else None
     return chat_id if isinstance(chat_id, int) else None
+
+
+def press_of(update: Json) -> str | None:
+    """The id under which the press of a button is to be answered; None for anything else. Never raises."""
+    press = update.get("callback_query")
+    press_id = press.get("id") if isinstance(press, Mapping) else None
+    return press_id if isinstance(press_id, str) else None
 
 
 def migration_of(update: Json) -> tuple[int, int] | None:
@@ -150,7 +191,7 @@ def aliases_of(commands: Sequence[CommandInfo]) -> dict[str, str]:
     return aliases if "start" in names else {**aliases, "start": "help"}
 
 
-def message_id(chat_id: int, number: int) -> str:
+def message_id(chat_id: int, number: int | str) -> str:
     """A message's id for the gateway: Telegram's numbers are unique in their chat only."""
     return f"{chat_id}:{number}"
 

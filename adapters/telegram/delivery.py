@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from adapters.telegram.buttons import Keyboard
 from adapters.telegram.chats import Chats
 from adapters.telegram.client import TelegramClient
 from adapters.telegram.convert import message_id, number_in
@@ -101,8 +102,8 @@ class Delivery:
         self._chats = chats
         self._pace = pace
 
-    async def send(self, message: OutboundMessage, pieces: Sequence[Piece]) -> Receipt:
-        """Show all pieces, in order.
+    async def send(self, message: OutboundMessage, pieces: Sequence[Piece], keyboard: Keyboard = ()) -> Receipt:
+        """Show all pieces, in order, the last one with the buttons.
 
         Raises:
             TransientSendError, UncertainSendError, PermanentSendError: see `gateway.protocols.ChannelAdapter.send`;
@@ -111,19 +112,20 @@ class Delivery:
         shown = await self._ledger.get(message) or Shown(chat=self._chats.now(message.conversation))
         for index, piece in enumerate(pieces):
             if index >= shown.done:
-                await self._show(message, shown, index, piece)
+                is_last = index == len(pieces) - 1
+                await self._show(message, shown, index, piece, keyboard if is_last else ())
         shown.is_whole = True
         await self._ledger.put(message, shown, is_durable=False)
         await self._ledger.remove_earlier(message)
         return Receipt(message_ids=tuple(message_id(shown.chat, number) for number in shown.numbers))
 
-    async def _show(self, message: OutboundMessage, shown: Shown, index: int, piece: Piece) -> None:
+    async def _show(self, message: OutboundMessage, shown: Shown, index: int, piece: Piece, keyboard: Keyboard) -> None:
         """Place and fill one piece; again where its chat has moved, or somebody has taken the placeholder away."""
         for _ in range(_TRIES):
             try:
                 if index >= len(shown.numbers):
                     await self._place(message, shown, index)
-                await self._fill(shown.chat, shown.numbers[index], piece)
+                await self._fill(shown.chat, shown.numbers[index], piece, keyboard)
             except ChatMoved as moved:
                 await self._chats.moved(int(message.conversation.conversation), moved.new_chat_id)
                 shown.chat = moved.new_chat_id
@@ -152,11 +154,11 @@ class Delivery:
         shown.numbers.append(number)
         await self._ledger.put(message, shown, is_durable=True)
 
-    async def _fill(self, chat: int, number: int, piece: Piece) -> None:
+    async def _fill(self, chat: int, number: int, piece: Piece, keyboard: Keyboard) -> None:
         if not isinstance(piece, TextPiece):
-            await self._client.attach(chat, number, piece.filename, piece.content)
+            await self._client.attach(chat, number, piece.filename, piece.content, keyboard)
             return
-        await shown_somehow(lambda styled: self._client.edit(chat, number, styled), piece)
+        await shown_somehow(lambda styled: self._client.edit(chat, number, styled, keyboard), piece)
 
 
 async def shown_somehow(show: Callable[[TextPiece], Awaitable[_T]], piece: TextPiece) -> _T:

@@ -10,16 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from telegramify_markdown import RenderConfig, convert
 from telegramify_markdown.code_file import get_ext
 
 from adapters.telegram.breaks import cut_before
+from adapters.telegram.tables import parted
 
 MAX_UNITS = 4096
 MAX_STYLES = 100
 LONG_BLOCK_UNITS = 3_500
 """A block of code or a table that is longer goes as a file: it would be torn over several messages."""
+MAX_FILE_BYTES = 50 * 1024 * 1024
+"""That a bot may send: https://core.telegram.org/bots/api#sending-files."""
 
 _KINDS = frozenset(
     {"bold", "italic", "underline", "strikethrough", "spoiler", "code", "pre", "blockquote", "expandable_blockquote"}
@@ -28,6 +32,7 @@ _OPAQUE = frozenset({"code", "pre", "text_link"})
 _LINKS = ("http://", "https://", "mailto:", "tel:")
 # As Telegram finds names: https://core.telegram.org/api/mentions
 _MENTION = re.compile(r"(?<![\w@])@[A-Za-z]\w{3,31}(?!\w)", re.ASCII)
+_PRODUCT = re.compile(r"(?<=\d)\*(?=\d)")
 _STAND_INS = tuple(chr(code) for code in range(0xE000, 0xE100))  # of the private use area
 
 
@@ -61,17 +66,34 @@ class FilePiece:
 Piece = TextPiece | FilePiece
 
 
-def render(text: str, *, is_markdown: bool, is_group: bool) -> list[Piece]:
+def render(text: str, *, is_markdown: bool, is_group: bool, max_file_bytes: int = MAX_FILE_BYTES) -> list[Piece]:
     """The messages that show the text, in order; none for a blank text. The same text gives the same pieces.
+
+    A block of code or a table that would be torn over several messages is a file instead, named in the text before it;
+    one that is too large for a file is torn after all.
 
     Args:
         is_group: names in the text must not call their owners.
     """
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "")
-    shown, styles = _converted(text) if is_markdown else (text, ())
-    if is_group:
-        styles = (*styles, *_silenced(shown, styles))
-    return list(_pieces(_Styled(shown, styles)))
+    if not is_markdown:
+        return list(_text_pieces(_styled(text, (), is_group=is_group)))
+    numbers, tables = count(1), count(1)
+    pieces: list[Piece] = []
+    rest = ""
+    for part in parted(text, _is_long):
+        if isinstance(part, str):
+            rest += part
+            continue
+        content = part.as_csv()
+        if len(content) > max_file_bytes:
+            rest += f"\n{part.source}\n"
+            continue
+        name = f"table-{next(tables)}.csv"
+        pieces += _pieces(f"{rest}\n\n{_note(name)}", numbers, is_group=is_group, max_file_bytes=max_file_bytes)
+        pieces.append(FilePiece(filename=name, content=content))
+        rest = ""
+    return [*pieces, *_pieces(rest, numbers, is_group=is_group, max_file_bytes=max_file_bytes)]
 
 
 def plain(piece: TextPiece) -> TextPiece:
@@ -79,16 +101,31 @@ def plain(piece: TextPiece) -> TextPiece:
     return replace(piece, styles=())
 
 
+def _is_long(table: str) -> bool:
+    return _units(_converted(table)[0]) > LONG_BLOCK_UNITS
+
+
+def _note(filename: str) -> str:
+    return f"(see {filename})"
+
+
+def _styled(text: str, styles: Sequence[Style], *, is_group: bool) -> _Styled:
+    return _Styled(text, (*styles, *_silenced(text, styles)) if is_group else styles)
+
+
 def _converted(text: str) -> tuple[str, tuple[Style, ...]]:
     """Markdown read; a text of which nothing would be left is shown as it was written.
 
-    The converter drops everything that looks like HTML, `vector<int>` too, so `<` is out of its sight meanwhile.
+    The converter drops everything that looks like HTML, `vector<int>` too, so `<` is out of its sight meanwhile; and so
+    is the star of `5*3*2`, which Markdown takes for emphasis.
     """
-    stand_in = next((character for character in _STAND_INS if character not in text), None)
-    if stand_in is None:
+    free = [character for character in _STAND_INS if character not in text][:2]
+    if len(free) < 2:
         return text, ()
-    shown, entities = convert(text.replace("<", stand_in), config=_CONFIG, latex_escape=False)
-    shown = shown.replace(stand_in, "<")
+    less_than, star = free
+    hidden = _PRODUCT.sub(star, text.replace("<", less_than))
+    shown, entities = convert(hidden, config=_CONFIG, latex_escape=False)
+    shown = shown.replace(less_than, "<").replace(star, "*")
     if not shown.strip():
         return text, ()
     styles = (
@@ -96,7 +133,7 @@ def _converted(text: str) -> tuple[str, tuple[Style, ...]]:
             kind=entity.type,
             start=entity.offset,
             end=entity.offset + entity.length,
-            url=None if entity.url is None else entity.url.replace(stand_in, "<"),
+            url=None if entity.url is None else entity.url.replace(less_than, "<").replace(star, "*"),
             language=entity.language or None,
         )
         for entity in entities
@@ -131,46 +168,73 @@ class _Styled:
         """Of a stretch; half a character at its end is left out."""
         return self._raw[2 * start : 2 * end].decode("utf-16-le", "ignore")
 
-    def piece(self, start: int, end: int) -> TextPiece:
+    def past_newlines(self, start: int) -> int:
+        rest = self.text(start, start + MAX_UNITS)
+        return start + len(rest) - len(rest.lstrip("\n"))
+
+    def part(self, start: int, end: int) -> _Styled:
         clipped = (
             replace(style, start=max(style.start, start) - start, end=min(style.end, end) - start)
             for style in self.styles
             if style.start < end and start < style.end
         )
-        return TextPiece(text=self.text(start, end), styles=tuple(clipped)[:MAX_STYLES])
+        return _Styled(self.text(start, end), tuple(clipped))
+
+    def followed_by(self, text: str) -> _Styled:
+        """By a paragraph; the white space before it goes."""
+        own = self.text(0, self.units).rstrip()
+        end = _units(own)
+        kept = (replace(style, end=min(style.end, end)) for style in self.styles if style.start < end)
+        return _Styled(own + text if own else text.lstrip(), tuple(kept))
+
+    def piece(self, start: int, end: int) -> TextPiece:
+        return TextPiece(text=self.text(start, end), styles=tuple(self.part(start, end).styles[:MAX_STYLES]))
 
 
-def _pieces(whole: _Styled) -> Iterator[Piece]:
-    done, files = 0, 0
+def _pieces(markdown: str, numbers: Iterator[int], *, is_group: bool, max_file_bytes: int) -> Iterator[Piece]:
+    """Of a text whose long tables were taken out of it."""
+    shown, styles = _converted(markdown)
+    whole = _styled(shown, styles, is_group=is_group)
+    done = 0
     for style in whole.styles:
-        if style.kind == "pre" and style.end - style.start > LONG_BLOCK_UNITS and style.start >= done:
-            yield from _text_pieces(whole, done, style.start)
-            files += 1
-            name = f"code-{files}.{get_ext(style.language)}" if style.language else f"text-{files}.txt"
-            yield FilePiece(filename=name, content=whole.text(style.start, style.end).encode())
-            done = style.end
-    yield from _text_pieces(whole, done, whole.units)
+        if style.kind != "pre" or style.end - style.start <= LONG_BLOCK_UNITS or style.start < done:
+            continue
+        content = whole.text(style.start, style.end).encode()
+        if len(content) <= max_file_bytes:
+            number = next(numbers)
+            name = f"code-{number}.{get_ext(style.language)}" if style.language else f"text-{number}.txt"
+            yield from _text_pieces(whole.part(done, style.start).followed_by(f"\n\n{_note(name)}"))
+            yield FilePiece(filename=name, content=content)
+            done = whole.past_newlines(style.end)
+    yield from _text_pieces(whole.part(done, whole.units))
 
 
-def _text_pieces(whole: _Styled, start: int, end: int) -> Iterator[TextPiece]:
+def _text_pieces(whole: _Styled) -> Iterator[TextPiece]:
     """Cut where it hurts least. The white space at a cut goes, as Telegram would drop it anyway."""
-    while start < end:
-        stop = min(start + MAX_UNITS, end)
-        within = [style for style in whole.styles if style.start < stop and start < style.end]
-        if len(within) > MAX_STYLES:
-            stop = max(within[MAX_STYLES].start, start + 2)
-        window = whole.text(start, stop)
-        stop = start + _units(window)  # one less where a character of two units did not fit
-        if stop < end:
-            window = window[: cut_before(window, whole.text(stop, stop + 4))]
-            stop = start + _units(window)
-        shown = start + _units(window.rstrip("\n ")) if stop < end else stop
+    start = 0
+    while start < whole.units:
+        window = _window(whole, start)
+        stop = start + _units(window)
+        shown = start + _units(window.rstrip("\n ")) if stop < whole.units else stop
         if window.strip():
             yield whole.piece(start, shown)
-        start = stop
-        if start < end:
-            rest = whole.text(start, min(start + MAX_UNITS, end))
-            start += len(rest) - len(rest.lstrip("\n"))
+        start = whole.past_newlines(stop)
+
+
+def _window(whole: _Styled, start: int) -> str:
+    """As much as one message takes."""
+    stop = min(start + MAX_UNITS, whole.units)
+    within = [style for style in whole.styles if style.start < stop and start < style.end]
+    if len(within) > MAX_STYLES:
+        stop = max(within[MAX_STYLES].start, start + 2)
+    window = whole.text(start, stop)
+    stop = start + _units(window)  # one less where a character of two units did not fit
+    if stop == whole.units:
+        return window
+    torn = next((style for style in within if style.kind == "pre" and start < style.start < stop < style.end), None)
+    if torn is not None and torn.end - torn.start <= MAX_UNITS and (before := whole.text(start, torn.start)).strip():
+        return before  # the next message has room for all of the block
+    return window[: cut_before(window, whole.text(stop, stop + 4))]
 
 
 def _units(text: str) -> int:

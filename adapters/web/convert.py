@@ -3,8 +3,9 @@
 The page posts `{"id": uuid, "conversation": id, "text": text}`. It receives server-sent events (WHATWG HTML, section
 9.2), the data of each a JSON object:
 
-- `message` `{"id", "author": "person" | "agent", "name", "at", "state", "text", "html"?}`: an entry of the log, with
-  its cursor as the event's id. A person's words stay text; the agent's Markdown is rendered here too.
+- `message` `{"id", "author": "person" | "agent", "name", "at", "state", "text", "html"?, "choices"?}`: an entry of
+  the log, with its cursor as the event's id. A person's words stay text; the agent's Markdown is rendered here too.
+  `choices` are `{"label", "text"}` each: buttons, and what the page posts when one is pressed.
 - `preview` `{"id", "html"}`: the answer so far, replaced by the `message` with its id; empty: withdrawn.
 - `typing` `{}`: an answer is on its way.
 - `live` `{"is_whole"}`: everything from the log is sent, and news follow; `is_whole` says that the log begins with it.
@@ -113,7 +114,9 @@ def to_event(name: str, data: Mapping[str, Any], *, cursor: int | None = None) -
 def entry_to_event(entry: LogEntry) -> bytes:
     """An entry of the log as the page shows it."""
     is_agent = entry.direction == "out"
-    rendered = {"html": to_html(entry.text)} if is_agent else {}
+    rendered: dict[str, Any] = {"html": to_html(entry.text)} if is_agent else {}
+    if entry.actions:
+        rendered["choices"] = [{"label": action.label, "text": f"/{action.id}"} for action in entry.actions]
     return to_event(
         "message",
         {

@@ -24,6 +24,7 @@ from gateway.agent.model import (
 )
 from gateway.agent.tools import Toolbox, ToolContext
 from gateway.errors import ModelRefused
+from gateway.observe import note, span
 from gateway.protocols import MemoryUpdate
 
 INTERRUPTED = (
@@ -143,12 +144,15 @@ class AgentLoop:
         while True:
             if state.open_calls:
                 for call in state.open_calls:
-                    await self._call(call, work, state)
+                    with span("tool.call", tool=call.name if call.name in work.toolbox.names else "unknown"):
+                        await self._call(call, work, state)
                 await self._save(work, state, is_durable=False)
             elif state.messages and state.messages[-1].role == "assistant":
                 return
             else:
-                await self._ask(work, state)
+                with span("model.call", model=work.model.name, purpose="answer"):
+                    await self._ask(work, state)
+                    note(input_tokens=state.usage[-1].input_tokens, output_tokens=state.usage[-1].output_tokens)
                 if state.open_calls:
                     await self._save(work, state, is_durable=not self._is_repeatable(work, state))
 

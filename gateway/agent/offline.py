@@ -40,6 +40,8 @@ _SENTENCE_CHARS = 160
 
 _PROSE = "The quick brown fox jumps over the lazy dog, and somebody counts every word of it."
 
+_SUBJECT = re.compile(r"\ASubject: [^\n]*\n\n(?=.*\S)", re.DOTALL)  # stands above a text that has one
+
 Skill = Callable[[re.Match[str], ModelRequest], ChatMessage | None]
 
 
@@ -73,7 +75,7 @@ class OfflineModel:
 def _answer(request: ModelRequest) -> ChatMessage:
     """The next message: what became of the calls, or a reply to what the person wrote last."""
     asked_at = max((at for at, said in enumerate(request.messages) if said.role == "user"), default=0)
-    asked = request.messages[asked_at].text.strip() if request.messages else ""
+    asked = _SUBJECT.sub("", request.messages[asked_at].text, count=1).strip() if request.messages else ""
     if request.messages and request.messages[-1].role == "tool":
         answer = _say(_told(request, is_verbatim=_CALL_LINE.match(asked) is not None))
     else:

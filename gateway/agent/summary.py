@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, ModelUsage
 from gateway.errors import ModelRefused
+from gateway.observe import note, span
 from gateway.sessions import Role, SessionMessage
 
 MAX_INPUT_CHARS = 60_000
@@ -61,9 +62,11 @@ async def summarize(
         purpose="summary",
     )
     reply: ModelReply | None = None
-    async for event in model.stream(request):
-        if isinstance(event, ModelReply):
-            reply = event
+    with span("model.call", model=model.name, purpose="summary"):
+        async for event in model.stream(request):
+            if isinstance(event, ModelReply):
+                reply = event
+                note(input_tokens=event.usage.input_tokens, output_tokens=event.usage.output_tokens)
     if reply is None or not (summary := reply.message.text.strip()):
         raise ModelRefused(f"the model {model.name} wrote no summary")
     return summary[: max_tokens * _CHARS_PER_TOKEN].rstrip(), reply.usage

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from adapters.cli.convert import LogMessage, Refused, Welcome, conversation_problem
+from gateway.cli.chat_choices import listed
 from gateway.cli.chat_input import lines_of_input, one_message, whole_input
 from gateway.cli.chat_link import ChatLink, ChatRefused, TextTooLong
 from gateway.cli.chat_state import ChatState
@@ -104,6 +105,8 @@ async def _ask(link: ChatLink, state: ChatState, messages: AsyncGenerator[str, N
                 _complain(f"not sent: {answer.reason}. The text is {state.keep_unsent(text)}")
                 return EXIT_ERROR
             _print(answer.text, sys.stdout)
+            if answer.choices:
+                _print(listed(answer.choices), sys.stdout)
     if not asked:
         _complain("there is nothing to send: the input is empty")
         return EXIT_ERROR

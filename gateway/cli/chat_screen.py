@@ -20,7 +20,19 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
-from adapters.cli.convert import Accepted, Command, Failure, FromGateway, LogMessage, Preview, Refused, Welcome, clean
+from adapters.cli.convert import (
+    Accepted,
+    Choice,
+    Command,
+    Failure,
+    FromGateway,
+    LogMessage,
+    Preview,
+    Refused,
+    Welcome,
+    clean,
+)
+from gateway.cli.chat_choices import chosen, numbered
 from gateway.cli.chat_link import ChatLink, Lost, TextTooLong
 from gateway.cli.chat_markdown import render_markdown, tail
 from gateway.cli.chat_state import ChatState
@@ -75,6 +87,7 @@ class ChatScreen:
         self._mine: set[str] = set()
         self._waiting: dict[str, str] = {}  # id to text of what was asked and not answered yet, oldest first
         self._previews: dict[str, str] = {}
+        self._choices: tuple[Choice, ...] = ()  # of the last answer, until something is written
         self._is_away = False
         self._is_stopping = False
         self._not_taken = ""  # why the gateway does not take what was written, while it does not
@@ -134,6 +147,7 @@ class ChatScreen:
 
     def _submit(self, text: str) -> None:
         """Show and send what was typed."""
+        text, self._choices = chosen(text, self._choices), ()
         self._say(f"> {text}", _BOLD)
         try:
             message_id = self._link.say(text)
@@ -230,6 +244,9 @@ class ChatScreen:
         if not self._waiting:
             self._is_stopping = False
         self._print(f"\n{rendered}\n")
+        self._choices = message.choices
+        if message.choices:
+            self._say(numbered(message.choices), _PLAIN)
 
     def _show_refusal(self, refused: Refused) -> None:
         if refused.is_temporary:

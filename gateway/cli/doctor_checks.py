@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Sequence
 
-from gateway.cli import doctor_configuration, doctor_files, doctor_stores
+from gateway.cli import doctor_configuration, doctor_files, doctor_running, doctor_stores
 from gateway.cli.finding import Check, Finding, Ground
 from gateway.cli.process import running_gateway
 from gateway.config.file import data_directory, load_config
@@ -16,6 +16,7 @@ CHECKS: Sequence[Check] = (
     doctor_configuration.configuration,
     doctor_configuration.personalities,
     doctor_configuration.models,
+    doctor_configuration.telemetry,
     doctor_files.data_directory_exists,
     doctor_files.modes,
     doctor_files.out_of_reach,
@@ -24,11 +25,14 @@ CHECKS: Sequence[Check] = (
     doctor_files.web_token,
     doctor_files.left_by_a_dead_gateway,
     doctor_files.port,
-    doctor_stores.running,
+    doctor_running.running,
+    doctor_running.terminal,
     doctor_stores.database,
     doctor_stores.queues,
     doctor_stores.memory_journal,
     doctor_stores.identity_map,
+    doctor_stores.clock,
+    doctor_stores.backups,
 )
 
 

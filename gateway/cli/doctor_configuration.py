@@ -21,6 +21,7 @@ OLDEST_PYTHON = (3, 11)
 FIRST_UNTESTED_PYTHON = (3, 14)
 FULL_TEXT_MODULE = "fts5"
 MODEL_LIBRARY = "pydantic_ai"
+TRACES_LIBRARY = "opentelemetry"
 
 
 def versions(_ground: Ground) -> Iterator[Finding]:
@@ -115,4 +116,16 @@ def models(ground: Ground) -> Iterator[Finding]:
             level="problem",
             what=f"The libraries for {', '.join(needy)} are not installed.",
             advice="pip install 'ethos-gateway[models]'",
+        )
+
+
+def telemetry(ground: Ground) -> Iterator[Finding]:
+    """Traces need a library of their own."""
+    if ground.config is None or not ground.config.telemetry.traces:
+        return
+    if importlib.util.find_spec(TRACES_LIBRARY) is None:
+        yield Finding(
+            level="problem",
+            what="The libraries for traces are not installed, so the gateway cannot start.",
+            advice=f"pip install 'ethos-gateway[otel]', or set `telemetry.traces` in {CONFIG_NAME} to false.",
         )

@@ -2,53 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from gateway.cli.data import opened_store, schema_version
 from gateway.cli.finding import Finding, Ground
 from gateway.cli.named import identities
-from gateway.cli.process import HealthUnknown, ask_health
 from gateway.errors import EthosError
 from gateway.home import DATABASE_NAME
+from gateway.last_backup import last_backup
 from gateway.store.deliveries import Delivery, Queue
 from gateway.store.schema import migrations
 
 OLD = timedelta(hours=1)
+OLD_BACKUP = timedelta(days=8)
+AHEAD = timedelta(minutes=2)
 _LOOKED_AT = 10_000
 _QUEUES: tuple[Queue, ...] = ("inbox", "outbox")
 _EXCERPT_CHARS = 200
-
-
-async def running(ground: Ground) -> AsyncIterator[Finding]:
-    """What the running gateway says is wrong."""
-    if ground.process is None:
-        yield Finding(level="note", what="No gateway runs on it.")
-        return
-    yield Finding(level="note", what=f"A gateway runs on it: process {ground.process.pid}.")
-    if ground.process.url is None:
-        return
-    try:
-        health = ask_health(ground.home, ground.process)
-    except HealthUnknown as unknown:
-        yield Finding(level="problem", what=f"The gateway does not say how it is: {unknown}.", advice="Restart it.")
-        return
-    for channel in health.get("channels", []):
-        if channel.get("error"):
-            is_refused = channel.get("state") == "auth_failed"
-            yield Finding(
-                level="problem" if channel.get("state") in ("down", "auth_failed") else "warning",
-                what=f"The channel {channel['name']} is {channel['state']}: {channel['error']}",
-                advice="Give it a key that is valid, and restart the gateway."
-                if is_refused
-                else "The gateway goes on trying; see its log if this lasts.",
-            )
-    if health.get("memory_late"):
-        yield Finding(
-            level="warning",
-            what=f"The memory updates of {_counted(range(health['memory_late']), 'turn')} could not be written yet.",
-            advice="They are kept and tried again; see the log for the reason (a lock that is held, a full disk).",
-        )
 
 
 async def database(ground: Ground) -> AsyncIterator[Finding]:
@@ -139,6 +110,37 @@ def _counted(things: Sequence[object], noun: str) -> str:
 
 def _reason(row: Delivery) -> str:
     return " ".join((row.error or "no reason is known").split())[:_EXCERPT_CHARS]
+
+
+async def clock(ground: Ground) -> AsyncIterator[Finding]:
+    """What was written cannot be from the future; if it is, the clock is wrong now, or was then."""
+    if not _is_usable(ground):
+        return
+    async with opened_store(ground.home) as store:
+        newest = [] if store is None else [await store.deliveries.rows(each, chosen="all", limit=1) for each in _QUEUES]
+    ahead = max((row.begun_at - datetime.now(UTC) for rows in newest for row in rows), default=timedelta(0))
+    if ahead > AHEAD:
+        yield Finding(
+            level="warning",
+            what=f"The newest message is from {ahead.total_seconds() / 60:.0f} minutes in the future: this machine's "
+            "clock is behind, or was ahead.",
+            advice="Set it by the network (`timedatectl set-ntp true`). Nothing is lost and nothing waits longer for "
+            "it; only the times that you read are wrong.",
+        )
+
+
+def backups(ground: Ground) -> Iterator[Finding]:
+    """The last one is not too long ago; without any there is nothing to say: people have ways of their own."""
+    last = last_backup(ground.home)
+    if last is None:
+        return
+    age = datetime.now(UTC) - last.at
+    if age > OLD_BACKUP:
+        yield Finding(
+            level="warning",
+            what=f"The last backup, {last.file}, is {age.days} days old.",
+            advice="Make another one, best by a timer.",
+        )
 
 
 async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:

@@ -9,9 +9,10 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, TypeVar
 
 import typer
 
@@ -22,9 +23,13 @@ from gateway.errors import ConfigError, DataDirectoryLocked
 from gateway.home import LOG_NAME, TOKEN_NAME
 
 if TYPE_CHECKING:  # 0.3 s that no other command needs
+    from gateway.app import Gateway
+    from gateway.service_manager import ServiceManager
     from gateway.web.server import WebServer
 
 T = TypeVar("T")
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "text", "json"]
 
 SOON_S = 0.5  # an end that takes longer is explained
 LOOK_S = 0.5  # between two looks at whether the gateway of another chat is still there
@@ -35,9 +40,11 @@ def serve(
         bool | None,
         typer.Option("--chat/--no-chat", help="Open the terminal chat here too; by default in a terminal."),
     ] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help="In place of `log.level`.")] = None,
+    log_format: Annotated[LogFormat | None, typer.Option(help="In place of `log.format`.")] = None,
 ) -> None:
     """Run every configured channel until Ctrl-C or SIGTERM."""
-    loaded = load_config()
+    loaded = _with_log(_loaded(), log_level, log_format)
     is_chat = _is_terminal() if chat is None else chat
     try:
         sys.exit(asyncio.run(_serve(data_directory(), loaded, is_chat=is_chat)))
@@ -52,7 +59,7 @@ def chat(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer, when piped.")] = 600.0,
 ) -> None:
     """Talk to the agent in this terminal, through the running gateway or one of its own."""
-    loaded = load_config()
+    loaded = _loaded()
     home = data_directory()
     options = {
         "conversation": conversation,
@@ -64,20 +71,36 @@ def chat(
     sys.exit(asyncio.run(_chat(home, loaded, options)))
 
 
+def _loaded() -> Loaded:
+    """The configuration of the data directory, once that is whole."""
+    from gateway.backup.placing import finish_broken_off
+
+    home = data_directory()
+    if finish_broken_off(home):
+        typer.echo(f"A restore of {home} was broken off in the middle; it is finished now.", err=True)
+    return load_config()
+
+
 async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
     from gateway.app import Gateway
-    from gateway.logs import configure_logs
+    from gateway.service_manager import ServiceManager
 
     config = loaded.config
     terminal = _terminal_channel(config) if is_chat else None
-    configure_logs(config.log.level, config.log.format)
+    _configure_logs(config)
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(Gateway(home, config))
         log = None
         if terminal is not None:  # the terminal belongs to the chat
             log = stack.enter_context(_open_log(home))
-            configure_logs(config.log.level, config.log.format, stream=log)
-        stop = _stop_on_signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+            _configure_logs(config, log)
+        is_watched_by_person = terminal is not None or _has_terminal()
+        stop = _stop_on_signals(signal.SIGTERM, signal.SIGINT, *((signal.SIGHUP,) if is_watched_by_person else ()))
+        manager = ServiceManager()
+        if not is_watched_by_person:
+            _reload_on_hangup(gateway, manager)
+        watching = asyncio.create_task(manager.watch(gateway, stop), name="service manager")
+        stack.push_async_callback(_end, watching)
         for warning in loaded.warnings:
             typer.echo(f"warning: {warning}", err=True)
         if gateway.web is not None:
@@ -88,6 +111,30 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
             return 0
         options = {"is_interactive": True, "advice": _see_log(home)}
         return await _talk_beside(gateway.run, _talk(home, config, terminal, options), stop)
+
+
+def _reload_on_hangup(gateway: Gateway, manager: ServiceManager) -> None:
+    """SIGHUP reads the configuration again; not where it was ignored from the start, as by `nohup`."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return
+    reloads: set[asyncio.Task[None]] = set()
+
+    async def reload() -> None:
+        manager.reloading()
+        await gateway.reloading.reload()
+        manager.tell(READY=1, STATUS=gateway.summary())
+
+    def begin() -> None:
+        task = asyncio.create_task(reload(), name="reload")
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, begin)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def _web_address(web: WebServer, home: Path) -> str:
@@ -139,11 +186,23 @@ async def _stand_in(home: Path, config: Config, terminal: str, stop: asyncio.Eve
 
 async def _logging_to_file(home: Path, config: Config, work: Awaitable[T]) -> T:
     """Do the work with the log out of the way: the terminal belongs to the chat."""
-    from gateway.logs import configure_logs
-
     with _open_log(home) as log:
-        configure_logs(config.log.level, config.log.format, stream=log)
+        _configure_logs(config, log)
         return await work
+
+
+def _with_log(loaded: Loaded, level: LogLevel | None, style: LogFormat | None) -> Loaded:
+    """The configuration with what the command line says of the log."""
+    said = {name: value for name, value in (("level", level), ("format", style)) if value is not None}
+    log = loaded.config.log.model_copy(update=said)
+    return replace(loaded, config=loaded.config.model_copy(update={"log": log}))
+
+
+def _configure_logs(config: Config, stream: TextIO | None = None) -> None:
+    from gateway.logs import configure_logs, secrets_in
+
+    log = config.log
+    configure_logs(log.level, log.format, stream=stream, secrets=secrets_in(config), is_text_shown=log.message_text)
 
 
 def _see_log(home: Path) -> str:
@@ -197,11 +256,27 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
+def _has_terminal() -> bool:
+    return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
 def _stop_on_signals(*numbers: signal.Signals) -> asyncio.Event:
-    """An event that these signals set; the end of the terminal does not where `nohup` has it ignored."""
+    """An event that these signals set; the end of the terminal does not where `nohup` has it ignored.
+
+    A second SIGTERM or SIGINT ends the process at once, whatever it is at: the kernel does it. That is as safe as
+    `kill -9` is, and what was not finished is taken up at the next start.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def begin_to_stop() -> None:
+        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if number in numbers:
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_DFL)
+
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, begin_to_stop)
     return stop

@@ -13,12 +13,22 @@ import typer
 from gateway.cli.options import AsJson, run
 from gateway.cli.process import GatewayProcess, HealthUnknown, ask_health, running_gateway
 
-State = Literal["ok", "failing", "not_responding", "not_running", "starting"]
+State = Literal["ok", "degraded", "failing", "not_responding", "not_running", "starting"]
 
 # 0, 1, 3 and 4 as the Linux Standard Base has them for `status`; a start is not yet a state.
-EXIT_CODES: Mapping[State, int] = {"ok": 0, "failing": 1, "not_responding": 1, "not_running": 3, "starting": 4}
+EXIT_CODES: Mapping[State, int] = {
+    "ok": 0,
+    "degraded": 1,
+    "failing": 1,
+    "not_responding": 1,
+    "not_running": 3,
+    "starting": 4,
+}
+# A channel that is behind by more than a slow answer takes is worth a line.
+LATE_S = 60.0
 _SENTENCES: Mapping[State, str] = {
     "ok": "running, all well",
+    "degraded": "running, and a part of it does not work",
     "failing": "running, and something is wrong",
     "not_responding": "running, and does not answer",
     "not_running": "not running; `ethos serve` starts it",
@@ -32,8 +42,11 @@ class Status:
 
     Attributes:
         version: of the running gateway; None where it did not say.
-        channels: each with `name`, `kind`, `state`, `since`, `last_exchange_at` and `error`, as the gateway said.
-        queues: unfinished rows of `inbox` and `outbox`, by channel and state; None where the database is not readable.
+        channels: as `gateway.health.ChannelHealth` has them, as the gateway said.
+        models: as `gateway.agent.model_states.ModelStatus` has them; those that were asked.
+        queues: unfinished rows and dead letters of `inbox` and `outbox`, by channel and state, each with the age of the
+            oldest in seconds; None where the database is not readable.
+        disk_free_bytes: as the gateway said.
         memory_late: updates that are not in the files yet, by turns.
         problems: one line for people each.
     """
@@ -45,6 +58,8 @@ class Status:
     started_at: datetime | None = None
     version: str | None = None
     channels: list[Mapping[str, Any]] = field(default_factory=list)
+    models: list[Mapping[str, Any]] = field(default_factory=list)
+    disk_free_bytes: int | None = None
     turns_running: int | None = None
     conversations_waiting: int | None = None
     conversations_parked: int | None = None
@@ -84,9 +99,11 @@ async def look() -> Status:
         return Status(state=_state_by_word(process), memory_late=memory_late, problems=problems, **known)
     verdict = health.get("status")
     return Status(
-        state=verdict if verdict in ("ok", "starting") else "failing",
+        state=verdict if verdict in ("ok", "degraded", "starting") else "failing",
         version=health.get("version"),
         channels=list(health.get("channels", [])),
+        models=list(health.get("models", [])),
+        disk_free_bytes=health.get("disk_free_bytes"),
         turns_running=health.get("turns_running"),
         conversations_waiting=health.get("conversations_waiting"),
         conversations_parked=health.get("conversations_parked"),
@@ -113,13 +130,11 @@ async def _stored(home: Path) -> tuple[dict[str, list[Mapping[str, Any]]] | None
         async with opened_store(home) as store:
             if store is None:
                 return queues, 0, []
-            for queue in ("inbox", "outbox"):
-                counts = await store.deliveries.counts(queue)
-                queues[queue] = [
-                    {"channel": channel, "state": state, "count": count}
-                    for (channel, state), count in sorted(counts.items())
-                ]
-            return queues, len(await store.journal.unsettled()), []
+            backlog = await store.facts.backlog()
+            for row in sorted(backlog, key=lambda row: (row.channel, row.state)):
+                counted = {"channel": row.channel, "state": row.state, "count": row.messages, "oldest_s": row.oldest_s}
+                queues[row.queue].append(counted)
+            return queues, await store.facts.unsettled_turns(), []
     except EthosError as error:
         return None, None, [str(error)]
 
@@ -145,18 +160,39 @@ def _print(found: Status) -> None:
         ]
         print_table(("channel", "kind", "state", "last message"), rows)
     queues = found.queues or {}
-    rows = [(queue, row["channel"], row["state"], row["count"]) for queue, counts in queues.items() for row in counts]
-    if rows:
+    waiting = [
+        (queue, row["channel"], row["state"], row["count"], _age(row["oldest_s"]))
+        for queue, counts in queues.items()
+        for row in counts
+    ]
+    if waiting:
         say("")
-        print_table(("queue", "channel", "state", "messages"), rows)
-    if found.conversations_parked:
-        say(f"\nConversations that wait for a model: {found.conversations_parked}")
-    if found.memory_late:
-        say(f"\nTurns whose memory updates are not in the files yet: {found.memory_late}")
+        print_table(("queue", "channel", "state", "messages", "oldest"), waiting)
+    _print_what_waits(found)
     if found.problems:
         say("\nProblems")
         for problem in found.problems:
             say(f"  {problem}")
+
+
+def _print_what_waits(found: Status) -> None:
+    from gateway.cli.output import say
+
+    for channel in found.channels:
+        if (lag_s := max(channel.get("inbox_lag_s") or 0, channel.get("outbox_lag_s") or 0)) >= LATE_S:
+            say(f"\nThe channel {channel.get('name')} is behind by {_age(lag_s)}.")
+    if found.conversations_parked:
+        say(f"\nConversations that wait for a model: {found.conversations_parked}")
+    if found.memory_late:
+        say(f"\nTurns whose memory updates are not in the files yet: {found.memory_late}")
+
+
+def _age(seconds: float) -> str:
+    """In the largest unit of which there are two at least."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _time(text: object) -> datetime | None:

@@ -28,6 +28,9 @@ OFFLINE = "offline"
 DEFAULT_CHANNELS = {"terminal": {"kind": "cli"}, "web": {"kind": "web"}}
 """The channels where the file names none."""
 
+OTLP_ENDPOINT = "http://localhost:4318"
+"""Where a collector listens by default, as OpenTelemetry has it."""
+
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]%-]+")
 
 
@@ -200,10 +203,29 @@ class DeliveryConfig(Section):
 
 
 class LogConfig(Section):
-    """The log on standard error; `auto` is text on a terminal and JSON elsewhere."""
+    """The log on standard error; `auto` is text on a terminal and JSON elsewhere.
+
+    Attributes:
+        message_text: what people and the agent write is shown, at the level `debug`.
+    """
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "text", "json"] = "auto"
+    message_text: bool = False
+
+
+class TelemetryConfig(Section):
+    """What others may measure; both are off, and cost nothing, unless switched on.
+
+    Attributes:
+        metrics: `/metrics` on the web server, for Prometheus.
+        traces: OpenTelemetry traces, sent by OTLP over HTTP.
+        otlp_endpoint: the collector's base address; the default gives way to `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    """
+
+    metrics: bool = False
+    traces: bool = False
+    otlp_endpoint: WebAddress = OTLP_ENDPOINT
 
 
 class Config(Section):
@@ -228,6 +250,7 @@ class Config(Section):
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)
     log: LogConfig = Field(default_factory=LogConfig)
+    telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
     shutdown_s: Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=3_600)] = 10
 
     @field_validator("models")

@@ -288,6 +288,9 @@ def _warn(config: Config, reading: _Reading) -> None:
             warned.complain((*path, "allow"), "has no effect, for `access` is `open`; set `access: allowlist`")
     if not _is_loopback(config.web.host):
         warned.complain(("web", "host"), "other machines can reach the web server; put one with TLS in front of it")
+    if config.log.message_text:
+        effect = "at the level debug, which is not set" if config.log.level != "debug" else "in the log"
+        warned.complain(("log", "message_text"), f"what people write is shown {effect}; set it to false when done")
 
 
 def _is_loopback(host: str) -> bool:

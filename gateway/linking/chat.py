@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from gateway.identity import User
 from gateway.linking import words
 from gateway.linking.codes import hash_code, new_code, read_code
+from gateway.linking.job import LinkJob
 from gateway.linking.links import (
     AccountBefore,
     Link,
@@ -22,6 +23,7 @@ from gateway.linking.links import (
     TooManyTries,
     Wrong,
 )
+from gateway.linking.notes import PersonalNotes
 from gateway.linking.people import AccountMap, People
 from gateway.messages import Capabilities, ConversationRef
 
@@ -48,13 +50,13 @@ class Speaker:
 
 
 class Linking:
-    """The protocol between two accounts; what it decides, `LinkJob` carries out."""
+    """The protocol between two accounts, and all that belongs to it."""
 
     def __init__(
         self,
         store: LinkStore,
         accounts: AccountMap,
-        people: People,
+        notes: PersonalNotes,
         *,
         pepper: Callable[[], bytes],
         capabilities: Callable[[str], Capabilities | None],
@@ -73,13 +75,26 @@ class Linking:
         """
         self._store = store
         self._accounts = accounts
-        self._people = people
+        self.people = People(accounts, store)
+        self._job = LinkJob(store, accounts, notes, self.people, woken=woken)
         self._pepper = pepper
         self._capabilities = capabilities
         self._woken = woken
         self._now = now
         self._code = code
         self._deciding = asyncio.Lock()  # between reading the map and committing what follows from it
+
+    async def recover(self) -> int:
+        """For a start: finish what an earlier process left; how many links that were."""
+        return await self._job.recover()
+
+    def carry_out(self, link: Link) -> None:
+        """Begin what was decided, once whoever decided it has the answer."""
+        self._job.begin(link)
+
+    async def close(self) -> None:
+        """Stop; the next start goes on."""
+        await self._job.close()
 
     async def link(self, arguments: str, speaker: Speaker) -> LinkAnswer:
         """`/link`, `/link CODE`, `/link yes`, `/link no`; the last two perhaps with the question's id."""
@@ -152,14 +167,14 @@ class Linking:
             decided = await self._store.decide(link, request_id=request_id)
             if decided is None:
                 raise NotLinked(words.BUSY)
-            self._people.note(decided)
+            self.people.note(decided)
             return decided
 
     async def end(self, link: Link) -> Link | None:
         """Commit that a link ends; None where it is not carried out yet, or has ended."""
         ended = await self._store.undo(link.id)
         if ended is not None:
-            self._people.note(ended)
+            self.people.note(ended)
         return ended
 
     # ---- the steps of /link -----------------------------------------------------------------------------------------

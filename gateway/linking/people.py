@@ -17,6 +17,7 @@ import structlog
 from gateway.identity import User
 from gateway.identity.file import Move
 from gateway.linking.links import Link, LinkStore
+from gateway.observe import span
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +75,8 @@ class People:
         Raises:
             as `IdentityMap.resolve`, and StoreUnavailable.
         """
-        user_id = await self._user_of(account, label)
+        with span("turn.identity"):
+            user_id = await self._user_of(account, label)
         self._present[user_id] += 1  # without a pause since it was known
         try:
             yield user_id

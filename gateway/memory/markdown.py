@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.errors import InvalidId, MemoryConflict
+import structlog
+
+from gateway.errors import FileError, InvalidId, MemoryConflict
 from gateway.files import FileSnapshot, Signature, read_settled
 from gateway.memory import rules
 from gateway.memory.draft import Wish, draft
@@ -30,6 +32,9 @@ from gateway.protocols import (
 )
 
 T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+STORES: tuple[MemoryStoreName, ...] = ("user", "memory")
 
 MAX_FILE_BYTES = 512 * 1024
 LOCK_TIMEOUT_S = 10.0
@@ -72,7 +77,13 @@ class MarkdownFileMemoryProvider:
     # ---- MemoryProvider ---------------------------------------------------------------------------------------------
 
     async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
-        """Read both files as they are now; None when both are blank or absent."""
+        """Read both files as they are now; None when both are blank or absent.
+
+        One that cannot be read counts as blank, and the log says so.
+
+        Raises:
+            FileError: neither can be read.
+        """
         check_ids(scope)
         user, project = await asyncio.to_thread(self._read_both, scope)
         if user is None and project is None:
@@ -276,13 +287,26 @@ class MarkdownFileMemoryProvider:
         return ask.action == "remove" or not draft(b"", [Wish(ask=ask)], max_bytes=self._max_bytes).changes
 
     def _read_both(self, scope: MemoryScope) -> tuple[str | None, str | None]:
-        texts: list[str | None] = []
-        for store in ("user", "memory"):
+        """Both texts; one that cannot be read does not hide the other.
+
+        Raises:
+            FileError: neither can be read.
+        """
+        texts: dict[MemoryStoreName, str | None] = {}
+        failures: list[FileError] = []
+        for store in STORES:
             place = locate(self._root, scope, store)
-            snapshot = None if place is None else self._snapshot(place)
+            try:
+                snapshot = None if place is None else self._snapshot(place)
+            except FileError as error:
+                _log.error("memory_file_unreadable", store=store, error=str(error))
+                failures.append(error)
+                snapshot = None
             text = "" if snapshot is None else rules.show(snapshot.data)
-            texts.append(text if text.strip() else None)
-        return texts[0], texts[1]
+            texts[store] = text if text.strip() else None
+        if len(failures) == len(STORES):
+            raise failures[0]
+        return texts["user"], texts["memory"]
 
     def _snapshot(self, place: DocumentPlace) -> FileSnapshot | None:
         writer = self._writers.get(str(place.path))

@@ -12,6 +12,7 @@ import contextlib
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,8 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway.errors import StoreUnavailable
+import structlog
 
+from gateway.errors import StoreUnavailable
+from gateway.observe import happened
+
+_log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
@@ -186,16 +191,29 @@ class Database:
             self._set_level("FULL" if any(job.is_durable for job in group) else "NORMAL")
             self._writer.execute("BEGIN IMMEDIATE")
             results = [self._alone(group[0])] if len(group) == 1 else [self._beside_others(job) for job in group]
+            began_s = time.monotonic()
             self._writer.execute("COMMIT")
+            happened(
+                "store.commit", jobs=len(group), is_durable=self._level == "FULL", duration_s=time.monotonic() - began_s
+            )
         except BaseException as error:  # noqa: BLE001 (the callers get it; the thread must live on)
             cause = self._translated(error)
             with contextlib.suppress(sqlite3.Error):  # then the next group begins with it
                 self._roll_back()
             if isinstance(cause, StoreUnavailable):
-                self._problem = str(cause)
+                self._fail(str(cause))
             return [(job, None, cause) for job in group]
-        self._problem = None
+        if self._problem is not None:
+            self._problem = None
+            _log.info("store_back", file=self.path.name)
         return results
+
+    def _fail(self, problem: str) -> None:
+        """Take down why; the log hears of it once, and once when it is over."""
+        happened("store.failure")
+        if self._problem is None:
+            _log.error("store_down", error=problem)
+        self._problem = problem
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:

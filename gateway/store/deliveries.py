@@ -74,15 +74,21 @@ class SqliteDeliveries:
         *,
         chosen: Literal["open", "dead", "all"] = "open",
         channel: str | None = None,
+        state: str | None = None,
         limit: int = 50,
         before: int | None = None,
     ) -> Sequence[Delivery]:
-        """Newest first, those with a `seq` below `before`; `chosen` says which: unfinished, dead letters or all."""
+        """Newest first, those with a `seq` below `before`; `chosen` says which: unfinished, dead letters or all.
+
+        Args:
+            state: only those; None for every state.
+        """
         sql = (
             f"SELECT {_COLUMNS[queue]} FROM {queue} WHERE {_CHOSEN[chosen]} "  # noqa: S608 (parts of our own)
-            "AND (?1 IS NULL OR channel = ?1) AND (?2 IS NULL OR seq < ?2) ORDER BY seq DESC LIMIT ?3"
+            "AND (?1 IS NULL OR channel = ?1) AND (?2 IS NULL OR seq < ?2) AND (?4 IS NULL OR state = ?4) "
+            "ORDER BY seq DESC LIMIT ?3"
         )
-        values = (channel, before, limit)
+        values = (channel, before, limit, state)
         rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         now_ms = self._now_ms()
         return [_delivery(queue, row, now_ms) for row in rows]

@@ -60,6 +60,7 @@ class _Inbox:
             is_told=head.is_told,
             has_steps=head.turn_id in self._tables.steps,
             has_more=len(rows) > 1,
+            accepted_at=head.at,
         )
 
     async def renew(self, owner: str, lease_s: float) -> None:
@@ -110,6 +111,7 @@ class _Outbox:
         head.attempts += 1
         return OutboxRow(
             seq=head.seq,
+            turn_id=head.turn_id,
             message=head.message,
             attempts=head.attempts,
             is_uncertain=head.is_uncertain,
@@ -265,7 +267,7 @@ class _Turns:
             if reply.id not in known:
                 known.add(reply.id)
                 seq = tables.next_seq()
-                tables.answers[seq] = Answer(seq=seq, message=reply, due_at=tables.now_ms())
+                tables.answers[seq] = Answer(seq=seq, turn_id=commit.turn_id, message=reply, due_at=tables.now_ms())
         if commit.memory is not None:
             tables.memory.setdefault(commit.memory[0].turn_id, commit.memory)
         if commit.usage is not None:
@@ -337,6 +339,7 @@ def _entry(row: Said | Answer) -> LogEntry:
         at=row.at,
         state=row.state,
         reply_to=row.message.reply_to,
+        actions=() if isinstance(row, Said) else row.message.actions,
     )
 
 

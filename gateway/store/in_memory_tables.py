@@ -44,6 +44,7 @@ class Answer:
     """A row of the outbox."""
 
     seq: int
+    turn_id: str
     message: OutboundMessage
     due_at: int
     state: str = "ready"

@@ -9,7 +9,7 @@ from gateway.inbox import InboxRow, NotDue
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.store.clock import LONGEST_WAIT_MS, steady_ms, wall_ms
 from gateway.store.database import Database
-from gateway.store.payloads import conversation_of, inbound, inbound_json, storable
+from gateway.store.payloads import conversation_of, from_ms, inbound, inbound_json, storable
 from gateway.store.statement import statement
 
 _ADD = """
@@ -104,6 +104,7 @@ class SqliteInbox:
                 is_told=bool(head["is_told"]),
                 has_steps=bool(head["has_steps"]),
                 has_more=len(rows) > 1,
+                accepted_at=from_ms(head["accepted_at"]),
             )
 
         return await self._database.write(work, is_durable=False)

@@ -65,4 +65,5 @@ def _answered(row: sqlite3.Row) -> LogEntry:
         at=from_ms(row["created_at"]),
         state=row["state"],
         reply_to=message.reply_to,
+        actions=message.actions,
     )

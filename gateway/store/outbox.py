@@ -71,6 +71,7 @@ class SqliteOutbox:
             )
             return OutboxRow(
                 seq=head["seq"],
+                turn_id=head["turn_id"],
                 message=outbound(head),
                 attempts=head["attempts"] + 1,
                 is_uncertain=bool(head["is_uncertain"]),

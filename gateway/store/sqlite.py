@@ -10,6 +10,7 @@ from pathlib import Path
 from gateway.store.clock import steady_ms
 from gateway.store.database import Database
 from gateway.store.deliveries import SqliteDeliveries
+from gateway.store.facts import SqliteFacts
 from gateway.store.inbox import SqliteInbox
 from gateway.store.links import SqliteLinks
 from gateway.store.log import SqliteConversationLog
@@ -34,6 +35,7 @@ class SqliteStore:
     journal: SqliteMemoryJournal
     deliveries: SqliteDeliveries
     links: SqliteLinks
+    facts: SqliteFacts
     index: SearchIndex
 
     async def problems(self) -> Sequence[str]:
@@ -78,5 +80,6 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         journal=SqliteMemoryJournal(database),
         deliveries=SqliteDeliveries(database, now_ms=now_ms),
         links=SqliteLinks(database, now_ms=now_ms),
+        facts=SqliteFacts(database),
         index=index,
     )

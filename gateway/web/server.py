@@ -7,7 +7,7 @@ import contextlib
 import errno
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,7 +17,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,13 +26,11 @@ from gateway.errors import ConfigError
 from gateway.protocols import SupportsHttp
 from gateway.web.auth import LOOPBACK_HOSTS, Gate, OperatorAuth, OperatorOnly, client_address, is_https, load_token
 from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
-
-Health = Callable[[], Awaitable[Mapping[str, Any]]]
-"""Returns at least `status`: `ok`, `starting` or `failing`."""
+from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
 
 STOP_S = 2
 MAX_LOGIN_BYTES = 8 * 1024
-RESERVED_PATHS = ("/health", "/login", "/logout", "/static")
+RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/static")
 _NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
 _log = structlog.get_logger(__name__)
@@ -52,6 +50,7 @@ class WebServer:
         port: 0 takes a free one.
         allowed_hosts: names besides the loopback's under which people open the pages, without port.
         adapters: each is mounted at its `http_path`.
+        metrics: None: there is no `/metrics`.
     """
 
     def __init__(
@@ -60,6 +59,7 @@ class WebServer:
         data_dir: Path,
         adapters: Sequence[SupportsHttp],
         health: Health,
+        metrics: Metrics | None = None,
         host: str = "127.0.0.1",
         port: int = 8420,
         allowed_hosts: Sequence[str] = (),
@@ -75,17 +75,30 @@ class WebServer:
         self._token = load_token(data_dir)
         self._auth = auth or OperatorAuth(self._token)
         self._health = health
+        self._metrics = metrics
         self._stopping = asyncio.Event()
         self._socket: socket.socket | None = None
         self._serving: asyncio.Task[None] | None = None
         hosts = [*LOOPBACK_HOSTS, *allowed_hosts]
         if not _is_any_address(host):
             hosts.append(f"[{host}]" if ":" in host else host)
-        application = Starlette(
+        self._pages = _Exchangeable(self._application(adapters))
+        gate = Gate(self._pages, auth=self._auth, allowed_hosts=hosts)
+        self.app: ASGIApp = _UntilStopping(Counted(gate), self._stopping)
+
+    def serve_adapters(self, adapters: Sequence[SupportsHttp]) -> None:
+        """Mount these from the next request on, and no others.
+
+        Raises:
+            ConfigError: two of them want one path; nothing has changed.
+        """
+        self._pages.app = self._application(adapters)
+
+    def _application(self, adapters: Sequence[SupportsHttp]) -> ASGIApp:
+        return Starlette(
             routes=self._routes(adapters),
             exception_handlers={HTTPException: _http_problem, Exception: _unexpected},
         )
-        self.app: ASGIApp = _UntilStopping(Gate(application, auth=self._auth, allowed_hosts=hosts), self._stopping)
 
     @property
     def url(self) -> str:
@@ -167,9 +180,11 @@ class WebServer:
             if path in mounts or path in RESERVED_PATHS:
                 raise ConfigError([f"two channels, or a channel and the gateway, want the web path {path}; change one"])
             mounts[path] = adapter.http_app if adapter.http_access == "public" else OperatorOnly(adapter.http_app)
+        if self._metrics is not None:
+            mounts["/metrics"] = OperatorOnly(Router(routes=[metrics_route(self._metrics)]))
         mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", _home)])))
         return [
-            Route("/health", self._answer_health),
+            *health_routes(self._health),
             Route("/login", self._show_login, methods=["GET"]),
             Route("/login", self._log_in, methods=["POST"]),
             Route("/logout", self._log_out, methods=["POST"]),
@@ -177,16 +192,6 @@ class WebServer:
             *(Route(path, _WithSlash(mounts[path]), methods=None) for path in mounts if path != "/"),
             *(Mount(path.rstrip("/"), mounts[path]) for path in sorted(mounts, key=len, reverse=True)),
         ]
-
-    async def _answer_health(self, request: Request) -> Response:
-        try:
-            health = await self._health()
-        except Exception:  # noqa: BLE001 (whatever it is, the gateway is not well, and the log says why)
-            _log.exception("health check failed")
-            health = {"status": "failing"}
-        status = health["status"] if health.get("status") in ("ok", "starting") else "failing"
-        shown = {**health, "status": status} if request.user.is_authenticated else {"status": status}
-        return JSONResponse(shown, status_code=200 if status == "ok" else 503)
 
     async def _show_login(self, request: Request) -> Response:
         next_path = _next_path(request.query_params.get("next", "/"))
@@ -267,6 +272,16 @@ class _CachedFiles(StaticFiles):
         response = super().file_response(*args, **kwargs)
         response.headers["cache-control"] = "no-cache"
         return response
+
+
+class _Exchangeable:
+    """An application in whose place another can be put; a request that runs stays with the one it began with."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 class _WithSlash:

@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
 from gateway.errors import StoreUnavailable
-from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Sender
+from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage, Sender
 from tests.adapters.web.test_convert import PAYLOADS
 from tests.browser.conftest import Site, server_of, watched
 
@@ -233,6 +233,20 @@ async def test_commands_are_completed_with_the_keyboard(page: Page, site: Site) 
     await page.press("#text", "Enter")
     await expect(page.locator("#log article.person .text")).to_have_text("/help")
     assert site.gateway.accepted[0].text == "/help"
+
+
+async def test_a_choice_is_a_button_that_posts_its_command_also_after_a_reload(page: Page, site: Site) -> None:
+    actions = (Action(id="confirm a-b", label="Yes, <i>do</i> it"), Action(id="cancel", label=""))
+    await site.gateway.say(MAIN, "Are you sure?", actions=actions)
+    await expect(page.locator("#log .choices button")).to_have_text(["Yes, <i>do</i> it", "/cancel"])
+    await page.get_by_role("button", name="Yes, <i>do</i> it").click()
+    await expect(page.locator("#log article.person .text")).to_have_text("/confirm a-b")
+    await expect(page.locator("#text")).to_be_focused()
+    await page.reload()
+    await page.get_by_role("button", name="/cancel").click()
+    await expect(page.locator("#log article.person .text")).to_have_text(["/confirm a-b", "/cancel"])
+    assert [message.text for message in site.gateway.accepted] == ["/confirm a-b", "/cancel"]
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 async def test_a_new_chat_is_a_conversation_of_its_own_and_is_listed(page: Page, site: Site) -> None:

@@ -30,7 +30,7 @@ from gateway.errors import AdapterError, AdapterNotReady, EthosError, PermanentS
 from gateway.messages import Capabilities, ConversationRef, InboundMessage, OutboundMessage
 from gateway.protocols import ChannelAdapter, SupportsPreview
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 _T = TypeVar("_T")
 

@@ -64,6 +64,7 @@ class FakeLog:
                 at=datetime.now(UTC),
                 state=state,
                 reply_to=message.reply_to,
+                actions=message.actions,
             ),
         )
 

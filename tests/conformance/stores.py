@@ -505,6 +505,11 @@ class LogSuite:
         assert [entry.cursor for entry in entries] == sorted({entry.cursor for entry in entries})
         assert all(entry.at.utcoffset() == timedelta(0) for entry in entries)
 
+    async def test_the_log_shows_the_choices_that_an_answer_offers(self, house: House) -> None:
+        actions = (Action(id="confirm abc", label="Yes"), Action(id="cancel", label="No"))
+        await turn(house.store, replies=(answer("r", actions=actions),))
+        assert [entry.actions for entry in await house.store.log.read(HERE)] == [(), actions]
+
     async def test_the_log_of_a_conversation_holds_no_other_ones_entries(self, house: House) -> None:
         await turn(house.store, replies=(answer("r", THERE),))
         await house.store.inbox.add(said("x", replace(HERE, thread="t")), "t_x")

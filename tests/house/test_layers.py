@@ -20,12 +20,15 @@ DRIVERS = {
     "gateway.agent.wire_errors",
     "gateway.memory",
     "gateway.store",
+    "gateway.telemetry",
 }
 TOP = {
     "gateway.agent.registry",
     "gateway.app",
+    "gateway.backup",
     "gateway.cli",
     "gateway.config",
+    "gateway.reloading",
     "gateway.web",
 }
 PLATFORMS = ("telegram", "slack", "discord")
@@ -125,7 +128,7 @@ def test_what_is_not_configured_is_not_loaded() -> None:
         "telegram", "telegramify_markdown", "slack_bolt", "slack_sdk", "discord", "aiohttp", "yarl",
         "aioimaplib", "aiosmtplib", "authres", "bs4", "markdownify", "mailparser_reply", "idna",
     }  # fmt: skip
-    asked = sorted(models | channels)
+    asked = sorted(models | channels | {"prometheus_client", "opentelemetry"})
     program = (
         "import sys, gateway.app, gateway.cli, gateway.cli.running, adapters.cli, adapters.web; "
         f"print([name for name in {asked!r} if name in sys.modules])"

@@ -115,6 +115,18 @@ function articleOf(author, name) {
   return article;
 }
 
+function choicesOf(choices) {
+  const made = choices.map(({ label, text: words }) => {
+    const choice = button(label || words, () => {
+      post(words);
+      $("text").focus();
+    });
+    choice.title = words; // what it will say, whatever its label is
+    return choice;
+  });
+  return element("div", "choices", ...made);
+}
+
 function showMessage(message) {
   const isAgent = message.author === "agent";
   const key = `${message.author}:${message.id}`;
@@ -129,6 +141,7 @@ function showMessage(message) {
     addCopyButtons(article);
     meta.append(" ", copyButton(message.text));
   }
+  if (message.choices?.length) article.append(choicesOf(message.choices));
   if (message.state === "dead") meta.append(isAgent ? " · could not be delivered" : " · could not be answered");
   article.append(meta);
   $("log").append(...dayMark(at), article);

@@ -427,3 +427,24 @@ async def test_an_idle_terminal_costs_no_reading_of_the_log(running: Running) ->
 def test_an_unknown_key_in_the_configuration_is_refused() -> None:
     with pytest.raises(ValidationError):
         Config.model_validate({"sockett": "/tmp/x"})  # noqa: S108
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_socket_whose_file_was_deleted_is_told_and_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_replaced: bool
+) -> None:
+    """Nobody would find us any more; the supervisor connects anew after such an end."""
+    monkeypatch.setattr(adapter_module, "_LOOK_S", 0.01)
+    running = Running(tmp_path)
+    await running.adapter.connect()
+    running.path.unlink()
+    if is_replaced:
+        running.path.write_text("something else")
+    with pytest.raises(AdapterNotReady, match="was removed; it is made again"):
+        await asyncio.wait_for(running.adapter.run(running.inbox.accept), 20)
+    if is_replaced:
+        await running.adapter.close()
+        assert running.path.read_text() == "something else"
+        running.path.unlink()
+    async with running.at_work():
+        await running.terminal()

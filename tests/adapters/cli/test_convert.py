@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.cli import convert
-from gateway.messages import ConversationRef
+from gateway.messages import Action, ConversationRef
 from gateway.protocols import LogEntry
 
 LINES: dict[str, list[Any]] = json.loads((Path(__file__).parent / "lines.json").read_text(encoding="utf-8"))
@@ -115,4 +115,16 @@ def test_what_is_shown_depends_on_the_state_of_its_delivery(direction: Any, stat
     shown = convert.to_log_message(entry)
     assert (shown is not None) == is_shown
     if shown is not None:
+        assert shown.choices == ()
         assert (shown.cursor, shown.direction, shown.id, shown.text, shown.author) == (7, direction, "x", "t", "ada")
+
+
+def test_an_answers_choices_go_to_the_terminal_as_the_commands_that_take_them() -> None:
+    entry = LogEntry(
+        cursor=7, direction="out", id="x", text="t", display_name="", at=datetime.now(UTC), state="sent",
+        actions=(Action(id="confirm abc", label="Yes"),),
+    )  # fmt: skip
+    shown = convert.to_log_message(entry)
+    assert shown is not None
+    assert convert.decode_from_gateway(convert.encode(shown)) == shown
+    assert shown.choices == (convert.Choice(command="confirm abc", label="Yes"),)

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from tests.adapters.discord.world import APPLICATION, BOT_USER, GUILD, GUILD_OBJECT
+from tests.adapters.discord.world import APPLICATION, BOT_USER, GUILD
 
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID_SESSION, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 
@@ -129,7 +129,7 @@ class Gateway:
 
     def send_guilds(self) -> None:
         for session in self._sessions.values():
-            self._send(session, "GUILD_CREATE", GUILD_OBJECT)
+            self._send(session, "GUILD_CREATE", self._platform.guild())
 
     async def _resume(self, line: web.WebSocketResponse, data: dict[str, Any]) -> None:
         """What was missed, in order, then RESUMED; or "identify anew" (/events/gateway#resuming)."""

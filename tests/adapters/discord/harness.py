@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,12 @@ class WatchedNotes(FakeNotes):
         return int(json.loads(self.texts.get(f"mark:{channel}", "{}")).get("after", 0))
 
     async def reach(self, message_id: str, channel: str = DM) -> None:
+        await self.wait_for(lambda: self.mark(channel) >= int(message_id))
+
+    async def wait_for(self, is_so: Callable[[], bool]) -> None:
         async def wait() -> None:
             async with self._changed:
-                await self._changed.wait_for(lambda: self.mark(channel) >= int(message_id))
+                await self._changed.wait_for(is_so)
 
         await soon(wait())
 

@@ -22,7 +22,20 @@ import yarl
 from aiohttp import web
 
 from tests.adapters.discord.gateway_side import Gateway
-from tests.adapters.discord.world import ADA, APPLICATION, BOT, BOT_USER, DM, GUILD, OTHER_DM, ROOM, TOKEN, user
+from tests.adapters.discord.world import (
+    ADA,
+    APPLICATION,
+    BOT,
+    BOT_USER,
+    DM,
+    GUILD,
+    GUILD_OBJECT,
+    HALL,
+    OTHER_DM,
+    ROOM,
+    TOKEN,
+    user,
+)
 from tests.conformance.adapters import soon
 
 Payload = dict[str, Any]
@@ -59,7 +72,7 @@ class Channel:
 
 
 class FakeDiscord:
-    """One bot, one server with one channel, two direct chats.
+    """One bot, one server with two channels, two direct chats.
 
     Attributes:
         requests: (method, path, body) of all that came to the REST API.
@@ -71,7 +84,7 @@ class FakeDiscord:
 
     def __init__(self) -> None:
         self.token = TOKEN
-        self.channels = {DM: Channel(None), OTHER_DM: Channel(None), ROOM: Channel(GUILD)}
+        self.channels = {DM: Channel(None), OTHER_DM: Channel(None), ROOM: Channel(GUILD), HALL: Channel(GUILD)}
         self.requests: list[tuple[str, str, Any]] = []
         self.callbacks: dict[str, tuple[int, Payload]] = {}
         self.answers: dict[str, str] = {}
@@ -194,6 +207,19 @@ class FakeDiscord:
 
     def count(self, method: str, path: str) -> int:
         return sum(1 for done, where, _ in self.requests if done == method and re.search(path, where))
+
+    def guild(self) -> Payload:
+        """As GUILD_CREATE has it: each channel names its last message (/resources/channel#channel-object).
+
+        Channels that the bot may not see are among them; their overwrites say so (/topics/permissions).
+        """
+        channels = []
+        for each in GUILD_OBJECT["channels"]:
+            place = self.channels[each["id"]]
+            denied = [{"id": GUILD, "type": 0, "allow": "0", "deny": str(1 << 10)}] if place.is_history_hidden else []
+            last = max(place.messages, key=int, default=None)
+            channels.append({**each, "last_message_id": last, "permission_overwrites": denied})
+        return {**GUILD_OBJECT, "channels": channels}
 
     # ---- what goes wrong -------------------------------------------------------------------------------------------
 

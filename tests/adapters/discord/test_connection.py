@@ -8,8 +8,8 @@ import logging
 import discord
 import pytest
 
-from adapters.discord import client as client_module
-from adapters.discord.client import LONGEST_BACKOFF_S
+from adapters.discord import line as line_module
+from adapters.discord.line import LONGEST_BACKOFF_S
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, TransientSendError
 from tests.adapters.discord.harness import DiscordHarness, make_adapter, outbound
 from tests.adapters.discord.platform import Outcome, limited
@@ -19,7 +19,7 @@ from tests.conformance.adapters import Inbox, running, soon
 
 @pytest.fixture
 def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module._CappedBackoff, "delay", lambda _self: 0.01)
+    monkeypatch.setattr(line_module._CappedBackoff, "delay", lambda _self: 0.01)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_a_gateway_that_refuses_the_first_connection_is_tried_again(harnes
 async def test_a_line_that_stays_away_is_given_up_so_that_the_supervisor_knows(
     harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(client_module, "OUTAGE_S", 0.1)
+    monkeypatch.setattr(line_module, "OUTAGE_S", 0.1)
     await soon(harness.adapter.connect())
     run = asyncio.create_task(harness.adapter.run(Inbox().accept))
     harness.platform.gateway.is_refusing = True

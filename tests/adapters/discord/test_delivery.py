@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -500,3 +501,66 @@ async def test_a_message_without_anything_in_it_is_refused(harness: DiscordHarne
 
 def _attachment(path: Path) -> Attachment:
     return Attachment(media_type="text/plain", filename=path.name, size_bytes=8, ref=str(path))
+
+
+# ---- long code and tables -------------------------------------------------------------------------------------------
+
+CODE = "".join(f"print({number})\n" for number in range(300))
+ANSWER = f"{'words ' * 500}\n\n```python\n{CODE}```\n\nThat is all."
+
+
+async def test_long_code_comes_as_a_file_with_the_last_of_the_text(harness: DiscordHarness) -> None:
+    async with running(harness):
+        await soon(harness.adapter.send(outbound(ANSWER)))
+    assert harness.platform.texts()[-1].endswith("(see the file `code-1.py`)\n\nThat is all.")
+    assert harness.platform.uploads == {"code-1.py": CODE.encode()}
+    assert [len(message["attachments"]) for message in harness.platform.of_bot()] == [0, 1]
+
+
+@pytest.mark.parametrize("outcome", [Outcome(503), Outcome(is_after=True)], ids=["not there", "there"])
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["same process", "after a restart"])
+@pytest.mark.parametrize("is_soon", [True, False], ids=["within minutes", "after an hour"])
+async def test_a_file_is_shown_once_although_its_send_was_cut_off(
+    harness: DiscordHarness, outcome: Outcome, is_restarted: bool, is_soon: bool
+) -> None:
+    message, clock, as_always = outbound(ANSWER), clocked(harness), asyncio.Event()
+    as_always.set()
+    harness.platform.script("POST", MESSAGES, Outcome(gate=as_always), outcome)
+    async with running(harness):
+        with pytest.raises(UncertainSendError):
+            await soon(harness.adapter.send(message))
+    if is_restarted:
+        harness.adapter = make_adapter(harness.notes)
+        harness.adapter._delivery._clock = clock
+    if not is_soon:
+        clock.now += NONCE_LIFE_S + 1
+        harness.platform.forget_nonces()
+    async with running(harness):
+        ids = await resend(harness, message)
+    assert [each["id"] for each in harness.platform.of_bot()] == list(ids)
+    assert [len(each["attachments"]) for each in harness.platform.of_bot()] == [0, 1]
+
+
+@pytest.mark.parametrize(("status", "code"), [(403, 50013), (413, 40005)], ids=["no permission", "too large"])
+async def test_where_files_are_refused_the_code_follows_as_text(
+    harness: DiscordHarness, tmp_path: Path, status: int, code: int
+) -> None:
+    (tmp_path / "plan.txt").write_text("buy milk")
+    as_always = asyncio.Event()
+    as_always.set()
+    refusal, cut_off = Outcome(status, {"message": "no", "code": code}), limited(45)
+    passed = [Outcome(gate=as_always)]
+    harness.platform.script("POST", MESSAGES, *passed, refusal, *passed, cut_off)
+    message = outbound(ANSWER, attachments=(_attachment(tmp_path / "plan.txt"),))
+    async with running(harness):
+        with pytest.raises(TransientSendError):
+            await soon(harness.adapter.send(message))
+    harness.adapter = make_adapter(harness.notes)
+    async with running(harness):
+        await soon(harness.adapter.send(message))
+    shown = "\n".join(harness.platform.texts())
+    assert [int(number) for number in re.findall(r"print\((\d+)\)", shown)] == list(range(300))
+    assert shown.count("words") == 500
+    assert shown.endswith("(could not be attached: plan.txt)")
+    assert "`code-1.py`:\n```python\n" in shown
+    assert harness.platform.uploads == {}

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gateway.errors import StoreUnavailable
+from gateway.messages import Action, ConversationRef
 from gateway.protocols import CommandInfo
 from tests.adapters.discord.harness import COMMANDS, DiscordHarness, make_adapter, outbound, room
 from tests.adapters.discord.platform import Outcome
@@ -170,6 +171,36 @@ async def test_a_button_that_is_pressed_is_the_command_behind_it(harness: Discor
     assert (message.is_direct, message.mentions_bot) == (False, True)
 
 
+@pytest.mark.parametrize("where", [DM, ROOM])
+async def test_a_choice_that_was_offered_comes_back_as_its_command(harness: DiscordHarness, where: str) -> None:
+    choices = (Action(id="personality engineer", label="Engineer"), Action(id="new", label="Start afresh"))
+    conversation = ConversationRef(channel="discord", conversation=where)
+    async with running(harness) as inbox:
+        await soon(harness.adapter.send(outbound("Choose.", where=conversation, actions=choices)))
+        (offered,) = harness.platform.of_bot(where)
+        for button in reversed(offered["components"][0]["components"]):
+            data = {"custom_id": button["custom_id"], "component_type": 2}
+            pressed = harness.platform.interact(where, data, kind=3, message=offered)
+            await harness.platform.until(lambda key=pressed["id"]: key in harness.platform.callbacks)  # type: ignore[misc]
+        messages = await inbox.has(2)
+        await soon(harness.adapter.send(outbound("Done.", id="t_2", where=conversation, reply_to=messages[0].id)))
+    assert [message.command for message in messages] == ["new", "personality engineer"]
+    assert {message.conversation for message in messages} == {conversation}
+    assert {message.is_direct for message in messages} == {where == DM}
+    assert harness.platform.texts(where) == ["Choose.", "Done."]
+
+
+async def test_a_press_that_cannot_be_taken_is_answered_to_who_pressed(harness: DiscordHarness) -> None:
+    async with running(harness) as inbox:
+        inbox.failure = StoreUnavailable("the disk is full")
+        data = {"custom_id": "new", "component_type": 2}
+        pressed = harness.platform.interact(ROOM, data, kind=3, message={"id": "1", "author": BOT_USER})
+        await harness.platform.until(lambda: pressed["id"] in harness.platform.callbacks)
+    kind, answered = harness.platform.callbacks[pressed["id"]]
+    assert (kind, answered["flags"] & 64) == (4, 64), "nobody else sees it"
+    assert "try again" in answered["content"]
+
+
 @pytest.mark.parametrize("kind", [1, 4, 5])
 async def test_interactions_of_other_kinds_are_nobodys_words(harness: DiscordHarness, kind: int) -> None:
     async with running(harness) as inbox:
@@ -223,7 +254,13 @@ async def test_a_menu_that_cannot_be_registered_keeps_nobody_from_talking(harnes
 async def test_an_interaction_before_run_is_left_to_discord(harness: DiscordHarness) -> None:
     await soon(harness.adapter.connect())
     harness.platform.interact(DM, HELP)
-    await harness.person_says(f"hello {BOT}")
+    behind = int(await harness.person_says(f"hello {BOT}"))
+
+    async def arrived() -> None:
+        while harness.adapter._receiver.newest(int(DM)) < behind:
+            await asyncio.sleep(0)
+
+    await soon(arrived())
     inbox = Inbox()
     run = asyncio.create_task(harness.adapter.run(inbox.accept))
     await inbox.has(1)

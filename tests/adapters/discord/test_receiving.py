@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
 
+from adapters.discord import adapter as adapter_module
 from adapters.discord import receiving
+from adapters.discord.convert import snowflake_at
 from gateway.errors import PermanentSendError, StoreUnavailable, TransientSendError
 from gateway.messages import InboundMessage
 from tests.adapters.discord.harness import DiscordHarness, WatchedNotes, make_adapter
 from tests.adapters.discord.platform import Outcome
-from tests.adapters.discord.world import BOB, BOT, BOT_ROLE, BOT_USER, DM, GUILD, OTHER_DM, ROOM, user
+from tests.adapters.discord.world import BOB, BOT, BOT_ROLE, BOT_USER, DM, GUILD, HALL, OTHER_DM, ROOM, user
 from tests.conformance.adapters import Inbox, running, soon
 from tests.conformance.notes import FakeNotes
 
@@ -350,3 +353,101 @@ async def test_marks_that_cannot_be_kept_hold_up_nothing(harness: DiscordHarness
     async with running(harness) as inbox:
         await harness.person_says("hello")
         await inbox.has(1)
+
+
+# ---- channels where nobody has spoken to us yet ---------------------------------------------------------------------
+
+
+async def there_for_a_while(harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch, ago_s: float = 3600.0) -> None:
+    """The gateway ran, was stopped, and that is `ago_s` ago."""
+    monkeypatch.setattr(adapter_module, "_ALIVE_S", 0.01)
+    async with running(harness) as inbox:
+        await harness.person_says("before")
+        await inbox.has(1)
+        await harness.notes.wait_for(lambda: "alive" in harness.notes.texts)
+    harness.notes.texts["alive"] = str(float(harness.notes.texts["alive"]) - ago_s)
+    monkeypatch.setattr(adapter_module, "_ALIVE_S", 60.0)
+    harness.adapter = make_adapter(harness.notes)
+
+
+async def test_a_first_mention_in_a_channel_during_an_hour_of_our_absence_is_found(
+    harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await there_for_a_while(harness, monkeypatch)
+    harness.platform.write(HALL, "just talk")
+    harness.platform.write(HALL, f"<@{BOT}> are you there?", **MENTION)
+    harness.platform.write(HALL, f"<@{BOT}> hello?", author=BOB, **MENTION)
+    harness.platform.write(ROOM, "nothing for the bot")
+    async with running(harness) as inbox:
+        found = await inbox.has(2)
+        assert [message.text for message in found] == ["are you there?", "hello?"]
+        assert {message.conversation.conversation for message in found} == {HALL}
+        harness.platform.say(HALL, f"<@{BOT}> and now?", **MENTION)
+        await inbox.has(3)
+    assert texts(inbox) == ["are you there?", "hello?", "and now?"]
+    assert harness.notes.mark(HALL), "the channel is known from now on"
+    assert f"mark:{ROOM}" not in harness.notes.texts
+
+
+async def test_what_is_older_than_our_absence_is_not_looked_for(
+    harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.platform.write(HALL, f"<@{BOT}> long ago", id=str(snowflake_at(time.time() - 7200)), **MENTION)
+    await there_for_a_while(harness, monkeypatch)
+    async with running(harness) as inbox:
+        await harness.person_says("now")
+        assert [message.text for message in await inbox.has(1)] == ["now"]
+    assert harness.platform.count("GET", f"/channels/{HALL}/messages") == 0, "its last message is older"
+
+
+async def test_at_the_first_start_nothing_is_looked_for(harness: DiscordHarness) -> None:
+    harness.platform.write(HALL, f"<@{BOT}> before the bot was there", **MENTION)
+    async with running(harness) as inbox:
+        await harness.person_says("now")
+        assert [message.text for message in await inbox.has(1)] == ["now"]
+
+
+async def test_channels_that_the_bot_may_not_read_are_not_asked_for(
+    harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await there_for_a_while(harness, monkeypatch)
+    harness.platform.write(HALL, f"<@{BOT}> secret", **MENTION)
+    harness.platform.channels[HALL].is_history_hidden = True
+    async with running(harness) as inbox:
+        await harness.person_says("now")
+        await inbox.has(1)
+    assert harness.platform.count("GET", f"/channels/{HALL}/messages") == 0
+
+
+async def test_a_process_that_dies_while_it_looks_is_followed_by_one_that_looks_again(
+    harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await there_for_a_while(harness, monkeypatch)
+    harness.platform.write(HALL, f"<@{BOT}> are you there?", **MENTION)
+    before, gate = harness.notes.texts["alive"], asyncio.Event()
+    harness.platform.script("GET", f"/channels/{HALL}/messages", Outcome(gate=gate))
+    async with running(harness) as inbox:
+        await harness.platform.until(lambda: harness.platform.count("GET", f"/channels/{HALL}/messages") == 1)
+        await harness.person_says("now")
+        await inbox.has(1)
+        await harness.adapter._receiver.note_alive()
+        assert harness.notes.texts["alive"] == before
+    gate.set()
+    harness.adapter = make_adapter(harness.notes)
+    async with running(harness) as inbox:
+        assert [message.text for message in await inbox.has(1)] == ["are you there?"]
+
+
+async def test_a_channel_that_talked_much_meanwhile_is_not_read_for_ever(
+    harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await there_for_a_while(harness, monkeypatch)
+    monkeypatch.setattr(receiving, "_LOOKED_THROUGH", 2)
+    for number in range(450):
+        harness.platform.write(HALL, f"talk {number}")
+    async with running(harness) as inbox:
+        await harness.person_says("now")
+        await inbox.has(1)
+        while any(not lane.is_known for lane in harness.adapter._receiver._lanes.values()):
+            await asyncio.sleep(0)
+    assert harness.platform.count("GET", f"/channels/{HALL}/messages") == 2

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import unicodedata
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from adapters.discord.outgoing import parts
 from adapters.discord.render import LONG_CODE_CHARS, preview, render
 from adapters.discord.split import MAX_CHARS, split
+from gateway.messages import ConversationRef, OutboundMessage
 
 FAMILY, FLAG, THUMB, ACCENT = "👩‍👩‍👧‍👦", "🇦🇹", "👍🏽", "e\u0301"
 SCOTLAND = "🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f"
@@ -153,6 +156,32 @@ def test_markdown_becomes_what_discord_shows(markdown: str, shown: str) -> None:
 def test_a_table_becomes_aligned_text() -> None:
     table = "| name | born |\n|:---|---:|\n| Ada | 1815 |\n| 漢字 | 100 \\| x |\n\nAfter."
     assert render(table).text == ("```\nname  born\n----  -------\nAda   1815\n漢字  100 | x\n```\n\nAfter.")
+
+
+def test_a_row_with_too_many_cells_loses_none() -> None:
+    assert "extra" in render("| a | b |\n|---|---|\n| 1 | 2 | extra |").text
+
+
+def test_a_language_that_names_no_ending_is_told() -> None:
+    code = "x = 1\n" * 400
+    rendered = render(f"```brain fuck\n{code}```")
+    assert rendered.text == "(see the file `code-1.txt`: brain fuck)"
+    assert rendered.files[0].inline == f"`code-1.txt`:\n```brain fuck\n{code}```"
+
+
+@settings(deadline=None)
+@given(MARKDOWN, st.booleans())
+def test_nothing_is_lost_between_the_parts_and_their_files(text: str, has_files: bool) -> None:
+    """Every word of a text, its code and its tables is in one of them."""
+    message = OutboundMessage(
+        id="t_1", conversation=ConversationRef(channel="d", conversation="1"), text=f"begin\n\n{text * 20}"
+    )
+    found = asyncio.run(parts(message, has_files=has_files))
+    contents = "".join(part.content + "".join(content.decode() for _, content in part.files) for part in found)
+    for mark in ("word", "漢", FLAG):
+        assert contents.count(mark) >= message.text.count(mark)
+    assert all(len(part.content) <= MAX_CHARS for part in found)
+    assert has_files or not any(part.files for part in found)
 
 
 def test_a_wide_table_becomes_a_file() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 TOKEN = "MTIzNDU2.canary-token.that-no-log-may-show"
 BOT, APPLICATION, GUILD, BOT_ROLE = "1001", "1001", "2002", "2003"
-DM, OTHER_DM, ROOM = "3001", "3003", "3002"
+DM, OTHER_DM, ROOM, HALL = "3001", "3003", "3002", "3004"
 
 
 def user(identifier: str, username: str, global_name: str | None = None, **more: Any) -> dict[str, Any]:
@@ -25,8 +25,10 @@ ADA = user("4001", "ada", "Ada")
 BOB = user("4002", "bob")
 BOT_USER = user(BOT, "ethos", bot=True)
 
+_VIEW_AND_READ = 1 << 10 | 1 << 16  # /topics/permissions
+
 _ROLE = {
-    "permissions": "0",
+    "permissions": str(_VIEW_AND_READ),
     "color": 0,
     "colors": {"primary_color": 0, "secondary_color": None, "tertiary_color": None},
     "hoist": False,
@@ -53,7 +55,10 @@ GUILD_OBJECT: dict[str, Any] = {
             "flags": 0,
         }
     ],
-    "channels": [{"id": ROOM, "type": 0, "name": "general", "position": 0, "permission_overwrites": []}],
+    "channels": [
+        {"id": ROOM, "type": 0, "name": "general", "position": 0, "permission_overwrites": []},
+        {"id": HALL, "type": 0, "name": "hall", "position": 1, "permission_overwrites": []},
+    ],
     **{key: [] for key in ("threads", "emojis", "stickers", "features", "voice_states", "presences")},
     **{key: [] for key in ("stage_instances", "guild_scheduled_events", "soundboard_sounds")},
     **dict.fromkeys(("verification_level", "default_message_notifications", "explicit_content_filter"), 0),

@@ -25,7 +25,7 @@ from gateway.errors import AdapterNotReady
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices, CommandInfo
 from tests.adapters.email.mail_server import AUTHSERV_ID, DOMAIN, PASSWORD, MailServer
-from tests.conformance.adapters import Inbox, soon
+from tests.conformance.adapters import PATIENCE_S, Inbox, soon
 from tests.conformance.conversation_log import FakeLog
 from tests.conformance.notes import FakeNotes
 
@@ -57,12 +57,9 @@ class WatchedNotes(FakeNotes):
         async with self._changed:
             self._changed.notify_all()
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        async def wait() -> None:
-            async with self._changed:
-                await self._changed.wait_for(is_so)
-
-        await soon(wait())
+    async def until(self, is_so: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> None:
+        async with asyncio.timeout(patience_s), self._changed:
+            await self._changed.wait_for(is_so)
 
     @property
     def progress(self) -> dict[str, Any]:
@@ -390,9 +387,12 @@ class EmailHarness:
         pass
 
     async def saw(self, amount: int) -> Sequence[tuple[str, str]]:
-        found = await self.person.mails(after_uid=self._seen_uid)
+        found = [mail for _, mail in await self.person.mails(after_uid=self._seen_uid)]
         assert len(found) >= amount, self.server.log()
-        return [(mail["Message-ID"], plain_text(mail)) for _, mail in found]
+        place = self.server.order_taken()  # what lies between the server and the mailbox keeps no order
+        return [
+            (mail["Message-ID"], plain_text(mail)) for mail in sorted(found, key=lambda each: place[each["Message-ID"]])
+        ]
 
     async def drop_connection(self) -> None:
         self.line.cut()

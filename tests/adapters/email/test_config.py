@@ -70,6 +70,9 @@ def test_clear_text_beyond_this_machine_is_warned_of(caplog: pytest.LogCaptureFi
         ({"display_name": "a\r\nBcc: x"}, "one line"),
         ({"trusted_authserv_id": None}, "trusted_authserv_id"),
         ({"pasword": "x"}, "pasword"),
+        ({"ca_file": "/nonexistent/ca.pem"}, "/nonexistent/ca.pem cannot be read (No such file"),
+        ({"ca_file": "ca.pem"}, "the whole path"),
+        ({"ca_file": "/proc/self/status"}, "certificates in PEM"),
     ],
 )
 def test_a_mistake_is_told_with_what_was_expected_and_without_a_secret(keys: dict[str, Any], said: str) -> None:
@@ -77,7 +80,15 @@ def test_a_mistake_is_told_with_what_was_expected_and_without_a_secret(keys: dic
         Config.model_validate({**LEAST, **keys})
     errors = str([(each["loc"], each["msg"]) for each in caught.value.errors()])
     assert said in errors
-    assert "secret" not in errors
+    assert "secret" not in f"{errors} {caught.value}"
+
+
+def test_a_file_with_certificates_is_found_below_the_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
+    assert Config.model_validate({**LEAST, "ca_file": "~/ca.pem"}).ca_file == tmp_path / "ca.pem"
 
 
 def test_it_can_do_what_mail_can_and_nothing_else() -> None:

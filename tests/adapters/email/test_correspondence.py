@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from tests.adapters.email.correspondents import (
     plain_text,
 )
 from tests.adapters.email.mail_server import GOOD_TOKEN, PASSWORD, MailServer, OAuthProvider
-from tests.conformance.adapters import running, soon
+from tests.conformance.adapters import Inbox, running, soon
 
 
 def reply_to(message: InboundMessage, text: str, *, outbox_id: str = "t_1.reply", **changes: Any) -> OutboundMessage:
@@ -276,9 +276,9 @@ async def test_every_way_to_the_servers_works(
     ("keys", "said"),
     [
         ({"smtp_tls": "starttls", "smtp_port": "smtp_clear"}, "STARTTLS"),
-        ({"ca_file": None}, "certificate"),
-        ({"imap_port": "imap_clear"}, "IMAP"),
-        ({"smtp_port": "smtp"}, "SMTP"),
+        ({"ca_file": None}, "certificate is not trusted .*; see `ca_file`"),
+        ({"imap_port": "imap_clear"}, "does not begin with TLS; see `imap_port` and `imap_tls`"),
+        ({"smtp_port": "smtp"}, "does not begin with TLS; see `smtp_port` and `smtp_tls`"),
         ({"imap_host": "localhost.invalid"}, "IMAP"),
         ({"mailbox": "Nowhere"}, "no mailbox 'Nowhere'"),
     ],
@@ -389,6 +389,33 @@ async def test_tokens_that_are_refused_for_good_need_an_operator_and_are_not_tol
         await soon(adapter.connect())
     assert "bad-token" not in f"{caught.value!r} {caught.value.__cause__!r}"
     await adapter.close()
+
+
+async def test_the_mailbox_is_opened_anew_before_its_token_ends_and_nobody_notices(
+    mail_server: MailServer, provider: OAuthProvider
+) -> None:
+    notes, address = WatchedNotes(), new_address("bot")
+    adapter = with_tokens(mail_server, provider, notes, address, idle_s=0.05)
+    token = f"{GOOD_TOKEN}|{address}"
+    provider.answers = [(200, {"access_token": token, "expires_in": 120.2})] * 3  # 120 s of it are kept in reserve
+    person, inbox = Person(mail_server, new_address("ada")), Inbox()
+    await soon(adapter.connect())
+    run = asyncio.create_task(adapter.run(inbox.accept))
+    try:
+        for number in range(1, 5):
+            await soon(_until(lambda number=number: len(provider.requests) >= number))  # type: ignore[misc]
+            await person.deliver(a_mail(str(number), sender=person.address, recipient=address), address)
+            await inbox.has(number)
+        assert not run.done(), "a line that breaks would have ended it"
+    finally:
+        run.cancel()
+        await asyncio.wait({run})
+        await adapter.close()
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.01)  # the provider is a thread of its own
 
 
 async def test_a_line_that_breaks_again_and_again_loses_nothing(open_harness: OpenHarness) -> None:

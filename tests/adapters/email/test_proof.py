@@ -188,3 +188,16 @@ def test_microsofts_field_counts_once_and_only_on_top() -> None:
     assert isinstance(found, Passed)
     below = read(OUTSIDE, MICROSOFT, ADA, authserv_id="none", own_hosts=("outlook.com",))
     assert isinstance(below, Passed)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("Authentication-Results: mail.other.test; dmarc=pass header.from=example.org", "is of mail.other.test"),
+        (MICROSOFT, "a server that writes no name (`none`)"),
+    ],
+)
+def test_whoever_has_configured_another_name_is_told_which_one_stands_there(line: str, said: str) -> None:
+    found = read(line, RECEIVED, ADA)
+    assert isinstance(found, Passed)
+    assert said in found.reason

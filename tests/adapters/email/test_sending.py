@@ -35,17 +35,30 @@ MESSAGE = OutboundMessage(
 Hook = Callable[[SMTP], Awaitable[str]]
 
 
+class _Smtp(SMTP):
+    """The library's, with a word in what follows DATA; an answer that is empty has been given by the hook."""
+
+    async def smtp_DATA(self, arg: str) -> None:  # noqa: N802 (the library's name)
+        answer = await self.event_handler._hook("DATA", self)
+        if answer is None:
+            await super().smtp_DATA(arg)
+        elif answer:
+            await self.push(answer)
+
+
 class Server:
     """Takes mail, until it is told to do something else.
 
     Attributes:
         taken: the raw mails.
+        envelopes: sender, its options, and recipients of each.
         hooks: by command (`AUTH`, `MAIL`, `RCPT`, `DATA`, `TEXT`, `QUIT`): what to answer instead, once for each entry.
         logins: how many there were.
     """
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
+        self.envelopes: list[tuple[str | None, list[str], list[str]]] = []
         self.hooks: dict[str, list[Hook]] = {}
         self.logins = 0
         self.is_busy = 0
@@ -55,7 +68,7 @@ class Server:
 
     async def start(self) -> None:
         def make() -> SMTP:
-            return SMTP(
+            return _Smtp(
                 self, auth_require_tls=False, authenticator=self._log_in, hostname="mx.test", data_size_limit=5_000_000
             )
 
@@ -107,6 +120,7 @@ class Server:
             self.is_busy -= 1
         if answer is None or answer.startswith("taken"):
             self.taken.append(envelope.content)
+            self.envelopes.append((envelope.mail_from, envelope.mail_options, envelope.rcpt_tos))
         if answer == "taken, and gone":
             _drop(smtp)
         return answer if answer is not None and answer[0].isdigit() else "250 taken"
@@ -131,6 +145,13 @@ def says(answer: str) -> Hook:
 async def hangs_up(smtp: SMTP) -> str:
     _drop(smtp)
     return "421 gone"
+
+
+async def hangs_up_in_the_middle_of_the_text(smtp: SMTP) -> str:
+    await smtp.push("354 go on")
+    await smtp._reader.read(100)
+    _drop(smtp)
+    return ""
 
 
 async def says_nothing(_smtp: SMTP) -> str:
@@ -183,9 +204,11 @@ async def test_a_mail_is_handed_over_from_us_to_the_person(server: Server, adapt
     mail = message_from_bytes(server.taken[0])
     assert (mail["From"], mail["To"]) == ("Ethos <bot@example.net>", "ada@example.org")
     assert mail["In-Reply-To"] == "<1@example.org>"
+    size = f"SIZE={len(server.taken[0])}"
+    assert server.envelopes == [("bot@example.net", [size], ["ada@example.org"])]
 
 
-@pytest.mark.parametrize("command", ["MAIL", "RCPT", "TEXT"])
+@pytest.mark.parametrize("command", ["MAIL", "RCPT", "DATA", "TEXT"])
 @pytest.mark.parametrize("answer", ["421 closing", "450 busy", "451 try later", "452 full"])
 async def test_what_is_put_off_is_certainly_not_delivered(
     server: Server, adapter: EmailAdapter, notes: FakeNotes, command: str, answer: str
@@ -199,7 +222,7 @@ async def test_what_is_put_off_is_certainly_not_delivered(
     assert notes.texts.keys() <= {"key"}
 
 
-@pytest.mark.parametrize("command", ["MAIL", "RCPT", "TEXT"])
+@pytest.mark.parametrize("command", ["MAIL", "RCPT", "DATA", "TEXT"])
 @pytest.mark.parametrize("answer", ["550 no such user", "552 too large", "554 spam", "501 bad address"])
 async def test_what_is_refused_is_refused_for_good(
     server: Server, adapter: EmailAdapter, command: str, answer: str
@@ -228,6 +251,20 @@ async def test_a_line_that_breaks_after_the_text_went_out_leaves_us_unsure(
     server.on("TEXT", happens)
     with pytest.raises(UncertainSendError):
         await soon(adapter.send(MESSAGE))
+
+
+@pytest.mark.parametrize("happens", [hangs_up, hangs_up_in_the_middle_of_the_text])
+async def test_a_line_that_breaks_before_the_final_dot_loses_and_doubles_nothing(
+    server: Server, adapter: EmailAdapter, happens: Hook
+) -> None:
+    """The library does not tell how much of the text had gone out, so we are unsure; nothing was taken, though."""
+    server.on("DATA", happens)
+    with pytest.raises(UncertainSendError):
+        await soon(adapter.send(MESSAGE))
+    assert server.taken == []
+    assert await soon(adapter.find_sent(MESSAGE)) is None
+    receipt = await soon(adapter.send(MESSAGE))
+    assert server.message_ids == list(receipt.message_ids)
 
 
 async def test_an_unsure_mail_is_repeated_once_under_its_message_id_and_not_again(

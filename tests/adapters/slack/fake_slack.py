@@ -26,10 +26,15 @@ METHOD_SCOPES: dict[str, set[str]] = {
     "apps.connections.open": set(),  # an app-level token with connections:write
     "chat.postMessage": {"chat:write"},
     "chat.update": {"chat:write"},
+    "chat.startStream": {"chat:write"},
+    "chat.appendStream": {"chat:write"},
+    "chat.stopStream": {"chat:write"},
     "chat.delete": {"chat:write"},
     "assistant.threads.setStatus": {"chat:write"},
     "conversations.open": {"im:write"},
     "conversations.history": {"channels:history", "groups:history", "im:history", "mpim:history"},
+    "chat.postEphemeral": {"chat:write"},
+    "users.conversations": {"channels:read", "groups:read", "im:read", "mpim:read"},
     "conversations.replies": {"channels:history", "groups:history", "im:history", "mpim:history"},
     "files.info": {"files:read"},
     "files.getUploadURLExternal": {"files:write"},
@@ -78,6 +83,10 @@ class FakeSlack:
         refused_handshakes: so many of the next ones fail, whatever their ticket.
         is_deaf: pings get no answer.
         raw: the address of every call.
+        unknown_methods: those that this Slack does not have.
+        left: channels that the app is no member of.
+        shared: channels that are shared with other organisations.
+        whispers: (channel, user, text) that one person sees.
     """
 
     def __init__(self) -> None:
@@ -93,6 +102,11 @@ class FakeSlack:
         self.refused_handshakes = 0
         self.is_deaf = False
         self.page_size = 200
+        self.unknown_methods: set[str] = set()
+        self.left: set[str] = set()
+        self.shared: set[str] = set()
+        self.whispers: list[tuple[str, str, str]] = []
+        self._stream_calls: dict[str, deque[float]] = defaultdict(deque)
         self.bot_token, self.app_token = BOT_TOKEN, APP_TOKEN
         self.sockets: list[web.WebSocketResponse] = []
         self._faults: dict[str, deque[Fault]] = defaultdict(deque)
@@ -275,6 +289,8 @@ class FakeSlack:
         if fault is not None and (fault.error or fault.status != 200) and not fault.drop:
             await self._notify()
             return _failed(fault)
+        if self._is_too_often(method):
+            return _failed(Fault(status=429, error="ratelimited", retry_after_s=30))
         if fault is not None and fault.gate is not None:
             await self._notify()
             await fault.gate.wait()
@@ -292,6 +308,8 @@ class FakeSlack:
         wanted = self.app_token if method == "apps.connections.open" else self.bot_token
         if token != wanted:
             raise _Refusal("invalid_auth")
+        if method in self.unknown_methods:
+            raise _Refusal("unknown_method")
         scopes = METHOD_SCOPES[method]
         if scopes and not scopes & self.scopes:
             raise _Refusal("missing_scope")
@@ -323,13 +341,85 @@ class FakeSlack:
             raise _Refusal("message_not_found")
         if message.get("bot_id") != BOT_ID:
             raise _Refusal("cant_update_message")
+        if message.get("streaming_state") == "in_progress":
+            raise _Refusal("streaming_state_conflict")
         message |= self._content(arguments)
         return {"channel": arguments["channel"], "ts": arguments["ts"]}
 
     def _chat_delete(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        if self.channels[arguments["channel"]].pop(arguments["ts"], None) is None:
+        message = self.channels[arguments["channel"]].get(arguments["ts"])
+        if message is None:
             raise _Refusal("message_not_found")
+        if message.get("streaming_state") == "in_progress":
+            raise _Refusal("cant_delete_message")
+        del self.channels[arguments["channel"]][arguments["ts"]]
         return {}
+
+    # ---- streams ----------------------------------------------------------------------------------------------------
+
+    def end_streams(self) -> None:
+        """They die about five minutes after their start, also when they are written to.
+
+        https://github.com/slackapi/python-slack-sdk/issues/1859
+        """
+        for messages in self.channels.values():
+            for message in messages.values():
+                if "streaming_state" in message:
+                    message["streaming_state"] = "completed"
+
+    def open_streams(self) -> list[dict[str, Any]]:
+        found = (each for messages in self.channels.values() for each in messages.values())
+        return [each for each in found if each.get("streaming_state") == "in_progress"]
+
+    def _chat_startStream(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        """https://docs.slack.dev/reference/methods/chat.startStream, "Arguments" and "Errors"."""
+        if not arguments.get("thread_ts"):
+            raise _Refusal("invalid_arguments")
+        if not arguments["channel"].startswith("D"):
+            for name in ("team", "user"):
+                if not arguments.get(f"recipient_{name}_id"):
+                    raise _Refusal(f"missing_recipient_{name}_id")
+        message = {
+            "type": "message", "user": BOT_USER, "bot_id": BOT_ID, "ts": self.new_ts(), "is_markdown": True,
+            "blocks": [], "thread_ts": arguments["thread_ts"], "streaming_state": "in_progress",
+            "text": _streamed(arguments, is_needed=True),
+        }  # fmt: skip
+        self.channels[arguments["channel"]][message["ts"]] = message
+        return {"channel": arguments["channel"], "ts": message["ts"]}
+
+    def _chat_appendStream(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        """https://docs.slack.dev/reference/methods/chat.appendStream"""
+        message = self._stream(arguments)
+        message["text"] += _streamed(arguments, is_needed=True)
+        return {"channel": arguments["channel"], "ts": message["ts"]}
+
+    def _chat_stopStream(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        """https://docs.slack.dev/reference/methods/chat.stopStream: the blocks come below the text."""
+        message = self._stream(arguments)
+        message["text"] += _streamed(arguments, is_needed=False)
+        message["streaming_state"] = "completed"
+        message["blocks"] = arguments.get("blocks") or []
+        if "metadata" in arguments:
+            message["metadata"] = arguments["metadata"]
+        return {"channel": arguments["channel"], "ts": message["ts"], "message": message}
+
+    def _stream(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        message = self.channels[arguments["channel"]].get(arguments["ts"])
+        if message is None:
+            raise _Refusal("message_not_found")
+        if message.get("streaming_state") != "in_progress":
+            raise _Refusal("message_not_in_streaming_state")
+        return message
+
+    def _is_too_often(self, method: str) -> bool:
+        """Starting and stopping are Tier 2, "20+ per minute": https://docs.slack.dev/apis/web-api/rate-limits."""
+        if method not in ("chat.startStream", "chat.stopStream"):
+            return False
+        calls, now = self._stream_calls[method], time.monotonic()
+        while calls and now - calls[0] > 60:
+            calls.popleft()
+        calls.append(now)
+        return len(calls) > 20
 
     def _content(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """https://docs.slack.dev/reference/methods/chat.postMessage, "Arguments" and "Errors"."""
@@ -358,6 +448,29 @@ class FakeSlack:
         channel = f"D{arguments['users'][1:]}"
         self.channels.setdefault(channel, {})
         return {"channel": {"id": channel}}
+
+    def _users_conversations(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """https://docs.slack.dev/reference/methods/users.conversations: each of the types asked for needs its scope."""
+        needed = {"public_channel": "channels", "private_channel": "groups", "mpim": "mpim", "im": "im"}
+        if any(f"{needed[each]}:read" not in self.scopes for each in arguments["types"].split(",")):
+            raise _Refusal("missing_scope")
+        listed = [self._listed(each) for each in self.channels if each not in self.left]
+        start, end = int(arguments.get("cursor") or 0), int(arguments.get("cursor") or 0) + self.page_size
+        return {
+            "channels": listed[start:end],
+            "response_metadata": {"next_cursor": str(end) if end < len(listed) else ""},
+        }
+
+    def _listed(self, channel: str) -> dict[str, Any]:
+        """https://docs.slack.dev/reference/objects/conversation-object"""
+        if channel.startswith("D"):
+            return {"id": channel, "is_im": True, "user": ADA}
+        return {"id": channel, "is_channel": True, "is_private": False, "is_ext_shared": channel in self.shared}
+
+    def _chat_postEphemeral(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        """https://docs.slack.dev/reference/methods/chat.postEphemeral"""
+        self.whispers.append((arguments["channel"], arguments["user"], arguments["text"]))
+        return {"message_ts": self.new_ts()}
 
     def _conversations_history(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """https://docs.slack.dev/reference/methods/conversations.history: newest first, no replies."""
@@ -436,6 +549,15 @@ class FakeSlack:
 
 class _Refusal(Exception):
     """`{"ok": false, "error": …}`"""
+
+
+def _streamed(arguments: Mapping[str, Any], *, is_needed: bool) -> str:
+    text = str(arguments.get("markdown_text") or "")
+    if is_needed and not text:
+        raise _Refusal("no_text")
+    if len(text) > 12_000:
+        raise _Refusal("msg_too_long")
+    return text
 
 
 def read(message: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -172,3 +173,126 @@ async def test_what_is_fetched_stays_in_line_behind_what_is_being_kept(person: S
         waiting = asyncio.create_task(inbox.has(1))
         inbox.gate.set()
         assert [each.text for each in await soon(waiting)] == ["missed"]
+
+
+# ---- where nobody has spoken to us yet ------------------------------------------------------------------------------
+
+NEW = "C0OTHER"
+
+
+async def away_for_an_hour(person: SocketHarness) -> None:
+    """The gateway was there until an hour ago, and knows the direct chat, the channel and a thread."""
+    await met(person)
+    slack = person.slack
+    assert "alive" in person.notes.texts
+    person.notes.texts["alive"] = f"{slack._start_s}.500000"
+    slack._start_s += 3600
+
+
+async def test_a_first_mention_in_a_channel_during_an_hour_of_our_absence_is_found(person: SocketHarness) -> None:
+    await away_for_an_hour(person)
+    person.slack.page_size = 1
+    person.slack.write(NEW, "just talk")
+    parent = person.slack.write(NEW, "a question")
+    first = person.slack.write(NEW, f"<@{BOT_USER}> are you there?")
+    reply = person.slack.write(NEW, f"<@{BOT_USER}> and here?", thread_ts=parent["ts"])
+    parent |= {"thread_ts": parent["ts"], "latest_reply": reply["ts"], "reply_count": 1}
+    person.slack.channels["D0BOB"] = {}
+    person.slack.write("D0BOB", "hello, whoever you are", user="U0BOB")
+    async with running(later := await back(person)) as inbox:
+        found = await inbox.has(3)
+        assert {each.text for each in found} == {"are you there?", "and here?", "hello, whoever you are"}
+        assert next(each for each in found if each.text == "are you there?").conversation.thread == first["ts"]
+        direct = next(each for each in found if each.conversation.conversation == "D0BOB")
+        assert direct.is_direct
+        assert f"place/{NEW}" in later.notes.texts, "the channel is known from now on"
+        await later.person_says("now")
+        await inbox.has(4)
+        assert inbox.tries == 4, "nothing comes twice"
+
+
+async def test_what_is_older_than_our_absence_is_not_looked_for(person: SocketHarness) -> None:
+    person.slack.write(NEW, f"<@{BOT_USER}> long ago")
+    person.slack._start_s += 3600
+    await away_for_an_hour(person)
+    async with running(later := await back(person)) as inbox:
+        await later.person_says("now")
+        assert [each.text for each in await inbox.has(1)] == ["now"]
+
+
+async def test_at_the_first_start_nothing_is_looked_for(person: SocketHarness) -> None:
+    person.slack.write(NEW, f"<@{BOT_USER}> before you were there")
+    async with running(person) as inbox:
+        await person.person_says("now")
+        assert [each.text for each in await inbox.has(1)] == ["now"]
+        await person.slack.until(lambda: "alive" in person.notes.texts)
+    assert not person.slack.called("users.conversations")
+
+
+async def test_without_the_permission_to_list_channels_the_known_ones_are_read(
+    person: SocketHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    await away_for_an_hour(person)
+    person.slack.scopes.discard("groups:read")
+    person.slack.write(NEW, f"<@{BOT_USER}> are you there?")
+    person.slack.write(DIRECT, "missed")
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(1)] == ["missed"]
+        await soon(until(person, lambda: caplog.text))
+    assert "missing_scope (reinstall the app with the scopes of the manifest)" in caplog.text
+
+
+async def until(person: SocketHarness, is_so: Callable[[], object]) -> None:
+    while not is_so():
+        await person.settle()
+
+
+async def test_people_of_other_organisations_are_not_heard_there_either(person: SocketHarness) -> None:
+    await away_for_an_hour(person)
+    person.slack.shared.add(NEW)
+    person.slack.write(NEW, f"<@{BOT_USER}> let me in", user_team="T0ELSEWHERE")
+    person.slack.write(NEW, f"<@{BOT_USER}> hello", user_team="T0HOME")
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(1)] == ["hello"]
+
+
+async def test_a_search_that_was_cut_off_begins_again_where_it_began(person: SocketHarness) -> None:
+    await away_for_an_hour(person)
+    person.slack.write(NEW, f"<@{BOT_USER}> are you there?")
+    gate = asyncio.Event()
+    person.slack.fail("users.conversations", Fault(gate=gate))
+    async with running(later := await back(person)) as inbox:
+        await person.slack.until(lambda: person.slack.called("users.conversations"))
+        event = person.slack.event(person.slack.write(NEW, f"<@{BOT_USER}> hello?"), NEW)
+        await later.deliver(event)
+        await inbox.has(1)
+        await later.adapter._catch_up.note_alive()
+    gate.set()
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(2)] == ["are you there?", "hello?"]
+        await soon(until(person, lambda: "searching" not in person.notes.texts))
+
+
+async def test_as_long_as_we_have_not_caught_up_our_absence_goes_on(person: SocketHarness) -> None:
+    await away_for_an_hour(person)
+    before, gate = person.notes.texts["alive"], asyncio.Event()
+    person.slack.fail("conversations.history", Fault(gate=gate))
+    async with running(later := await back(person)):
+        await person.slack.until(lambda: person.slack.calls[-1][0] == "conversations.history")
+        await later.adapter._catch_up.note_alive()
+        assert person.notes.texts["alive"] == before
+        gate.set()
+        await soon(until(person, lambda: person.notes.texts["alive"] != before))
+
+
+async def test_a_channel_that_cannot_be_read_keeps_no_other_from_being_searched(
+    person: SocketHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    await away_for_an_hour(person)
+    person.slack.write(NEW, f"<@{BOT_USER}> are you there?")
+    person.slack.channels = {"C0LOCKED": {}, **person.slack.channels}
+    fine = [Fault()] * 3  # the direct chat, the channel and its thread, which are known
+    person.slack.fail("conversations.history", *fine[:2], Fault(error="not_in_channel"))
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(1)] == ["are you there?"]
+    assert "cannot be fetched now" not in caplog.text

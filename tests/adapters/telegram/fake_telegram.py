@@ -39,6 +39,7 @@ class Shown:
     reply_to: int | None = None
     thread: int | None = None
     file: tuple[str, bytes] | None = None
+    keyboard: list[list[Json]] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
 
 
@@ -102,6 +103,7 @@ class FakeTelegram:
         holds: by method, what its next request waits for before anything is done.
         drafts: (chat, draft id, text), in order.
         files: by file id, what people have sent.
+        presses: the presses that were answered, with the line that was shown.
     """
 
     def __init__(self) -> None:
@@ -117,6 +119,7 @@ class FakeTelegram:
         self.typing: list[int] = []
         self.files: dict[str, bytes] = {}
         self.menu: list[Json] = []
+        self.presses: dict[str, str | None] = {}
         self.webhook: Json = {"url": ""}
         self.confirmed: set[int] = set()
         self.pending: list[Json] = []
@@ -191,6 +194,13 @@ class FakeTelegram:
     async def give(self, update: Json) -> None:
         self.pending.append(update)
         await self.notify()
+
+    def press(self, data: str, shown: Shown | None = None, **fields: object) -> Json:
+        """api#callbackquery: Ada presses a button below a message of the bot's."""
+        self._next_number += 1
+        message = None if shown is None else {**self._as_message(PRIVATE_CHAT["id"], shown), "chat": PRIVATE_CHAT}
+        press: Json = {"id": f"4711{self._next_number}", "from": PERSON, "chat_instance": "1", "data": data}
+        return self.update(callback_query={**press, **({} if message is None else {"message": message}), **fields})
 
     def bot_messages(self, chat: int = PRIVATE_CHAT["id"]) -> list[Shown]:
         return self.chats[chat]
@@ -328,13 +338,14 @@ class FakeTelegram:
         """api#editmessagetext."""
         chat, shown = self._own(asked, "edit")
         text, entities = self._formatted(asked)
-        if (text, entities, None) == (shown.text, shown.entities, shown.file):
+        keyboard = _keyboard(asked)
+        if (text, entities, None, keyboard) == (shown.text, shown.entities, shown.file, shown.keyboard):
             raise Refused(
                 400,
                 "Bad Request: message is not modified: specified new message content and reply markup are exactly the "
                 "same as a current content and reply markup of the message",
             )
-        shown.text, shown.entities = text, entities
+        shown.text, shown.entities, shown.keyboard = text, entities, keyboard
         shown.history.append(text)
         return self._as_message(chat, shown)
 
@@ -342,8 +353,15 @@ class FakeTelegram:
         """api#editmessagemedia: "or to add media to text messages"."""
         chat, shown = self._own(asked, "edit")
         attached = asked["media"]["media"].removeprefix("attach://")
-        shown.file, shown.text = asked[attached], ""
+        shown.file, shown.text, shown.keyboard = asked[attached], "", _keyboard(asked)
         return self._as_message(chat, shown)
+
+    async def _answer_callback_query(self, asked: Json) -> bool:
+        """Client.cpp: a press is answered once, and not long after."""
+        if asked["callback_query_id"] in self.presses:
+            raise Refused(400, "Bad Request: query is too old and response timeout expired or query ID is invalid")
+        self.presses[asked["callback_query_id"]] = asked.get("text")
+        return True
 
     async def _delete_message(self, asked: Json) -> bool:
         chat, shown = self._own(asked, "delete")
@@ -420,6 +438,17 @@ class FakeTelegram:
             "date": DATE,
             "text": shown.text,
         }
+
+
+def _keyboard(asked: Json) -> list[list[Json]]:
+    """api#inlinekeyboardbutton: callback data of 1-64 bytes; td refuses a button without a text."""
+    rows: list[list[Json]] = (asked.get("reply_markup") or {}).get("inline_keyboard", [])
+    for button in (button for row in rows for button in row):
+        if not 1 <= len(button["callback_data"].encode()) <= 64:
+            raise Refused(400, "Bad Request: BUTTON_DATA_INVALID")
+        if not button["text"].strip():
+            raise Refused(400, 'Bad Request: can\'t parse inline keyboard button: Field "text" must be non-empty')
+    return rows
 
 
 def _parameters(content_type: str, body: bytes) -> Json:

@@ -13,7 +13,8 @@ import pytest
 import telegram.error
 from telegram.error import BadRequest, ChatMigrated, InvalidToken, NetworkError, RetryAfter, TelegramError, TimedOut
 
-from adapters.telegram.client import TelegramClient, connect_error, send_error
+from adapters.telegram.client import TelegramClient
+from adapters.telegram.faults import connect_error, send_error
 from adapters.telegram.outcomes import ChatMoved, MarkupRefused, MessageGone
 from adapters.telegram.render import TextPiece
 from gateway.errors import (

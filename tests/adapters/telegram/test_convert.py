@@ -22,6 +22,7 @@ from adapters.telegram.convert import (
     message_id,
     migration_of,
     number_in,
+    press_of,
 )
 from gateway.messages import InboundMessage
 from gateway.protocols import CommandInfo
@@ -30,11 +31,14 @@ from tests.adapters.telegram.harness import COMMANDS
 
 PAYLOADS = sorted((Path(__file__).parent / "payloads").glob("*.json"))
 BOT = Account(id=123456, username="ethos_test_bot")
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def reader(**changes: Any) -> Reader:
     return Reader(
-        **{"channel": "phone", "bot": BOT, "aliases": aliases_of(COMMANDS), "home": lambda chat: chat, **changes}
+        **{"channel": "phone", "bot": BOT, "aliases": aliases_of(COMMANDS), "home": lambda chat: chat}
+        | {"command": {"/help": "help"}.get, "now": lambda: NOW}
+        | changes
     )
 
 
@@ -172,10 +176,22 @@ def test_a_field_of_any_form_spoils_nothing_but_its_own_update(field: str, value
     assert message is None or isinstance(message.text, str)
 
 
-@given(update=st.dictionaries(st.sampled_from(["update_id", "message", "x"]), JSON))
+@given(field=st.sampled_from(["id", "from", "message", "data", "chat_instance"]), value=JSON)
+def test_a_field_of_a_press_of_any_form_spoils_nothing_but_its_own_update(field: str, value: object) -> None:
+    update = payload("press")
+    update["callback_query"][field] = value
+    try:
+        message = read(update)
+    except Unreadable:
+        return
+    assert message is None or message.command == "help"
+
+
+@given(update=st.dictionaries(st.sampled_from(["update_id", "message", "callback_query", "x"]), JSON))
 def test_an_update_of_any_form_is_read_or_unreadable(update: dict[str, Any]) -> None:
     assert chat_of(update) is None or isinstance(chat_of(update), int)
     migration_of(update)
+    assert press_of(update) is None or isinstance(press_of(update), str)
     with contextlib.suppress(Unreadable):
         message = read(update)
         assert message is None or message.sender.user

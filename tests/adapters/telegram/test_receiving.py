@@ -158,10 +158,10 @@ async def test_chats_do_not_wait_for_one_another(telegram: FakeTelegram) -> None
     await adapter.close()
 
 
-async def test_only_messages_are_asked_for(telegram: FakeTelegram) -> None:
+async def test_only_messages_and_presses_are_asked_for(telegram: FakeTelegram) -> None:
     async with receiving(adapter_of(telegram), Inbox()):
         await telegram.until(lambda: telegram.polls == 1)
-    assert telegram.called("getUpdates")[0]["allowed_updates"] == ["message"]
+    assert telegram.called("getUpdates")[0]["allowed_updates"] == ["message", "callback_query"]
 
 
 # ---- what cannot be read --------------------------------------------------------------------------------------------
@@ -262,6 +262,28 @@ async def test_a_connection_that_is_open_only_on_our_side_is_cut(telegram: FakeT
     telegram.faults["getUpdates"].append(Fault(is_hanging=True))
     client = client_of(telegram, poll_timeout_s=0.1, slack_s=0.2)
     async with receiving(adapter_of(telegram, client=client), inbox):
+        await telegram.say("hello")
+        await inbox.has(1)
+
+
+async def test_a_stop_does_not_wait_for_the_long_poll(telegram: FakeTelegram) -> None:
+    adapter = adapter_of(telegram, client=client_of(telegram, poll_timeout_s=600.0))
+    await adapter.connect()
+    task = asyncio.create_task(adapter.run(Inbox().accept))
+    await telegram.until(lambda: telegram.polls == 1)
+    task.cancel()
+    await soon(asyncio.wait([task]))
+    assert task.cancelled()
+    await soon(adapter.close())
+
+
+async def test_a_server_of_ones_own_on_this_machine_is_not_looked_for_behind_a_proxy(
+    telegram: FakeTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    inbox = Inbox()
+    async with receiving(adapter_of(telegram), inbox):
         await telegram.say("hello")
         await inbox.has(1)
 

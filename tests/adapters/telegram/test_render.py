@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.telegram.breaks import cut_before
 from adapters.telegram.render import MAX_STYLES, MAX_UNITS, FilePiece, Piece, TextPiece, render
+from adapters.telegram.tables import Table, parted
 from tests.adapters.telegram.fake_telegram import utf16
 
 FAMILY = "👩‍👩‍👧"
@@ -69,6 +71,15 @@ def test_less_than_stays_itself_in_code_too() -> None:
     assert "vector<int> v;" in piece.text
     assert ("code", "a<b") in styled(piece)
     assert piece.styles[0].language == "cpp"
+
+
+@pytest.mark.parametrize("text", ["5*3*2 = 30", "`5*3*2`", "a **5*3** b", "[x](https://a.example/5*3)"])
+def test_the_star_of_a_product_is_no_emphasis(text: str) -> None:
+    piece = only(markdown(text))
+    assert piece.text.count("*") + sum((style.url or "").count("*") for style in piece.styles) == len(
+        re.findall(r"\d\*\d", text.replace("5*3*2", "5*3 3*2"))
+    )
+    assert not [style for style in piece.styles if style.kind == "italic"]
 
 
 def test_a_text_of_which_nothing_would_be_left_is_shown_as_it_was_written() -> None:
@@ -139,19 +150,25 @@ def test_a_character_is_never_cut(character: str) -> None:
         assert all(re.fullmatch(f"x*({re.escape(character)})+", piece) for piece in pieces)
 
 
-def test_a_fence_that_is_cut_is_code_on_both_sides() -> None:
+def test_code_that_fits_into_one_message_is_not_torn_over_two() -> None:
     code = "\n".join(f"line {number}" for number in range(390))
-    pieces = markdown(("before " * 120) + f"\n\n```python\n{code}\n```\n")
-    both = [piece for piece in pieces if isinstance(piece, TextPiece) and piece.styles]
-    assert len(both) == 2
+    before, block, after = markdown(f"{'before ' * 120}\n\n```python\n{code}\n```\n\n{'after ' * 300}")
+    assert isinstance(before, TextPiece)
+    assert isinstance(block, TextPiece)
+    assert isinstance(after, TextPiece)
+    assert before.text.strip() == ("before " * 120).strip()
+    assert block.text.startswith(code)
+    assert (before.styles, after.styles) == ((), ())
+
+
+def test_code_that_is_too_large_for_a_file_is_cut_and_is_code_on_both_sides_with_its_indentation() -> None:
+    code = "\n".join(f"    line {number}" for number in range(500))
+    pieces = render(f"```python\n{code}\n```\n", is_markdown=True, is_group=False, max_file_bytes=100)
+    both = [piece for piece in pieces if isinstance(piece, TextPiece)]
+    assert len(both) == len(pieces) == 2
     assert [piece.styles[0].language for piece in both] == ["python", "python"]
-
-
-def test_the_indentation_at_a_cut_inside_of_code_stays() -> None:
-    code = "\n".join(f"    line {number}" for number in range(240))
-    pieces = texts(markdown(("before " * 180) + f"\n\n```\n{code}\n```\n"))
-    assert len(pieces) == 2
-    assert pieces[-1].startswith("    line")
+    assert both[-1].text.startswith("    line")
+    assert "\n".join(texts(pieces)).split() == code.split()
 
 
 def test_no_piece_has_more_styles_than_telegram_reads() -> None:
@@ -170,20 +187,63 @@ def test_a_text_without_any_place_to_cut_is_cut_all_the_same(text: str) -> None:
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
-def test_long_code_goes_as_a_file_between_the_texts_around_it() -> None:
+def test_long_code_goes_as_a_file_between_the_texts_around_it_and_the_text_names_it() -> None:
     code = "\n".join(f"print({number})" for number in range(500))
     first, file, last = markdown(f"before\n\n```python\n{code}\n```\n\nafter")
     assert isinstance(file, FilePiece)
     assert (file.filename, file.content.decode().strip()) == ("code-1.py", code)
-    assert [piece.text.strip() for piece in (first, last) if isinstance(piece, TextPiece)] == ["before", "after"]
+    assert [piece.text.strip() for piece in (first, last) if isinstance(piece, TextPiece)] == [
+        "before\n\n(see code-1.py)", "after",
+    ]  # fmt: skip
 
 
-def test_a_long_table_goes_as_a_file() -> None:
-    rows = "\n".join(f"|{number}|{'x' * 30}|" for number in range(200))
-    (file,) = markdown(f"|n|text|\n|-|-|\n{rows}")
+def test_a_long_table_goes_as_a_file_for_a_spreadsheet() -> None:
+    rows = "\n".join(f"|{number}|**{'x' * 30}** a\\|b|" for number in range(200))
+    first, file, last = markdown(f"Look:\n\n|n|text|\n|-|-|\n{rows}\n\nThat is all.")
     assert isinstance(file, FilePiece)
-    assert file.filename == "text-1.txt"
-    assert file.content.count(b"\n") >= 200
+    assert file.filename == "table-1.csv"
+    lines = list(csv.reader(file.content.decode("utf-8-sig").splitlines()))
+    assert lines == [["n", "text"], *([str(number), f"**{'x' * 30}** a|b"] for number in range(200))]
+    assert texts([first, last]) == ["Look:\n\n(see table-1.csv)", "That is all."]
+
+
+def test_a_short_table_stays_in_the_text() -> None:
+    assert only(markdown("Look:\n\n|n|text|\n|-|-|\n|1|x|")).text.startswith("Look:\n\nn | text")
+
+
+def test_files_are_numbered_by_kind_in_their_order() -> None:
+    table = "|n|text|\n|-|-|\n" + "\n".join(f"|{number}|{'x' * 30}|" for number in range(200))
+    code = "```\n" + "line\n" * 1000 + "```"
+    pieces = markdown(f"{code}\n\n{table}\n\n{code}")
+    assert [piece.filename for piece in pieces if isinstance(piece, FilePiece)] == [
+        "text-1.txt", "table-1.csv", "text-2.txt",
+    ]  # fmt: skip
+    assert texts(pieces) == ["(see text-1.txt)", "(see table-1.csv)", "(see text-2.txt)"]
+
+
+def test_a_table_that_is_too_large_for_a_file_is_cut_as_text() -> None:
+    table = "|n|text|\n|-|-|\n" + "\n".join(f"|{number}|{'x' * 30}|" for number in range(200))
+    pieces = render(f"Look:\n\n{table}\n\nend", is_markdown=True, is_group=False, max_file_bytes=100)
+    shown = "\n".join(texts(pieces))
+    assert len(texts(pieces)) == len(pieces) > 1
+    assert all(f"{number} " in shown for number in range(200))
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("=1+1", "'=1+1"), ("@SUM(A1)", "'@SUM(A1)"), ("+cmd", "'+cmd"), ("-2+3", "'-2+3"), ("--", "'--"),
+        ("-5", "-5"), ("+1,234.50", "+1,234.50"), ("-7%", "-7%"), ("plain", "plain"), ("", ""),
+    ],
+)  # fmt: skip
+def test_a_cell_of_the_model_is_no_formula_for_whoever_opens_the_file(cell: str, written: str) -> None:
+    ((only_cell,),) = csv.reader(Table(source="", rows=[[cell]]).as_csv().decode("utf-8-sig").splitlines() or ['""'])
+    assert only_cell == written
+
+
+def test_a_table_inside_of_a_list_or_of_code_is_left_there() -> None:
+    text = "- one\n\n  |a|b|\n  |-|-|\n  |1|2|\n\n```\n|a|\n|-|\n|1|\n```"
+    assert list(parted(text, lambda _: True)) == [text]
 
 
 # ---- properties -----------------------------------------------------------------------------------------------------
@@ -225,6 +285,45 @@ def test_any_text_is_there_whole_once_its_pieces_are_put_together(text: str) -> 
 @settings(max_examples=40, deadline=None)
 def test_markdown_without_marks_keeps_every_word(words: list[str]) -> None:
     assert " ".join(texts(markdown(" ".join(words)))).split() == words
+
+
+WORD = st.text("abcdefghij", min_size=1, max_size=12)
+BLOCK = st.one_of(
+    st.tuples(st.just("text"), st.lists(WORD, min_size=1, max_size=400)),
+    st.tuples(st.just("code"), st.lists(WORD, min_size=1, max_size=900)),
+    st.tuples(st.just("table"), st.lists(WORD, min_size=2, max_size=500)),
+)
+
+
+def as_markdown(kind: str, words: list[str]) -> str:
+    if kind == "code":
+        return "```py\n" + "\n".join(words) + "\n```"
+    if kind == "table":
+        head, *rows = words
+        return f"|{head}|n|\n|-|-|\n" + "\n".join(f"|{word}|{number}|" for number, word in enumerate(rows))
+    return " ".join(words)
+
+
+@given(blocks=st.lists(BLOCK, min_size=1, max_size=5), max_file_bytes=st.sampled_from([10, 5_000, 10**6]))
+@settings(max_examples=60, deadline=None)
+def test_every_word_of_every_block_arrives_in_a_text_or_in_a_file_in_its_order(
+    blocks: list[tuple[str, list[str]]], max_file_bytes: int
+) -> None:
+    text = "\n\n".join(as_markdown(kind, words) for kind, words in blocks)
+    pieces = render(text, is_markdown=True, is_group=False, max_file_bytes=max_file_bytes)
+    arrived = " ".join(
+        re.sub(r"\(see [\w.-]+\)", "", piece.text)
+        if isinstance(piece, TextPiece)
+        else piece.content.decode("utf-8-sig").replace(",", " ")
+        for piece in pieces
+    )
+    assert re.findall("[a-j]+", arrived.replace("|n\n", "|\n").replace("| n", "|")) == [
+        word for _, words in blocks for word in words
+    ]
+    for piece in pieces:
+        if isinstance(piece, FilePiece):
+            assert len(piece.content) <= max_file_bytes
+            assert f"(see {piece.filename})" in "\n".join(texts(pieces))
 
 
 @given(text=st.text(min_size=2, max_size=200), following=st.text(max_size=2))

@@ -334,7 +334,7 @@ async def test_long_code_arrives_as_a_file_in_its_place(telegram: FakeTelegram, 
     code = "\n".join(f"print({number})" for number in range(500))
     await adapter.send(message(f"before\n\n```python\n{code}\n```\n\nafter"))
     first, file, last = telegram.bot_messages()
-    assert [first.text, last.text] == ["before", "after"]
+    assert [first.text, last.text] == ["before\n\n(see code-1.py)", "after"]
     assert file.file is not None
     assert (file.file[0], file.file[1].decode().strip()) == ("code-1.py", code)
 
@@ -343,6 +343,18 @@ async def test_a_file_that_is_gone_is_said_so(adapter: TelegramAdapter, tmp_path
     file = Attachment(media_type="x/y", filename="gone.bin", size_bytes=1, ref=str(tmp_path / "gone.bin"))
     with pytest.raises(PermanentSendError, match=r"gone\.bin"):
         await adapter.send(message("here", attachments=(file,)))
+
+
+async def test_a_file_above_what_telegram_takes_is_refused_before_it_is_read(
+    telegram: FakeTelegram, adapter: TelegramAdapter, tmp_path: Path
+) -> None:
+    path = tmp_path / "film.mkv"
+    with path.open("wb") as file:
+        file.truncate(50 * 1024 * 1024 + 1)  # a hole: it takes no room
+    large = Attachment(media_type="x/y", filename="film.mkv", size_bytes=1, ref=str(path))
+    with pytest.raises(PermanentSendError, match="50 MB"):
+        await adapter.send(message("here", attachments=(large,)))
+    assert telegram.texts() == []
 
 
 async def test_a_file_that_a_person_sent_is_fetched_within_limits(

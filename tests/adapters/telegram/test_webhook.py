@@ -95,7 +95,7 @@ async def test_telegram_is_told_where_and_with_which_secret(
     assert isinstance(adapter, SupportsHttp)
     assert (adapter.http_path, adapter.http_access) == ("/phone", "public")
     assert telegram.webhook["url"] == "https://ethos.example.org/phone/updates"
-    assert telegram.webhook["allowed_updates"] == ["message"]
+    assert telegram.webhook["allowed_updates"] == ["message", "callback_query"]
     assert len(telegram.webhook["secret_token"]) == 64
     assert telegram.token not in json.dumps(telegram.webhook)
 

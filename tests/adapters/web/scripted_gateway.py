@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from adapters.web import Config, build
 from adapters.web.adapter import WebAdapter
-from gateway.messages import ConversationRef, InboundMessage, OutboundMessage
+from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage
 from gateway.protocols import AdapterServices, CommandInfo
 from tests.conformance.conversation_log import FakeLog
 from tests.conformance.notes import FakeNotes
@@ -73,9 +73,18 @@ class ScriptedGateway:
     def next_id(self) -> str:
         return f"out-{uuid4()}"
 
-    async def say(self, conversation: ConversationRef, text: str, *, message_id: str | None = None) -> str:
+    async def say(
+        self,
+        conversation: ConversationRef,
+        text: str,
+        *,
+        message_id: str | None = None,
+        actions: tuple[Action, ...] = (),
+    ) -> str:
         """Commit a reply, then send it."""
-        message = OutboundMessage(id=message_id or self.next_id(), conversation=conversation, text=text)
+        message = OutboundMessage(
+            id=message_id or self.next_id(), conversation=conversation, text=text, actions=actions
+        )
         self.log.add_out(message)
         await self.adapter.send(message)
         return message.id

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.web.convert import BadMessage, entry_to_event, to_event, to_html, to_inbound
+from gateway.messages import Action
 from gateway.protocols import LogEntry
 
 AT = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -201,6 +202,15 @@ def test_an_entry_shows_the_persons_words_as_text_and_the_agents_as_html_too() -
         "text": "*a*",
     }
     assert (agent["author"], agent["text"], agent["html"]) == ("agent", "*a*", "<p><em>a</em></p>\n")
+
+
+def test_an_answers_choices_say_what_pressing_them_posts() -> None:
+    actions = (Action(id="confirm abc", label="<b>Yes"),)
+    entry = LogEntry(
+        cursor=3, direction="out", id="m", text="?", display_name="", at=AT, state="sent", actions=actions
+    )  # fmt: skip
+    data = json.loads(entry_to_event(entry).split(b"data: ")[1])
+    assert data["choices"] == [{"label": "<b>Yes", "text": "/confirm abc"}]
 
 
 # ---- in -------------------------------------------------------------------------------------------------------------

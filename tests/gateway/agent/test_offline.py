@@ -131,6 +131,11 @@ async def test_later_answers_do_not_introduce_it_again(text: str) -> None:
     assert INTRODUCTION not in await said(text)
 
 
+async def test_a_subject_above_the_text_is_not_taken_for_the_text() -> None:
+    assert "42" in await said("Subject: A sum\n\nWhat is 6 * 7?")
+    assert "Subject: alone" in await said("Subject: alone\n\n")
+
+
 # ---- remembering -----------------------------------------------------------------------------------------------------
 
 

@@ -9,19 +9,22 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway.messages import InboundMessage, OutboundMessage
+from gateway.messages import Action, InboundMessage, OutboundMessage
 from tests.adapters.cli.terminal import make_adapter
 from tests.conformance.conversation_log import FakeLog
+
+CHOICES = (Action(id="confirm a-b", label="Yes"), Action(id="cancel", label="No\x1b[2J\nway"))
 
 
 class TalkingGateway:
     """Answers what it is told, as the text says.
 
-    `say X` answers X; `stream X` shows previews of X and waits for `go`; `silence` is never answered; anything else is
-    answered with `You said: ...`.
+    `say X` answers X; `stream X` shows previews of X and waits for `go`; `silence` is never answered; `offer X`
+    answers X with two choices; anything else is answered with `You said: ...`.
 
     Attributes:
         received: what was accepted, each id once.
@@ -70,9 +73,11 @@ class TalkingGateway:
             await self._changed.wait_for(lambda: len(self.received) >= amount)
         return [message.text for message in self.received.values()]
 
-    async def answer(self, message: InboundMessage, text: str, *, number: int = 1) -> None:
+    async def answer(
+        self, message: InboundMessage, text: str, *, number: int = 1, actions: tuple[Action, ...] = ()
+    ) -> None:
         """Answer a message, or answer it once more."""
-        out = _out(message, text, number)
+        out = replace(_out(message, text, number), actions=actions)
         self.log.add_out(out)
         await self.adapter.send(out)
 
@@ -87,7 +92,9 @@ class TalkingGateway:
             await self.adapter.preview(_out(message, rest))
             await self.go.wait()
             self.go.clear()
-        await self.answer(message, rest if word in {"say", "stream"} else f"You said: {message.text}")
+        is_text_given = word in {"say", "stream", "offer"}
+        actions = CHOICES if word == "offer" else ()
+        await self.answer(message, rest if is_text_given else f"You said: {message.text}", actions=actions)
 
 
 def _out(message: InboundMessage, text: str, number: int = 1) -> OutboundMessage:

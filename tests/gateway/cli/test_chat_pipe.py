@@ -70,6 +70,13 @@ async def test_words_are_one_message_and_only_the_answer_is_printed(
     assert capsys.readouterr() == ("**hello** there\n", "")
 
 
+async def test_choices_are_listed_with_the_commands_that_take_them(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(gateway.directory, words="offer Are you sure?") == EXIT_ANSWERED
+    assert capsys.readouterr().out == "Are you sure?\n- Yes (/confirm a-b)\n- No␛[2J way (/cancel)\n"
+
+
 async def test_with_words_stdin_is_left_alone(gateway: TalkingGateway) -> None:
     assert await run(gateway.directory, b"not for the agent", words="hello") == EXIT_ANSWERED
     assert await gateway.texts(1) == ["hello"]

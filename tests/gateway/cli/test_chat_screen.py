@@ -209,6 +209,22 @@ async def test_what_was_said_meanwhile_is_shown_at_the_next_start_and_only_once(
         assert "meanwhile" not in screen.raw
 
 
+async def test_choices_are_numbered_and_a_number_or_the_command_takes_one(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type("offer Are you sure?\r")
+        await screen.sees("1. Yes (/confirm a-b)")
+        await screen.sees("2. No␛[2J way (/cancel)")
+        screen.type("1\r")
+        await screen.sees("You said: /confirm a-b")
+        screen.type("2\r")  # the choice was made; this is a word like any other
+        await screen.sees("You said: 2")
+        screen.type("offer And now?\r")
+        await screen.sees("2. No")
+        screen.type("/cancel\r")
+        await screen.sees("You said: /cancel")
+        assert await gateway.texts(5) == ["offer Are you sure?", "/confirm a-b", "2", "offer And now?", "/cancel"]
+
+
 async def test_what_another_terminal_writes_is_shown_too(gateway: TalkingGateway) -> None:
     async with chatting(gateway.directory) as here, chatting(gateway.directory) as there:
         there.type("over here\r")

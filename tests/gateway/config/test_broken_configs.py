@@ -80,7 +80,7 @@ CASES = {
         [
             (
                 "1:1: colour: unknown key; expected one of model, models, personality, session_scope, channels, "
-                "web, memory, limits, delivery, log, shutdown_s"
+                "web, memory, limits, delivery, log, telemetry, shutdown_s"
             )
         ],
     ),

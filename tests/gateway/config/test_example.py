@@ -23,6 +23,9 @@ ENVIRONMENT = {
     "SLACK_SIGNING_SECRET": "s" * 32,
     "DISCORD_TOKEN": "t",
     "TELEGRAM_BOT_TOKEN": "1:t",
+    "MAIL_PASSWORD": "p",
+    "MAIL_REFRESH_TOKEN": "r",
+    "MAIL_CLIENT_SECRET": "s",
     "HOOK_SECRET": "whsec_" + "A" * 43 + "=",
     "HOOK_OLD_SECRET": "whsec_" + "B" * 42 + "A=",
 }
@@ -34,8 +37,10 @@ def switched_on() -> str:
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Path:
+def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data directory with the whole example, and what it refers to."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mail-ca.pem").write_text("-----BEGIN CERTIFICATE-----")
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "anthropic.key").touch(0o600)
     (tmp_path / "secrets" / "anthropic.key").write_text("k")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.errors import FileError, InvalidId, LockTimeout, UnsafePath
 from gateway.memory import live_file
@@ -147,6 +148,22 @@ async def test_bytes_that_are_not_utf8_are_shown_but_not_changed(markdown, root)
     assert (await provider.prefetch(scope("t"))).project_memory == "caf\ufffd\n"
     await provider.sync(scope("t"), [add("memory", "more")])
     assert (root / MEMORY).read_bytes() == b"caf\xe9\n\nmore\n"
+
+
+async def test_a_file_that_cannot_be_read_does_not_hide_the_other(markdown, root):
+    provider = markdown()
+    await provider.sync(scope("t1"), [add("memory", "of all"), add("user", "of one")])
+    (user,) = root.glob("users/*/USER.md")
+    user.unlink()
+    user.mkdir()
+    with capture_logs() as logs:
+        context = await provider.prefetch(scope("t2"))
+    assert (context.user_memory, context.project_memory) == (None, "of all\n")
+    assert [(line["event"], line["store"]) for line in logs] == [("memory_file_unreadable", "user")]
+    (root / MEMORY).unlink()
+    (root / MEMORY).mkdir()
+    with pytest.raises(FileError, match="is not a regular file; move it away"):
+        await provider.prefetch(scope("t3"))
 
 
 async def test_the_hidden_files_beside_a_memory_never_grow_without_end(markdown, root):

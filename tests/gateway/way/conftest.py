@@ -27,6 +27,22 @@ class House:
     @asynccontextmanager
     async def gateway(self, model: Model | None = None, **settings: Any) -> AsyncIterator[tuple[Gateway, FakeChannel]]:
         """A running gateway with one fake channel; ended when the block is left."""
+        async with self._running(model, settings, is_served=False) as gateway:
+            adapter = gateway.adapters[0]
+            assert isinstance(adapter, FakeChannel)
+            yield gateway, adapter
+
+    @asynccontextmanager
+    async def served(self, model: Model | None = None, **settings: Any) -> AsyncIterator[Gateway]:
+        """A running gateway with its web server, on a free port."""
+        settings.setdefault("web", {"port": 0})
+        async with self._running(model, settings, is_served=True) as gateway:
+            yield gateway
+
+    @asynccontextmanager
+    async def _running(
+        self, model: Model | None, settings: dict[str, Any], *, is_served: bool
+    ) -> AsyncIterator[Gateway]:
         fake = settings.pop("fake", {})
         settings.setdefault("channels", {"fake": {"kind": "tests.fake_channel", **fake}})
         settings.setdefault("delivery", {"first_retry_s": 0.001, "longest_retry_s": 0.01})
@@ -36,12 +52,10 @@ class House:
         config = load_config(home=self.home).config
         stop = asyncio.Event()
         chosen: Callable[[str | None], Model] | None = None if model is None else lambda _name: model
-        async with Gateway(self.home, config, is_served=False, model=chosen) as gateway:
+        async with Gateway(self.home, config, is_served=is_served, model=chosen) as gateway:
             running = asyncio.create_task(gateway.run(stop))
-            adapter = gateway.adapters[0]
-            assert isinstance(adapter, FakeChannel)
             try:
-                yield gateway, adapter
+                yield gateway
             finally:
                 stop.set()
                 await running

@@ -297,13 +297,13 @@ async def test_a_turn_that_runs_while_its_writer_is_linked_loses_no_note(house: 
         await model.reached.wait()
         await channel.ask(f"/link {await code_of(channel, PHONE)}", **{**DESK, "conversation": "other"})
         await told(channel, PHONE, "Your code was typed")
-        gone, is_waiting = gateway.people.gone, asyncio.Event()
+        gone, is_waiting = gateway.linking.people.gone, asyncio.Event()
 
         async def waited_for(user_id: str) -> None:
             is_waiting.set()
             await gone(user_id)
 
-        gateway.people.gone = waited_for  # type: ignore[method-assign]
+        gateway.linking.people.gone = waited_for  # type: ignore[method-assign]
         await channel.ask("/link yes", **PHONE)
         await is_waiting.wait()
         assert users(house.home)["fake:2"] == before["fake:1"], "whoever writes next is the person already"
@@ -351,14 +351,14 @@ async def test_a_full_disk_delays_a_link_and_does_not_lose_it(house: House, monk
     async with house.gateway() as (gateway, channel):
         await channel.ask("remember that my boat is Argo", **DESK)
         await channel.ask("remember that my cat is Mia", **PHONE)
-        unite, failures = gateway.link_job._notes.unite, [FileError("full"), OSError("full")]
+        unite, failures = gateway.linking._job._notes.unite, [FileError("full"), OSError("full")]
 
         async def failing(one: object) -> None:
             if failures:
                 raise failures.pop()
             await unite(one)
 
-        monkeypatch.setattr(gateway.link_job._notes, "unite", failing)
+        monkeypatch.setattr(gateway.linking._job._notes, "unite", failing)
         await link(channel)
         assert failures == []
         assert "Argo" in await channel.ask("what is my boat?", **PHONE)
@@ -387,16 +387,16 @@ async def test_a_link_that_was_decided_before_a_crash_is_carried_out_at_the_next
 
 def dying(gateway: Gateway, before: str) -> None:
     """Stop at a step for good, as a dead process does."""
-    job = gateway.link_job
+    job = gateway.linking._job
     never = asyncio.Event()
 
     async def stop(*_: object) -> None:
         await never.wait()
 
     if before == "move":
-        gateway.link_job._accounts = type("Dead", (), {"move": stop})()
+        gateway.linking._job._accounts = type("Dead", (), {"move": stop})()
     elif before == "unite":
-        gateway.link_job._notes = type("Dead", (), {"unite": stop})()
+        gateway.linking._job._notes = type("Dead", (), {"unite": stop})()
     else:
         advance = job._advance
 

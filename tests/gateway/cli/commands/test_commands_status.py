@@ -61,6 +61,7 @@ def test_every_command_works_while_a_gateway_runs(
         "sessions search rex",
         "users list",
         "personality list",
+        "inbox list",
         "outbox list",
         "config check",
         "config show",
@@ -78,8 +79,10 @@ def test_what_waits_in_the_queues_is_counted_by_channel(ethos: Ethos, home: Path
         )
     connection.close()
     answer = ethos("status", "--json")
-    assert answer.value["queues"] == {"inbox": [{"channel": "fake", "state": "parked", "count": 1}], "outbox": []}
-    assert "inbox  fake     parked  1\n" in ethos("status").out
+    ((row,), outbox) = (answer.value["queues"][queue] for queue in ("inbox", "outbox"))
+    assert (row["channel"], row["state"], row["count"], outbox) == ("fake", "parked", 1, [])
+    assert 0 < row["oldest_s"] < 3600
+    assert "inbox  fake     parked  1         " in ethos("status").out
 
 
 def test_a_database_that_is_broken_is_a_problem_of_the_status_too(ethos: Ethos, home: Path) -> None:
@@ -145,6 +148,7 @@ def held(home: Path) -> Iterator[Path]:
     [
         ((200, b'{"status": "ok"}'), "ok", 0),
         ((503, b'{"status": "starting"}'), "starting", 4),
+        ((200, b'{"status": "degraded", "problems": ["telex: no line"]}'), "degraded", 1),
         ((503, b'{"status": "failing", "problems": ["telex: no paper"]}'), "failing", 1),
         ((200, b'{"status": "odd"}'), "failing", 1),
         ((401, b""), "not_responding", 1),
@@ -162,6 +166,16 @@ def test_the_exit_code_follows_what_the_gateway_says(
         assert asked == ["Bearer " + "t" * 40]
         if state != "ok":
             assert ethos("status").out.startswith("Gateway  ")
+
+
+def test_a_channel_that_is_far_behind_is_told(ethos: Ethos, held: Path) -> None:
+    lags = {"a": {"inbox_lag_s": 7300, "outbox_lag_s": 1}, "b": {"inbox_lag_s": 3, "outbox_lag_s": 0}}
+    channels = [{"name": name, "kind": "k", "state": "up", **lag} for name, lag in lags.items()]
+    with stranger(200, json.dumps({"status": "ok", "channels": channels}).encode()) as (url, _):
+        left(held, url)
+        out = ethos("status").out
+    assert "The channel a is behind by 2 h.\n" in out
+    assert "The channel b" not in out
 
 
 def test_nobody_gets_the_token_but_the_holder_of_the_lock(ethos: Ethos, home: Path) -> None:

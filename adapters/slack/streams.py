@@ -1,0 +1,192 @@
+"""Chat streams: previews that Slack writes as if somebody typed them.
+
+The rules: https://docs.slack.dev/reference/methods/chat.startStream, chat.appendStream and chat.stopStream. A stream is
+a reply in a thread; outside of direct chats it is written for one person, the others see its beginning and its end. It
+can only be added to. While it is open it can be neither edited (`streaming_state_conflict`) nor removed
+(`cant_delete_message`), and it dies about five minutes after its start even when it is busy
+(slackapi/python-slack-sdk#1859): so it is stopped before, and from then on it is an ordinary message that is edited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from adapters.slack import markup
+from adapters.slack.client import SlackClient
+from adapters.slack.content import metadata_of
+from adapters.slack.convert import Home
+from adapters.slack.errors import Refused
+from gateway.errors import SendError, TransientSendError
+from gateway.messages import InboundMessage, OutboundMessage
+
+ROTATE_S = 240.0
+_MOST_STARTS = 15  # a minute; starting and stopping are Tier 2, "20+ per minute", for the whole workspace
+_MINUTE_S = 60.0
+_MOST_ASKERS = 1_000
+# These are about the app or its token, so they would be the same for every stream.
+_NEVER = {
+    "missing_scope", "unknown_method", "method_deprecated", "not_allowed_token_type", "invalid_stream_arguments",
+    "feature_not_enabled", "no_permission",
+}  # fmt: skip
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Stream:
+    """An open stream.
+
+    Attributes:
+        sent: what Slack has of its text.
+        ending: stops it before it dies.
+    """
+
+    channel: str
+    ts: str
+    sent: str
+    ending: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class Streams:
+    """The open streams of this process, by the id of the message.
+
+    Args:
+        rotate_s: after which a stream is stopped, and is an ordinary message.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        client: SlackClient,
+        *,
+        is_on: bool = True,
+        rotate_s: float = ROTATE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._rotate_s, self._clock = client, rotate_s, clock
+        self._is_on, self._is_refused = is_on, False
+        self._open: dict[str, Stream] = {}
+        self._askers: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
+        self._starts: deque[float] = deque()
+        self._paused_until_s = 0.0
+        self._home: Home | None = None
+
+    def open(self, home: Home) -> None:
+        """We are connected; what the app may do can have changed."""
+        self._home, self._is_refused = home, False
+
+    def heard(self, message: InboundMessage) -> None:
+        """A person wrote this; the answer may be streamed to them."""
+        if message.conversation.thread is None:
+            return
+        team, _, user = message.sender.user.partition("/")
+        self._askers[message.conversation.conversation, message.id] = (team, user)
+        while len(self._askers) > _MOST_ASKERS:
+            self._askers.popitem(last=False)
+
+    def __contains__(self, message_id: str) -> bool:
+        return message_id in self._open
+
+    def has(self, ts: str) -> bool:
+        """Some message of this process is streamed there."""
+        return any(stream.ts == ts for stream in self._open.values())
+
+    def is_possible(self, message: OutboundMessage) -> bool:
+        """A stream can be had for this message, as far as we know, and now."""
+        where = message.conversation
+        has_reader = where.conversation.startswith("D") or self._recipient(message) is not None
+        is_allowed = self._is_on and not self._is_refused
+        return is_allowed and where.thread is not None and has_reader and self._is_free()
+
+    def _is_free(self) -> bool:
+        now = self._clock()
+        while self._starts and now - self._starts[0] >= _MINUTE_S:
+            self._starts.popleft()
+        return now >= self._paused_until_s and len(self._starts) < _MOST_STARTS
+
+    async def start(self, message: OutboundMessage, text: str) -> str | None:
+        """Open one with its first words; returns its `ts`, or None where Slack will not have it.
+
+        Raises:
+            UncertainSendError: it may be there.
+        """
+        conversation = message.conversation
+        sent = markup.harmless(markup.settled(text))
+        self._starts.append(self._clock())
+        try:
+            ts = await self._client.start_stream(
+                conversation.conversation, conversation.thread or "", self._recipient(message), sent
+            )
+        except Refused as error:
+            if error.code in _NEVER:
+                self._is_refused = True
+                _log.info("answers are not streamed, but edited as they grow: %s", error)
+            return None
+        except TransientSendError as error:
+            self._paused_until_s = self._clock() + (error.retry_after_s or _MINUTE_S)
+            return None
+        stream = self._open[message.id] = Stream(conversation.conversation, ts, sent)
+        stream.ending = asyncio.create_task(self._rotate(message.id, stream), name="slack stream")
+        return ts
+
+    async def grow(self, message_id: str, text: str) -> bool:
+        """Bring an open stream to this text; False when that is not possible, now or any more.
+
+        Raises:
+            TransientSendError: nothing was added.
+        """
+        stream = self._open.get(message_id)
+        rest = None if stream is None else rest_of(stream, markup.harmless(markup.settled(text)))
+        if stream is None or rest is None:
+            return False
+        if not rest:
+            return True
+        try:
+            await self._client.append_stream(stream.channel, stream.ts, rest)
+        except TransientSendError:
+            raise
+        except SendError:
+            return False  # it has ended, or this may have been added, and twice is too much
+        stream.sent += rest
+        return True
+
+    def take(self, message_id: str) -> Stream | None:
+        """Whoever takes it stops it."""
+        stream = self._open.pop(message_id, None)
+        if stream is not None and stream.ending is not None:
+            stream.ending.cancel()
+        return stream
+
+    async def close(self) -> None:
+        """Forget all; who goes on with their messages stops them first."""
+        endings = [stream.ending for stream in map(self.take, list(self._open)) if stream is not None]
+        tasks = [task for task in endings if task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _rotate(self, message_id: str, stream: Stream) -> None:
+        """Nothing may be written for minutes; so this is not left to the next preview."""
+        await asyncio.sleep(self._rotate_s)
+        if self._open.get(message_id) is stream:
+            del self._open[message_id]
+            with contextlib.suppress(SendError):  # who goes on with the message tries again
+                end = {"metadata": metadata_of(message_id, 0, is_final=False)}
+                await self._client.stop_stream(stream.channel, stream.ts, end)
+
+    def _recipient(self, message: OutboundMessage) -> tuple[str, str] | None:
+        found = self._askers.get((message.conversation.conversation, message.reply_to or ""))
+        if found is None or self._home is None:
+            return None
+        team, user = found
+        return (self._home.team if team == self._home.organisation else team, user)
+
+
+def rest_of(stream: Stream, text: str) -> str | None:
+    """What the stream lacks of the Markdown, as Slack may read it; None when it has something else."""
+    return text[len(stream.sent) :] if text.startswith(stream.sent) else None

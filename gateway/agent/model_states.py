@@ -1,0 +1,97 @@
+"""Which models answer: noted at every call, told once when one falls silent and once when it is back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import structlog
+
+from gateway.agent.model import Model, ModelEvent, ModelRequest
+from gateway.errors import ModelUnavailable
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStatus:
+    """How a model was when it was last asked.
+
+    Attributes:
+        name: as in the configuration; its fallbacks are part of it.
+        since: of the state.
+        last_answer_at: None: it has not answered since the start.
+        error: why it is down, for people; no secret.
+    """
+
+    name: str
+    state: Literal["up", "down"]
+    since: datetime
+    last_answer_at: datetime | None
+    error: str | None = None
+
+
+class ModelStates:
+    """Knows how the models are, by what became of the calls; nothing is asked for its sake."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, ModelStatus] = {}
+
+    @property
+    def statuses(self) -> Sequence[ModelStatus]:
+        """Of every model that was asked since the start, by name."""
+        return [self._states[name] for name in sorted(self._states)]
+
+    def watched(self, model: Model) -> WatchedModel:
+        """The same model, each call of which is noted."""
+        return WatchedModel(model, self)
+
+    def answered(self, name: str) -> None:
+        """It is up."""
+        now, before = datetime.now(UTC), self._states.get(name)
+        if before is not None and before.state == "down":
+            _log.info("model_up", model=name, was_down_s=round((now - before.since).total_seconds()))
+        since = before.since if before is not None and before.state == "up" else now
+        self._states[name] = ModelStatus(name=name, state="up", since=since, last_answer_at=now)
+
+    def failed(self, name: str, error: ModelUnavailable) -> None:
+        """It is down."""
+        before = self._states.get(name)
+        if before is None or before.state == "up":
+            _log.error("model_down", model=name, error=str(error))
+        self._states[name] = ModelStatus(
+            name=name,
+            state="down",
+            since=before.since if before is not None and before.state == "down" else datetime.now(UTC),
+            last_answer_at=None if before is None else before.last_answer_at,
+            error=str(error),
+        )
+
+
+class WatchedModel:
+    """A model whose answers and failures are noted. One that refuses a request is up: it answered."""
+
+    def __init__(self, model: Model, states: ModelStates) -> None:
+        self._model = model
+        self._states = states
+
+    @property
+    def name(self) -> str:
+        """As in the configuration."""
+        return self._model.name
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Pass on what the model says; see `Model.stream`."""
+        events = self._model.stream(request)
+        try:
+            async for event in events:
+                yield event
+        except ModelUnavailable as error:
+            self._states.failed(self.name, error)
+            raise
+        finally:
+            if isinstance(events, AsyncGenerator):  # end it together with its consumer
+                await events.aclose()
+        self._states.answered(self.name)

@@ -1,0 +1,141 @@
+"""The checkup: asks every part of the running gateway how it is, and makes one `Health` of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from gateway import __version__
+from gateway.agent.model_states import ModelStates
+from gateway.dispatcher import Dispatcher
+from gateway.errors import StoreError
+from gateway.health import LITTLE_DISK_BYTES, Health, QueueHealth, channel_health, verdict
+from gateway.identity import IdentityMap
+from gateway.memory_sync import MemorySync
+from gateway.parking import Parking
+from gateway.supervisor import Supervisor
+
+T = TypeVar("T")
+
+
+class StoreFacts(Protocol):
+    """What the store knows of itself."""
+
+    async def problem(self) -> str | None:
+        """Why nothing can be committed now; None where it can."""
+
+    async def backlog(self) -> Sequence[QueueHealth]:
+        """Unfinished rows and dead letters of both queues."""
+
+    async def unsettled_turns(self) -> int:
+        """Turns whose memory updates stand in the journal only."""
+
+
+class Reloads(Protocol):
+    """What became of the last change of the configuration."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """One line each, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What is asked."""
+
+    home: Path
+    store: StoreFacts
+    supervisor: Supervisor
+    dispatcher: Dispatcher
+    parking: Parking
+    memory: MemorySync
+    models: ModelStates
+    identities: IdentityMap
+    reloading: Reloads
+
+
+class Checkup:
+    """Makes a picture when it is asked for one, and never by itself. Who asks meanwhile gets the same."""
+
+    def __init__(self, parts: Parts, *, started_at: datetime | None = None) -> None:
+        self._parts = parts
+        self._started_at = started_at or datetime.now(UTC)
+        self._running: asyncio.Task[Health] | None = None
+
+    async def health(self) -> Health:
+        """How the gateway is, now."""
+        if self._running is None:  # anybody may ask; so many at once cost no more than one
+            self._running = asyncio.create_task(self._look(), name="checkup")
+            self._running.add_done_callback(self._is_done)
+        return await asyncio.shield(self._running)
+
+    def _is_done(self, task: asyncio.Task[Health]) -> None:
+        self._running = None
+        if not task.cancelled():
+            task.exception()  # whoever waited has it
+
+    async def _look(self) -> Health:
+        parts = self._parts
+        channels = parts.supervisor.statuses
+        store_problem = await parts.store.problem()
+        nothing: Sequence[QueueHealth] = ()
+        queues = await _or(parts.store.backlog, nothing)
+        free_bytes = await asyncio.to_thread(_free_bytes, parts.home)
+        must_act = [*([store_problem] if store_problem else []), *await parts.identities.problems()]
+        troubles = self._troubles(free_bytes)
+        is_started = parts.supervisor.all_tried.is_set()
+        return Health(
+            status=verdict(channels=channels, must_act=must_act, troubles=troubles, is_started=is_started),
+            is_ready=is_started and store_problem is None,
+            version=__version__,
+            pid=os.getpid(),
+            started_at=self._started_at,
+            channels=[channel_health(channel, queues) for channel in channels],
+            queues=queues,
+            models=parts.models.statuses,
+            store_problem=store_problem,
+            disk_free_bytes=free_bytes,
+            turns_running=parts.dispatcher.running,
+            conversations_waiting=parts.dispatcher.waiting,
+            conversations_parked=parts.parking.parked,
+            memory_late=parts.memory.late,
+            memory_journal=await _or(parts.store.unsettled_turns, 0),
+            problems=[
+                *must_act,
+                *(f"{channel.name}: {channel.error}" for channel in channels if channel.error),
+                *troubles,
+            ],
+        )
+
+    def _troubles(self, free_bytes: int | None) -> list[str]:
+        """What works badly, for people."""
+        found = [
+            f"the model {model.name} has not answered since {model.since:%Y-%m-%d %H:%M} UTC: {model.error}"
+            for model in self._parts.models.statuses
+            if model.state == "down"
+        ]
+        if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
+            found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._parts.home} is; make room")
+        if self._parts.memory.late:
+            found.append(f"the memory updates of {self._parts.memory.late} turns could not be written yet")
+        return [*found, *self._parts.reloading.problems]
+
+
+async def _or(ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
+    try:
+        return await ask()
+    except StoreError:  # `store_problem` says why
+        return otherwise
+
+
+def _free_bytes(home: Path) -> int | None:
+    try:
+        return shutil.disk_usage(home).free
+    except OSError:
+        return None

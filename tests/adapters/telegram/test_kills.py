@@ -1,0 +1,81 @@
+"""A real gateway, killed with SIGKILL in the middle of a send: what a person sees once it is back.
+
+The one window that is left: Telegram has taken the placeholder, and we have not heard its number. Then a lone "…"
+stays, and the answer comes once all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from adapters.telegram.delivery import PLACEHOLDER
+from tests.adapters.telegram.fake_telegram import PERSON, TOKEN, FakeTelegram, Fault, Json
+from tests.scenarios.process import Ethos
+
+BEFORE, AFTER = Fault(is_hanging=True), Fault(is_hanging=True, is_done=True)
+
+
+@pytest.fixture
+async def telegram() -> AsyncIterator[FakeTelegram]:
+    telegram = FakeTelegram()
+    await telegram.start()
+    yield telegram
+    await telegram.stop()
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, telegram: FakeTelegram) -> Iterator[Ethos]:
+    gateway = Ethos(tmp_path / "home")
+    gateway.configure(
+        "web: {port: 0}\n"
+        "channels:\n"
+        "  terminal: {kind: cli}\n"
+        f"  phone: {{kind: telegram, token: '{TOKEN}', allow: ['{PERSON['id']}'], api_url: '{telegram.url}',"
+        " poll_timeout_s: 1}\n"
+    )
+    yield gateway
+    gateway.close()
+
+
+def answers(telegram: FakeTelegram) -> list[str]:
+    return [text for text in telegram.texts() if text != PLACEHOLDER.text]
+
+
+async def killed_in(telegram: FakeTelegram, gateway: Ethos, method: str, fault: Fault, update: Json) -> None:
+    """Kill the gateway while Telegram has the first request of the method, and let another one begin."""
+    telegram.faults[method].append(fault)
+    await asyncio.to_thread(gateway.serve)
+    await telegram.give(update)
+    await telegram.until(lambda: len(telegram.called(method)) == 1)
+    if fault.is_done:
+        await telegram.until(lambda: bool(telegram.bot_messages()))
+    gateway.kill()
+    telegram.drop_connections()
+    await asyncio.to_thread(gateway.serve)
+
+
+@pytest.mark.parametrize(
+    ("method", "fault", "lone"),
+    [
+        ("sendMessage", BEFORE, 0),
+        ("sendMessage", AFTER, 1),
+        ("editMessageText", BEFORE, 0),
+        ("editMessageText", AFTER, 0),
+    ],
+    ids=["placeholder not taken", "placeholder taken", "text not taken", "text taken"],
+)
+async def test_the_answer_is_there_once_whenever_the_process_is_killed(
+    telegram: FakeTelegram, gateway: Ethos, method: str, fault: Fault, lone: int
+) -> None:
+    await killed_in(telegram, gateway, method, fault, telegram.update(telegram.message("what is 6 * 7?")))
+    await telegram.until(lambda: bool(answers(telegram)))
+    await telegram.say("what is 2 * 50?")
+    await telegram.until(lambda: any("100" in text for text in telegram.texts()))
+    first, second = answers(telegram)
+    assert "42" in first
+    assert "100" in second
+    assert telegram.texts().count(PLACEHOLDER.text) == lone

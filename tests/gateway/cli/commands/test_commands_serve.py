@@ -1,0 +1,46 @@
+"""`ethos serve`: what its options say of the log counts before the configuration."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+
+def first_lines(home: Path, options: Sequence[str], until: str) -> str:
+    """What the gateway prints until a word comes."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway.cli", "serve", "--no-chat", *options],
+        env={**os.environ, "ETHOS_HOME": str(home), "PYTHONUNBUFFERED": "1"},
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    seen = ""
+    try:
+        while until not in seen:
+            ready, _, _ = select.select([process.stderr], [], [], 20)
+            piece = os.read(process.stderr.fileno(), 65_536).decode() if ready else ""
+            assert piece, f"it did not come:\n{seen}"
+            seen += piece
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    return seen
+
+
+@pytest.mark.parametrize(("style", "shown"), [("text", "channel_up  "), ("json", '"event": "channel_up"')])
+def test_the_format_of_the_log_can_be_said_on_the_command_line(home: Path, style: str, shown: str) -> None:
+    other = "json" if style == "text" else "text"
+    (home / "config.yaml").write_text((home / "config.yaml").read_text() + f"log: {{format: {other}}}\n")
+    assert shown in first_lines(home, ["--log-format", style], "channel_up")
+
+
+def test_the_level_of_the_log_can_be_said_on_the_command_line(home: Path) -> None:
+    """At `error` the start says nothing but where its page is."""
+    seen = first_lines(home, ["--log-level", "error", "--log-format", "json"], "Data: ")
+    assert "channel_up" not in seen

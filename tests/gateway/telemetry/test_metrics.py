@@ -1,0 +1,177 @@
+"""`/metrics`: what happened is counted, how things stand is told, and every metric stands in the page for operators."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway import parking
+from gateway.app import Gateway
+from gateway.errors import ModelUnavailable, PermanentSendError, TransientSendError
+from gateway.telemetry.metrics import Metrics
+from tests.gateway.way.conftest import House, settled
+from tests.scripted_model import ScriptedModel, call
+
+PAGE = Path(__file__).parents[3] / "docs" / "health.md"
+REMEMBER = call("update_memory", '{"action": "add", "store": "user", "content": "Likes tea."}')
+MEASURED = {"telemetry": {"metrics": True}}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path / "home")
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parking, "FIRST_RETRY_S", 0.001)
+
+
+async def read(gateway: Gateway) -> dict[tuple[str, ...], float]:
+    """Every sample by its name and the values of its labels, in the order of their names."""
+    page, media_type = await gateway._metrics_page()
+    assert media_type.startswith("text/plain; version=0.0.4")
+    return {
+        (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+    }
+
+
+async def test_a_conversation_is_counted_from_accept_to_receipt(house: House) -> None:
+    model = ScriptedModel([REMEMBER], "Noted.", [ModelUnavailable("away")], "Here.")
+    async with house.gateway(model, **MEASURED) as (gateway, channel):
+        await channel.ask("I like tea")
+        repeated = channel.message("twice")
+        channel.failures.append(TransientSendError("busy"))
+        await channel.deliver(repeated)
+        await channel.deliver(repeated)
+        await channel.answers_to(repeated)
+        await settled(gateway)
+        seen = await read(gateway)
+    assert seen["ethos_messages_accepted_total", "fake"] == 2
+    assert seen["ethos_messages_repeated_total", "fake"] == 1
+    assert seen["ethos_turn_seconds_count", "done"] == 2
+    assert seen["ethos_turn_seconds_count", "parked"] == 1
+    assert seen["ethos_inbox_wait_seconds_count",] == 2
+    assert seen["ethos_model_call_seconds_count", "scripted", "ok", "answer"] == 3
+    assert seen["ethos_model_call_seconds_count", "scripted", "unavailable", "answer"] == 1
+    assert seen["ethos_model_tokens_total", "input", "scripted"] > 0
+    assert seen["ethos_tool_calls_total", "ok", "update_memory"] == 1
+    assert seen["ethos_memory_updates_total", "applied"] == 1
+    assert seen["ethos_sends_total", "fake", "retry"] == 1
+    assert seen["ethos_sends_total", "fake", "sent"] == 3  # two answers, and the word that one has to wait
+    assert seen["ethos_store_commit_seconds_count", "yes"] >= 8
+    assert seen["ethos_store_group_size_count",] == (
+        seen["ethos_store_commit_seconds_count", "yes"] + seen["ethos_store_commit_seconds_count", "no"]
+    )
+    assert seen["ethos_channel_up", "fake", "fake"] == 1
+    assert seen["ethos_channel_changes_total", "fake", "up"] == 1
+    assert seen["ethos_model_up", "scripted"] == 1
+    assert seen["ethos_store_writable",] == 1
+    assert seen["process_resident_memory_bytes",] > 1e6
+
+
+async def test_what_waits_and_what_was_given_up_is_told_with_its_age(house: House) -> None:
+    async with house.gateway(ScriptedModel("one"), **MEASURED) as (gateway, channel):
+        channel.failures.append(PermanentSendError("the person has left"))
+        await channel.say("hello")
+        await settled(gateway)
+        seen = await read(gateway)
+    assert seen["ethos_dead_letters_made_total", "outbox"] == 1
+    assert seen["ethos_sends_total", "fake", "dead"] == 1
+    assert seen["ethos_queue_messages", "fake", "outbox", "dead"] == 1
+    assert 0 <= seen["ethos_queue_oldest_seconds", "fake", "outbox", "dead"] < 60
+
+
+async def test_a_made_up_tool_gets_no_label_of_its_own(house: House) -> None:
+    async with house.gateway(ScriptedModel([call("made_up_by_the_model")], "done"), **MEASURED) as (gateway, channel):
+        await channel.ask("hello")
+        seen = await read(gateway)
+    assert seen["ethos_tool_calls_total", "ok", "unknown"] == 1
+    assert not [key for key in seen if "made_up_by_the_model" in key]
+
+
+async def test_no_person_and_no_conversation_is_in_the_page(house: House) -> None:
+    async with house.gateway(ScriptedModel("fine"), **MEASURED) as (gateway, channel):
+        await channel.ask("my secret text", user="person-4711", conversation="place-4711")
+        page, _ = await gateway._metrics_page()
+    assert b"4711" not in page
+    assert b"secret" not in page
+
+
+async def test_nothing_is_counted_after_the_end(house: House) -> None:
+    """Two gateways one after the other in one process do not count for each other."""
+    async with house.gateway(ScriptedModel("one"), **MEASURED) as (first, channel):
+        await channel.ask("hello")
+    async with house.gateway(ScriptedModel("two"), **MEASURED) as (second, channel):
+        await channel.deliver(channel.message("hello", id="another", event_id="another"))
+        assert (await read(second))["ethos_messages_accepted_total", "fake"] == 1
+    assert first._metrics is not None
+    assert first._metrics.registry.get_sample_value("ethos_messages_accepted_total", {"channel": "fake"}) == 1
+
+
+# ---- the page for operators -----------------------------------------------------------------------------------------
+
+
+async def test_every_metric_stands_in_the_docs_with_its_labels_and_every_one_there_exists(house: House) -> None:
+    async with house.gateway(ScriptedModel("one"), **MEASURED) as (gateway, channel):
+        channel.failures.append(PermanentSendError("gone"))
+        await channel.say("hello")
+        await settled(gateway)
+        metrics, health = gateway._metrics, await gateway.health()
+        assert isinstance(metrics, Metrics)
+        metrics.page(health)
+        known = {}
+        for family in metrics.registry.collect():
+            if family.name.startswith("ethos"):
+                name = {"counter": f"{family.name}_total", "info": f"{family.name}_info"}.get(family.type, family.name)
+                known[name] = family.type if family.type != "info" else "gauge"
+    rows = re.findall(r"^\| `(ethos_\w+)` \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert dict(rows) == known
+    assert len(rows) == len(known)
+
+
+# ---- over HTTP ------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def served(house: House, **settings: object) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient, dict[str, str]]]:
+    """A gateway with its web server, a client of it, and the headers of the operator."""
+    async with AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(house.served(ScriptedModel("one"), **settings))
+        assert gateway.web is not None
+        token = (house.home / "web-token").read_text().strip()
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=gateway.web.url, trust_env=False))
+        yield gateway, client, {"authorization": f"Bearer {token}"}
+
+
+async def test_only_the_operator_reads_the_metrics(house: House) -> None:
+    """Row 24 of the promises."""
+    async with served(house, **MEASURED) as (_, client, operator):
+        assert (await client.get("/metrics")).status_code == 401
+        assert (await client.get("/metrics", headers={"authorization": "Bearer wrong"})).status_code == 401
+        answer = await client.get("/metrics", headers=operator)
+        assert answer.status_code == 200
+        assert 'ethos_http_requests_total{method="GET",status="401"} 2.0' in answer.text
+        foreign = await client.get("/metrics", headers={**operator, "host": "evil.example.org"})
+        assert foreign.status_code == 421
+
+
+async def test_without_the_switch_there_is_no_page(house: House) -> None:
+    async with served(house) as (_, client, operator):
+        assert (await client.get("/metrics", headers=operator)).status_code == 404
+
+
+async def test_many_who_ask_at_once_cost_one_look(house: House) -> None:
+    async with served(house) as (gateway, client, operator):
+        first, *others = await asyncio.gather(*(gateway.health() for _ in range(50)))
+        assert all(other is first for other in others)
+        assert (await client.get("/health", headers=operator)).json()["pid"] == first.pid
