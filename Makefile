@@ -33,6 +33,7 @@ bench: $(DEV)          ## The numbers of the README.
 	$(BIN)/python -m benchmarks.turn_overhead
 	$(BIN)/python -m benchmarks.memory_writers
 	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.flood
 	$(BIN)/python -m benchmarks.channels
 
 recording: $(DEV)      ## Make the pictures of the README anew.

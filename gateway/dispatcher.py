@@ -31,18 +31,23 @@ class TurnControl:
         is_stop_requested: the person said stop; the turn ends with what it has.
         had_effect: this turn's message is a `/stop` or a `/retry`, and it had its effect when it arrived.
         is_interruptible: set by the turn while it may be cancelled for that; a commit is not interrupted.
+        is_decided: set by the turn once a stop changes nothing any more: it is being committed.
     """
 
     is_stop_requested: bool = False
     had_effect: bool = False
     is_interruptible: bool = False
+    is_decided: bool = False
     task: asyncio.Task[float | None] | None = field(default=None, repr=False)
 
-    def stop(self) -> None:
-        """Ask the turn to end with what it has."""
+    def stop(self) -> bool:
+        """Ask the turn to end with what it has; whether it will."""
+        if self.is_decided:
+            return False
         if self.is_interruptible and not self.is_stop_requested and self.task is not None:
             self.task.cancel("stopped by the person")
         self.is_stop_requested = True
+        return True
 
 
 class Turns(Protocol):
@@ -65,6 +70,7 @@ class Dispatcher:
         *,
         owner: str,
         running_turns: int = 16,
+        running_turns_per_user: int | None = None,
         lease_s: float = 60.0,
         policy: DeliveryPolicy | None = None,
         is_let_in: Callable[[InboundMessage], bool] = lambda _message: True,
@@ -74,6 +80,7 @@ class Dispatcher:
         Args:
             owner: names this process in claims.
             running_turns: how many turns run at once, over all conversations.
+            running_turns_per_user: how many of these may be one sender's; None for all.
             is_let_in: whether the writer may stop and retry what others wait for.
         """
         self._store = store
@@ -82,7 +89,12 @@ class Dispatcher:
         self._lease_s = lease_s
         self._policy = policy or DeliveryPolicy()
         self._is_let_in = is_let_in
-        self._lanes: Lanes[ConversationRef] = Lanes(self._serve, workers=running_turns, after_fault_s=AFTER_FAULT_S)
+        self._lanes: Lanes[ConversationRef] = Lanes(
+            self._serve,
+            workers=running_turns,
+            after_fault_s=AFTER_FAULT_S,
+            workers_per_party=running_turns_per_user,
+        )
         self._running: dict[ConversationRef, TurnControl] = {}
         self._unreleased: dict[ConversationRef, int] = {}
         self._stop_next: dict[ConversationRef, str] = {}  # event ids of `/stop`, for the turn that begins next
@@ -123,7 +135,7 @@ class Dispatcher:
             elif command.name == "retry" and message.conversation in self._not_due:
                 self._had_effect.add((message.conversation, message.event_id))
                 await self.expedite(message.conversation)
-        self._lanes.wake(message.conversation)
+        self._lanes.wake(message.conversation, _party(message.conversation, message.sender.user))
 
     async def expedite(self, conversation: ConversationRef) -> None:
         """Try at once what waits in the conversation for its time."""
@@ -135,8 +147,7 @@ class Dispatcher:
 
     async def _stop(self, message: InboundMessage) -> None:
         control = self._running.get(message.conversation)
-        if control is not None:
-            control.stop()
+        if control is not None and control.stop():
             self._had_effect.add((message.conversation, message.event_id))
             return
         self._stop_next.setdefault(message.conversation, message.event_id)  # what waits there ends without an answer
@@ -147,6 +158,8 @@ class Dispatcher:
         """Take up what an earlier process left; returns how many conversations wait."""
         await self._store.reclaim(self._owner)
         waiting = await self._store.waiting()
+        for conversation, sender in (await self._store.speakers()).items():
+            self._lanes.belongs(conversation, _party(conversation, sender))
         for conversation, due_in_s in waiting:
             if due_in_s > 0:
                 self._not_due.add(conversation)
@@ -182,14 +195,20 @@ class Dispatcher:
         except StoreError as error:
             _log.error("inbox_store_failed", error=str(error), again_s=AFTER_FAULT_S)
             return AFTER_FAULT_S
-        if row is None:
-            return IDLE
-        if isinstance(row, NotDue):
-            return row.due_in_s
+        if not isinstance(row, InboxRow):
+            return IDLE if row is None else row.due_in_s
         again_s = await self._run(conversation, row)
-        if again_s is not None:
-            self._not_due.add(conversation)
-            return again_s
+        if again_s is None:
+            return self._next(conversation, row)
+        if conversation in self._stop_next:  # it came when the message was as good as parked
+            await self.expedite(conversation)
+            return AGAIN
+        self._not_due.add(conversation)
+        return again_s
+
+    def _next(self, conversation: ConversationRef, row: InboxRow) -> float | None:
+        if row.next_sender is not None:
+            self._lanes.belongs(conversation, _party(conversation, row.next_sender))
         return AGAIN if row.has_more else IDLE
 
     async def _claim(self, conversation: ConversationRef) -> InboxRow | NotDue | None:
@@ -302,3 +321,8 @@ class Dispatcher:
                     await self._store.renew(self._owner, self._lease_s)
                 except StoreError as error:
                     _log.error("lease_not_renewed", error=str(error))
+
+
+def _party(conversation: ConversationRef, sender: str) -> tuple[str, str]:
+    """Who takes turns with whom: an account of a channel."""
+    return (conversation.channel, sender)

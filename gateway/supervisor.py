@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
@@ -13,7 +13,7 @@ import structlog
 from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, StoreError
-from gateway.messages import Capabilities, InboundMessage
+from gateway.messages import InboundMessage
 from gateway.observe import happened
 from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
 
@@ -81,10 +81,10 @@ class Supervisor:
         adapter = self._adapters.get(channel)
         return adapter.kind if adapter is not None else channel
 
-    def capabilities(self, channel: str) -> Capabilities | None:
-        """Of a channel, connected or not; None where it is not configured any more."""
-        adapter = self._adapters.get(channel)
-        return None if adapter is None else adapter.capabilities
+    @property
+    def adapters(self) -> Mapping[str, ChannelAdapter]:
+        """By the names of their channels, connected or not."""
+        return self._adapters
 
     def adapter_if_up(self, channel: str) -> ChannelAdapter | None:
         """The adapter, while it is connected."""

@@ -18,6 +18,7 @@ from gateway.agent.model import (
     ModelReply,
     ModelRequest,
     ModelUsage,
+    Spender,
     StreamRestarted,
     TextDelta,
     ToolCall,
@@ -124,6 +125,7 @@ class AgentWork:
     steps_limit: int
     max_output_tokens: int | None
     on_text: Callable[[], None]
+    spender: Spender = field(default_factory=Spender)
 
 
 class AgentLoop:
@@ -165,6 +167,7 @@ class AgentLoop:
             tools=work.toolbox.specs,
             may_call_tools=not is_last,
             max_output_tokens=work.max_output_tokens,
+            spender=work.spender,
         )
         state.partial.clear()
         async for event in work.model.stream(request):

@@ -51,8 +51,10 @@ async def _backup(wanted: Path, *, with_secrets: bool, keep: int | None, as_json
     from gateway.backup.taking import take_backup
     from gateway.cli.output import print_json, say
     from gateway.config.file import data_directory
+    from gateway.last_backup import note_backup
 
     taken = await take_backup(data_directory(), wanted, with_secrets=with_secrets, keep=keep)
+    note_backup(data_directory(), taken.path)
     if as_json:
         print_json(asdict(taken))
         return

@@ -19,7 +19,9 @@ AT_ONCE = frozenset(
         "limits.turn_timeout_s",
         "limits.history_tokens",
         "limits.max_message_chars",
+        "limits.parked_expire_after_h",
         "delivery",
+        "budgets",
         "log",
         "shutdown_s",
     ]

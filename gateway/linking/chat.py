@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 from gateway.identity import User
 from gateway.linking import words
@@ -26,6 +27,8 @@ from gateway.linking.links import (
 from gateway.linking.notes import PersonalNotes
 from gateway.linking.people import AccountMap, People
 from gateway.messages import Capabilities, ConversationRef
+
+FINISH_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,18 @@ class Speaker:
     turn_id: str
 
 
+class Channel(Protocol):
+    """What linking asks of a `ChannelAdapter`."""
+
+    @property
+    def kind(self) -> str:
+        """The platform."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Whether its word is enough."""
+
+
 class Linking:
     """The protocol between two accounts, and all that belongs to it."""
 
@@ -59,7 +74,7 @@ class Linking:
         notes: PersonalNotes,
         *,
         pepper: Callable[[], bytes],
-        capabilities: Callable[[str], Capabilities | None],
+        channels: Callable[[], Mapping[str, Channel]],
         woken: Callable[[ConversationRef], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         code: Callable[[], str] = new_code,
@@ -68,7 +83,7 @@ class Linking:
 
         Args:
             pepper: what codes are hashed with; blocks.
-            capabilities: of a channel by its name; None where it is not configured any more.
+            channels: those that are configured, by their names.
             woken: told that a conversation has something to send.
             now: the wall clock.
             code: makes a new code, as it is shown.
@@ -78,7 +93,7 @@ class Linking:
         self.people = People(accounts, store)
         self._job = LinkJob(store, accounts, notes, self.people, woken=woken)
         self._pepper = pepper
-        self._capabilities = capabilities
+        self._channels = channels
         self._woken = woken
         self._now = now
         self._code = code
@@ -170,6 +185,38 @@ class Linking:
             self.people.note(decided)
             return decided
 
+    async def whereabouts(self, user: User) -> Party:
+        """One account of the user, where there is a place to tell it something alone; else the first one."""
+        kinds = {name: channel.kind for name, channel in self._channels().items()}
+        for account in user.accounts:
+            kind, _, sender = account.key.partition(":")
+            names = [name for name, one in kinds.items() if one == kind]
+            place = await self._store.direct_conversation(names, sender)
+            if place is not None:
+                return Party(account=account.key, label=account.label, conversation=place)
+        return Party(account=user.accounts[0].key, label=user.accounts[0].label, conversation=None)
+
+    async def user(self, wanted: str) -> User:
+        """The user with this id or account.
+
+        Raises:
+            NotLinked: there is none.
+        """
+        found = _find(await self._accounts.users(), wanted)
+        if found is None:
+            raise NotLinked(f"nobody is known as {wanted}; `ethos users list` shows everybody")
+        return found
+
+    async def all_links(self) -> Sequence[Link]:
+        """Those that count, and those that are being carried out, oldest first."""
+        return await self._store.links()
+
+    async def finish(self, link: Link) -> Link:
+        """Wait until a link is carried out, `FINISH_S` at most; how far it is."""
+        self.carry_out(link)
+        await self._job.finished(link.id, FINISH_S)
+        return await self._store.link(link.id) or link
+
     async def end(self, link: Link) -> Link | None:
         """Commit that a link ends; None where it is not carried out yet, or has ended."""
         ended = await self._store.undo(link.id)
@@ -256,10 +303,10 @@ class Linking:
     def _refusal(self, speaker: Speaker, text: str) -> LinkAnswer | None:
         """Why the channel's word is not enough for this; None where it is."""
         where = speaker.me.conversation
-        capabilities = None if where is None else self._capabilities(where.channel)
-        if capabilities is None:
+        channel = None if where is None else self._channels().get(where.channel)
+        if channel is None:
             return LinkAnswer(text=words.NOT_KNOWN_NOW)
-        return LinkAnswer(text=text) if capabilities.is_sender_only_claimed else None
+        return LinkAnswer(text=text) if channel.capabilities.is_sender_only_claimed else None
 
     async def _hash(self, code: str) -> str:
         pepper = await asyncio.to_thread(self._pepper)

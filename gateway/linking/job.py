@@ -68,6 +68,12 @@ class LinkJob:
             self._tasks[link.id] = task
             task.add_done_callback(lambda _task: self._tasks.pop(link.id, None))
 
+    async def finished(self, link_id: str, timeout_s: float) -> None:
+        """Return when what was begun is done, or that time is over; it goes on then."""
+        task = self._tasks.get(link_id)
+        if task is not None:
+            await asyncio.wait([task], timeout=timeout_s)
+
     async def carry_out(self, link: Link) -> Link:
         """Take all steps that are left.
 

@@ -6,16 +6,21 @@ The originals are kept in `users/<user id>/before-<link id>/`, of both users, wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gateway.errors import FileError, MemoryConflict
 from gateway.files import check_id, inside, make_private_directory, read_once, sync_directory, write_atomically
-from gateway.linking.links import Link
+from gateway.identity import IdentityMap
+from gateway.linking.chat import Channel, Linking
+from gateway.linking.codes import load_pepper
+from gateway.linking.links import Link, LinkStore
 from gateway.linking.notes import only_in, paragraphs, without
 from gateway.memory import rules
 from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.messages import ConversationRef
 from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
 
 CHANNEL = "link"
@@ -139,6 +144,20 @@ class MarkdownNotes:
         found = [_Document(None)] if (directory / "USER.md").exists() else []
         personal = sorted(path.parent.name for path in directory.glob("personalities/*/MEMORY.md"))
         return [*found, *map(_Document, personal)]
+
+
+def linking_on(
+    home: Path,
+    store: LinkStore,
+    identities: IdentityMap,
+    memory: MarkdownFileMemoryProvider,
+    *,
+    channels: Callable[[], Mapping[str, Channel]],
+    woken: Callable[[ConversationRef], None],
+) -> Linking:
+    """Linking on a data directory whose memory is Markdown; arguments as `Linking` has them."""
+    notes = MarkdownNotes(home, memory)
+    return Linking(store, identities, notes, pepper=partial(load_pepper, home), channels=channels, woken=woken)
 
 
 def _text(data: bytes) -> str:

@@ -169,7 +169,9 @@ class InMemoryLinks:
         for message in messages:
             if message.id not in known:
                 seq = self._tables.next_seq()
-                self._tables.answers[seq] = Answer(seq=seq, turn_id=message.id, message=message, due_at=self._tables.now_ms())
+                self._tables.answers[seq] = Answer(
+                    seq=seq, turn_id=message.id, message=message, due_at=self._tables.now_ms()
+                )
 
     def _moment(self) -> datetime:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=self._tables.now_ms())

@@ -28,6 +28,7 @@ TOP = {
     "gateway.backup",
     "gateway.cli",
     "gateway.config",
+    "gateway.configured",
     "gateway.reloading",
     "gateway.web",
 }
