@@ -33,7 +33,7 @@ from gateway.home import DATABASE_NAME, announce, prepare_home, take
 from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
 from gateway.linking.chat import Linking
-from gateway.linking.operator import operate
+from gateway.linking.operator import operating
 from gateway.memory.linked_notes import linking_on
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.render import render_memory
@@ -94,9 +94,7 @@ class Gateway:
         self._metrics: Metrics | None = None
         self.is_serving = asyncio.Event()
         self.reloading = Reloading(self)
-        self.control = ControlSocket(
-            home, {"wake": self._wake, "reload": self._reload, "links": lambda request: operate(self.linking, request)}
-        )
+        self.control = ControlSocket(home, {"wake": self._wake, "reload": self._reload})
 
     # ---- putting together ------------------------------------------------------------------------------------------
 
@@ -164,13 +162,9 @@ class Gateway:
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         self.linking: Linking = linking_on(
-            self.home,
-            store.links,
-            self.identities,
-            self.memory_files,
-            channels=lambda: self.supervisor.adapters,
-            woken=self._has_reply,
+            self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self._has_reply
         )
+        self.control.add("links", operating(self.linking))
         commands = self.commands = Commands(
             identities=self.identities,
             personalities=self.personalities,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from gateway.linking.chat import Linking
 from gateway.linking.links import Link, NotLinked
+
+
+def operating(linking: Linking) -> Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]:
+    """`operate` on the links of a running gateway."""
+    return partial(operate, linking)
 
 
 async def operate(linking: Linking, request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -59,8 +59,8 @@ class _Document:
 class MarkdownNotes:
     """The `PersonalNotes` of the Markdown memory."""
 
-    def __init__(self, home: Path, memory: MarkdownFileMemoryProvider) -> None:
-        self._users = home / "users"
+    def __init__(self, memory: MarkdownFileMemoryProvider) -> None:
+        self._users = memory.root / "users"
         self._memory = memory
 
     async def unite(self, link: Link) -> None:
@@ -147,17 +147,15 @@ class MarkdownNotes:
 
 
 def linking_on(
-    home: Path,
+    memory: MarkdownFileMemoryProvider,
     store: LinkStore,
     identities: IdentityMap,
-    memory: MarkdownFileMemoryProvider,
-    *,
     channels: Callable[[], Mapping[str, Channel]],
     woken: Callable[[ConversationRef], None],
 ) -> Linking:
     """Linking on a data directory whose memory is Markdown; arguments as `Linking` has them."""
-    notes = MarkdownNotes(home, memory)
-    return Linking(store, identities, notes, pepper=partial(load_pepper, home), channels=channels, woken=woken)
+    pepper = partial(load_pepper, memory.root)
+    return Linking(store, identities, MarkdownNotes(memory), pepper=pepper, channels=channels, woken=woken)
 
 
 def _text(data: bytes) -> str:

@@ -74,6 +74,11 @@ class MarkdownFileMemoryProvider:
         self._step = on_step
         self._writers: dict[str, DocumentWriter] = {}
 
+    @property
+    def root(self) -> Path:
+        """The data directory, links resolved."""
+        return self._root
+
     # ---- MemoryProvider ---------------------------------------------------------------------------------------------
 
     async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:

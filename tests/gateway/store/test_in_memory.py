@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.store.in_memory import InMemoryStore
+from tests.conformance.links import LinkSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
 from tests.conformance.usage import UsageSuite
@@ -48,4 +49,8 @@ class TestSearch(SearchSuite):
 
 
 class TestUsage(UsageSuite):
+    pass
+
+
+class TestLinks(LinkSuite):
     pass

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.budgets import Limit
 from gateway.store.sqlite import open_store
+from tests.conformance.links import LinkSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
 from tests.conformance.usage import UsageSuite, spend
@@ -58,3 +59,7 @@ async def test_two_processes_at_once_do_not_spend_more_than_there_is(tmp_path: P
     finally:
         for store in stores:
             await store.close()
+
+
+class TestLinks(LinkSuite):
+    pass
