@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -73,7 +73,7 @@ class Linking:
         accounts: AccountMap,
         notes: PersonalNotes,
         *,
-        pepper: Callable[[], bytes],
+        pepper: Callable[[], Awaitable[bytes]],
         channels: Callable[[], Mapping[str, Channel]],
         woken: Callable[[ConversationRef], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -82,7 +82,7 @@ class Linking:
         """Nothing is read yet.
 
         Args:
-            pepper: what codes are hashed with; blocks.
+            pepper: what codes are hashed with.
             channels: those that are configured, by their names.
             woken: told that a conversation has something to send.
             now: the wall clock.
@@ -309,8 +309,7 @@ class Linking:
         return LinkAnswer(text=text) if channel.capabilities.is_sender_only_claimed else None
 
     async def _hash(self, code: str) -> str:
-        pepper = await asyncio.to_thread(self._pepper)
-        return hash_code(read_code(code) or code, pepper)
+        return hash_code(read_code(code) or code, await self._pepper())
 
 
 def _find(users: Sequence[User], wanted: str) -> User | None:

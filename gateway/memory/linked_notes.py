@@ -154,7 +154,7 @@ def linking_on(
     woken: Callable[[ConversationRef], None],
 ) -> Linking:
     """Linking on a data directory whose memory is Markdown; arguments as `Linking` has them."""
-    pepper = partial(load_pepper, memory.root)
+    pepper = partial(asyncio.to_thread, load_pepper, memory.root)
     return Linking(store, identities, MarkdownNotes(memory), pepper=pepper, channels=channels, woken=woken)
 
 
