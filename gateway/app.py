@@ -27,6 +27,7 @@ from gateway.configured import access_of, budgets_of, policy_of, turn_settings_o
 from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
 from gateway.errors import EthosError
+from gateway.failpoints import reach
 from gateway.health import Health
 from gateway.history import History
 from gateway.home import DATABASE_NAME, announce, prepare_home, take
@@ -111,6 +112,7 @@ class Gateway:
             await asyncio.to_thread(prepare_home, self.home)
             stack.callback((await take(self.home)).release)
             refuse_half_placed(self.home)
+            reach("start.held")
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
             await self._measure(stack)
@@ -125,6 +127,7 @@ class Gateway:
                 stack.push_async_callback(self.web.stop)
                 await self.web.start()
             stack.push_async_callback(self.control.stop)
+            self.control.add("links", operating(self.linking))
             await self.control.start()
             url = self.web.url if self.web else None
             stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
@@ -145,7 +148,6 @@ class Gateway:
 
     def _compose(self) -> None:
         config, store = self.config, self.store
-        policy = policy_of(config)
         owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.personalities = Personalities(self.home)
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
@@ -158,13 +160,14 @@ class Gateway:
             store.journal,
             max_file_bytes=config.memory.max_file_bytes,
             lock_timeout_s=config.memory.lock_timeout_s,
+            on_step=lambda step: reach(f"memory.{step}"),
         )
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
+        self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy_of(config), on_sent=self._exchanged)
         self.linking: Linking = linking_on(
-            self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self._has_reply
+            self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self.outbox.wake
         )
-        self.control.add("links", operating(self.linking))
         commands = self.commands = Commands(
             identities=self.identities,
             personalities=self.personalities,
@@ -178,7 +181,6 @@ class Gateway:
         self.adapters: Sequence[ChannelAdapter] = [
             self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)
         ]
-        self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy, on_sent=self._exchanged)
         self.parking = Parking(self._expedite, self._is_operator)
         self.turns = TurnRunner(self._services(commands, self.meter.model), turn_settings_of(config), owner=owner)
         self.dispatcher = Dispatcher(
@@ -188,7 +190,7 @@ class Gateway:
             running_turns=config.limits.running_turns,
             running_turns_per_user=config.limits.running_turns_per_user,
             lease_s=config.limits.lease_s,
-            policy=policy,
+            policy=policy_of(config),
             is_let_in=self._is_let_in,
         )
         self.inbox = self._inbox()
@@ -252,6 +254,7 @@ class Gateway:
             kind=self._kind,
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
             woken=self.outbox.wake,
+            caught_up=self.outbox.caught_up,
         )
 
     def _web_server(self) -> WebServer:
@@ -270,12 +273,8 @@ class Gateway:
 
     async def join_operator_accounts(self) -> None:
         """Whoever holds the data directory is one person on every channel that can tell."""
-        keys = [
-            (f"{adapter.kind}:{adapter.operator_account}", "Operator")
-            for adapter in self.adapters
-            if isinstance(adapter, AuthenticatesOperator)
-        ]
-        if keys:
+        operators = [adapter for adapter in self.adapters if isinstance(adapter, AuthenticatesOperator)]
+        if keys := [(f"{adapter.kind}:{adapter.operator_account}", "Operator") for adapter in operators]:
             await self.identities.ensure_joined(keys, via="operator")
 
     # ---- seams between the parts -----------------------------------------------------------------------------------
@@ -285,9 +284,6 @@ class Gateway:
 
     def _kind(self, channel: str) -> str:
         return self.supervisor.kind(channel)
-
-    def _has_reply(self, conversation: ConversationRef) -> None:
-        self.outbox.wake(conversation)
 
     def _exchanged(self, channel: str) -> None:
         self.supervisor.exchanged(channel)
@@ -310,10 +306,7 @@ class Gateway:
         return self.access.verdict(message) == "answer"
 
     def _is_operator(self, message: InboundMessage) -> bool:
-        adapter = self._adapter_if_up(message.conversation.channel)
-        if adapter is None or not isinstance(adapter, AuthenticatesOperator):
-            return False
-        return adapter.operator_account == message.sender.user
+        return self.supervisor.is_operator(message)
 
     # ---- running ---------------------------------------------------------------------------------------------------
 
@@ -321,10 +314,12 @@ class Gateway:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
         await self.linking.recover()
+        reach("start.replayed")
         uncertain = await self.outbox.recover()
         await self.meter.recover()
         waiting = await self.dispatcher.recover()
         await self.parking.recover(await self.store.inbox.parked())
+        reach("start.recovered")
         if waiting or uncertain:
             _log.info("recovered", conversations=waiting, uncertain_replies=uncertain)
         parts = [
@@ -366,8 +361,10 @@ class Gateway:
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.config.shutdown_s
         await self.supervisor.stop_receiving()
+        reach("stop.draining")
         await self.dispatcher.drain(max(0.0, ends_at - clock()))
         await self.outbox.drain(max(0.5, ends_at - clock()))
+        reach("stop.drained")
         if self.web is not None:
             await self.web.stop()
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import structlog
 
 from gateway.commands import parse_command
+from gateway.failpoints import reach
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage
 from gateway.observe import note, stage
 
@@ -146,9 +147,15 @@ class Inbox:
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was kept.
         """
-        await asyncio.shield(asyncio.create_task(self._keep(_storable(message))))
+        keeping = asyncio.create_task(self._keep(_storable(message)))
+        try:
+            await asyncio.shield(keeping)
+        except asyncio.CancelledError:
+            keeping.add_done_callback(_say_if_not_kept)
+            raise
 
     async def _keep(self, message: InboundMessage) -> None:
+        reach("inbox.accepting")
         turn_id = f"t_{secrets.token_hex(8)}"
         with stage("inbox.accept", turn_id, message.conversation):
             added = await self._store.add(message, turn_id, self._room(message, turn_id))
@@ -159,6 +166,7 @@ class Inbox:
             elif is_refused:
                 note(result="refused")
                 _log.warning("queue_full", user=message.sender.user)
+        reach("inbox.committed")
         if is_new:
             await self._on_accepted(message)
         elif isinstance(added, Refused) and added.is_told:
@@ -178,6 +186,12 @@ class Inbox:
             reply_to=message.id,
         )
         return Room(messages=most, notice=notice if self._is_let_in(message) else None)
+
+
+def _say_if_not_kept(keeping: asyncio.Task[None]) -> None:
+    """Nobody waits for it any more, and nobody was told that we have the message: its platform delivers it again."""
+    if not keeping.cancelled() and (error := keeping.exception()) is not None:
+        _log.warning("not_accepted", error=str(error))
 
 
 def _storable(message: InboundMessage) -> InboundMessage:

@@ -13,9 +13,10 @@ import structlog
 from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, StoreError
+from gateway.failpoints import reach
 from gateway.messages import InboundMessage
 from gateway.observe import happened
-from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
+from gateway.protocols import Accept, AuthenticatesOperator, ChannelAdapter, SupportsBackfill
 
 CONNECT_TIMEOUT_S = 60.0
 FIRST_RETRY_S = 1.0
@@ -85,6 +86,13 @@ class Supervisor:
     def adapters(self) -> Mapping[str, ChannelAdapter]:
         """By the names of their channels, connected or not."""
         return self._adapters
+
+    def is_operator(self, message: InboundMessage) -> bool:
+        """Whether the message's channel is up and proves that its writer holds the data directory."""
+        adapter = self.adapter_if_up(message.conversation.channel)
+        if adapter is None or not isinstance(adapter, AuthenticatesOperator):
+            return False
+        return adapter.operator_account == message.sender.user
 
     def adapter_if_up(self, channel: str) -> ChannelAdapter | None:
         """The adapter, while it is connected."""
@@ -214,6 +222,7 @@ class Supervisor:
         async def accept(message: InboundMessage) -> None:
             await self._accept(message)
             self.exchanged(channel)
+            reach("inbox.acknowledging")
 
         return accept
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,9 +17,10 @@ from gateway.agent.model import ChatMessage, Model, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
 from gateway.attachments import Asked, read_message
-from gateway.commands import CommandCall, CommandResult, Commands, parse_command
+from gateway.commands import CommandCall, Commands, parse_command
 from gateway.dispatcher import TurnControl
 from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
+from gateway.failpoints import reach
 from gateway.history import History
 from gateway.inbox import InboxRow
 from gateway.linking.people import People
@@ -74,6 +75,7 @@ class Services:
         kind: by the channel's name: the platform, which is the first half of an identity's key.
         render_memory: makes the memory section of the prompt.
         woken: told that a conversation has replies to send.
+        caught_up: waits until a conversation's replies are out.
     """
 
     store: TurnStore
@@ -91,6 +93,7 @@ class Services:
     kind: Callable[[str], str]
     render_memory: Callable[[MemoryContext], str | None]
     woken: Callable[[ConversationRef], None]
+    caught_up: Callable[[ConversationRef], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +204,9 @@ class TurnRunner:
             if last is not None:
                 return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
         control.is_decided = True
-        await self._commit_command(turn, result)
+        await self._commit(replace(self._end(row, replies=(result.text,)), session=result.session))
+        if result.then is not None:
+            result.then()
         return None
 
     async def _opened(self, row: InboxRow, user_id: str, key: str) -> _Turn | str:
@@ -231,7 +236,7 @@ class TurnRunner:
         services, row = self._services, turn.row
         state = AgentState.load(await services.store.load_steps(row.turn_id) if row.has_steps else None)
         adapter = services.adapter(turn.message.conversation.channel)
-        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text)
+        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text, services.caught_up)
         work = await self._work(turn, state, preview, asked, supersedes)
         try:
             async with preview:
@@ -366,11 +371,6 @@ class TurnRunner:
         control.is_decided = True
         await self._commit(self._end(row, replies=() if text is None else (text,)))
 
-    async def _commit_command(self, turn: _Turn, result: CommandResult) -> None:
-        await self._commit(replace(self._end(turn.row, replies=(result.text,)), session=result.session))
-        if result.then is not None:
-            result.then()
-
     def _end(
         self,
         row: InboxRow,
@@ -390,8 +390,10 @@ class TurnRunner:
         )
 
     async def _commit(self, commit: TurnCommit) -> None:
+        reach("turn.committing")
         with span("turn.commit", end=commit.end):
             await self._services.store.commit_turn(commit)
+        reach("turn.committed")
         _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
         for reply in commit.replies:
             self._services.woken(reply.conversation)

@@ -25,6 +25,7 @@ from gateway.agent.model import (
 )
 from gateway.agent.tools import Toolbox, ToolContext
 from gateway.errors import ModelRefused
+from gateway.failpoints import reach
 from gateway.observe import note, span
 from gateway.protocols import MemoryUpdate
 
@@ -201,6 +202,7 @@ class AgentLoop:
 
     async def _save(self, work: AgentWork, state: AgentState, *, is_durable: bool) -> None:
         await self._keeper.save_steps(work.turn_id, state.dump(), is_durable=is_durable)
+        reach("turn.steps_saved")
 
     @staticmethod
     def _is_repeatable(work: AgentWork, state: AgentState) -> bool:
