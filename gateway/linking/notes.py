@@ -48,13 +48,19 @@ def paragraphs(text: str) -> list[str]:
 
 
 def only_in(theirs: str, mine: str) -> list[str]:
-    """The paragraphs of the one text that the other one does not have, each once."""
-    known = set(paragraphs(mine))
-    return list(dict.fromkeys(part for part in paragraphs(theirs) if part not in known))
+    """The paragraphs of the one text that the other one does not have, each once; indented or not is the same."""
+    known = {part.strip() for part in paragraphs(mine)}
+    found = {part.strip(): part for part in reversed(paragraphs(theirs)) if part.strip() not in known}
+    return [*reversed(found.values())]
+
+
+def has_any(text: str, wanted: Sequence[str]) -> bool:
+    """Whether one of these paragraphs is in the text."""
+    return not {part.strip() for part in wanted}.isdisjoint(part.strip() for part in paragraphs(text))
 
 
 def without(text: str, unwanted: Sequence[str]) -> str:
     """The text without these paragraphs."""
-    gone = set(unwanted)
-    kept = [part for part in paragraphs(text) if part not in gone]
+    gone = {part.strip() for part in unwanted}
+    kept = [part for part in paragraphs(text) if part.strip() not in gone]
     return "\n\n".join(kept) + "\n" if kept else ""

@@ -17,7 +17,7 @@ from gateway.identity import IdentityMap
 from gateway.linking.chat import Channel, Linking
 from gateway.linking.codes import load_pepper
 from gateway.linking.links import Link, LinkStore
-from gateway.linking.notes import only_in, paragraphs, without
+from gateway.linking.notes import has_any, only_in, without
 from gateway.memory import rules
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.messages import ConversationRef
@@ -96,7 +96,7 @@ class MarkdownNotes:
                 return False
             if before is not None and text == united:
                 data, is_changed = before, False
-            elif not set(brought) & set(paragraphs(rules.to_newlines(text))):
+            elif not has_any(rules.to_newlines(text), brought):
                 return True
             else:
                 data, is_changed = rules.encode(without(rules.to_newlines(text), brought)), True

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from gateway.identity import User
 from gateway.identity.file import Account, Move
 from gateway.linking.links import Link
-from gateway.linking.notes import only_in, paragraphs, without
+from gateway.linking.notes import has_any, only_in, without
 
 BEGAN = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
@@ -68,7 +68,7 @@ class TwinNotes:
                 self.texts[heir] = before
                 continue
             is_changed = True
-            if set(brought) & set(paragraphs(now)):
+            if has_any(now, brought):
                 self.texts[heir] = without(now, brought)
         return is_changed
 
