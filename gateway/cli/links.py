@@ -60,7 +60,7 @@ async def link_users(one: str, other: str, *, is_one_kept: bool, as_json: bool) 
         say(f"Linked: {', '.join(link['accounts'])} belong to {link['survivor']} now.")
     else:
         say("Decided. It is finished when the answers that are being written have ended.")
-    say(_told(link))
+    say(_told(home, link))
     say(f"`ethos users unlink {link['absorbed']}` takes it back; they can themselves until {until}.")
 
 
@@ -70,12 +70,13 @@ async def unlink_user(which: str, *, as_json: bool) -> None:
     Raises:
         NotLinked: says why.
     """
-    link = await _carried_out(data_directory(), {"what": "unlink", "which": which})
+    home = data_directory()
+    link = await _carried_out(home, {"what": "unlink", "which": which})
     if as_json:
         print_json(link)
         return
     say(f"No longer linked: {link['absorbed']} has {', '.join(link['accounts']) or 'no accounts'} again.")
-    say(_told(link))
+    say(_told(home, link))
 
 
 async def show_user(wanted: str, *, as_json: bool) -> None:
@@ -178,7 +179,8 @@ def _channels(home: Path) -> Mapping[str, _Kind]:
     }
 
 
-def _told(link: Mapping[str, Any]) -> str:
+def _told(home: Path, link: Mapping[str, Any]) -> str:
     if not link["told"]:
         return "Nobody was told: there is no direct chat with them yet."
-    return f"Told: {', '.join(link['told'])}."
+    when = "Told" if running_gateway(home) is not None else "To be told when the gateway starts"
+    return f"{when}: {', '.join(link['told'])}."

@@ -65,6 +65,8 @@ class MarkdownNotes:
 
     async def unite(self, link: Link) -> None:
         """Keep both people's documents as they are, then add to the survivor's what only the absorbed one's have."""
+        if await self._memory.is_behind(link.absorbed):  # a full disk, a lock: it is tried again, and so is this
+            raise FileError(f"what {link.absorbed} noted last is not in the files yet")
         await asyncio.to_thread(self._keep, link)
         for document in await asyncio.to_thread(self._kept, link, link.absorbed):
             brought = await asyncio.to_thread(self._brought, link, document)

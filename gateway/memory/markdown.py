@@ -153,6 +153,10 @@ class MarkdownFileMemoryProvider:
         data = rules.encode(rules.clean(content))
         return await self._put(place, scope, data, expected_version=expected_version, action="write")
 
+    async def is_behind(self, user_id: str) -> bool:
+        """Whether something that this user's turns have noted is not in the files yet."""
+        return any(scope.user_id == user_id for scope, _ in await self._journal.unsettled())
+
     async def read_bytes(self, scope: MemoryScope, store: MemoryStoreName) -> bytes:
         """The file's own bytes, none where there is no file; for whoever will put them back with `restore`."""
         snapshot = await asyncio.to_thread(self._snapshot, self._place(scope, store))

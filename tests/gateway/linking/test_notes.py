@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.errors import FileError
 from gateway.linking.links import Link
 from gateway.linking.notes import PersonalNotes, has_any, only_in, paragraphs, without
 from gateway.memory.in_memory_journal import InMemoryJournal
+from gateway.memory.journal import Ask
 from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.protocols import MemoryScope, MemoryUpdate
 from tests.gateway.linking.twins import TwinNotes
 
 LINK = Link(id="l_1", survivor="u_a", absorbed="u_b", accounts=(), parties=(), by="code", linked_at=datetime.now(UTC))
@@ -34,7 +37,8 @@ class Shelf(Protocol):
 class OnDisk:
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.memory = MarkdownFileMemoryProvider(home, InMemoryJournal())
+        self.journal = InMemoryJournal()
+        self.memory = MarkdownFileMemoryProvider(home, self.journal)
         self.notes: PersonalNotes = MarkdownNotes(self.memory)
 
     def path(self, user_id: str) -> Path:
@@ -142,6 +146,29 @@ async def test_both_originals_are_kept_beside_for_their_owner_only_and_no_prompt
     assert united.read_text() == ""
     log = await disk.memory.log(limit=10)
     assert "link" in {entry.channel for entry in log}, "the history says where it came from"
+    await disk.memory.close()
+
+
+async def test_what_is_noted_and_not_yet_in_the_files_is_waited_for(tmp_path: Path) -> None:
+    """A turn whose notes could not be written, on a full disk, writes them later; the union comes after that."""
+    disk = OnDisk(tmp_path)
+    scope = MemoryScope(personality_id="assistant", user_id="u_b", session_id=None, turn_id="t_1")
+    noted = MemoryUpdate.add("user", "Boat: Argo")
+    ask = Ask(
+        scope=scope,
+        index=0,
+        document="users/u_b/USER.md",
+        store="user",
+        action="add",
+        content="Boat: Argo",
+        at=datetime.now(UTC),
+    )
+    await disk.journal.begin([ask])
+    with pytest.raises(FileError, match="not in the files yet"):
+        await disk.notes.unite(LINK)
+    await disk.memory.sync(scope, [noted])
+    await disk.notes.unite(LINK)
+    assert disk.read("u_a") == "Boat: Argo\n"
     await disk.memory.close()
 
 
