@@ -385,6 +385,27 @@ async def test_a_link_that_was_decided_before_a_crash_is_carried_out_at_the_next
             assert (await gateway.store.links.links())[0].state == "linked"
 
 
+async def test_an_unlink_that_was_decided_before_a_crash_is_carried_out_at_the_next_start(house: House) -> None:
+    for crash_before in ("move", "parted", "part", "undone"):
+        here = House(house.home.with_name(f"home-{crash_before}"))
+        async with here.gateway() as (gateway, channel):
+            await channel.ask("remember that my cat is Mia", **PHONE)
+            await channel.ask("remember that my boat is Argo", **DESK)
+            await settled(gateway)
+            before = users(here.home)
+            texts = [notes(here.home, user) for user in before.values()]
+            await link(channel)
+            dying(gateway, crash_before)
+            assert await channel.ask("/unlink", **PHONE) == words.UNLINKING
+            assert not [one for one in channel.sent if "No longer linked" in one.text]
+        async with here.gateway() as (gateway, channel):
+            for who in (PHONE, DESK):
+                await told(channel, who, "No longer linked")
+            assert users(here.home) == before
+            assert [notes(here.home, user) for user in before.values()] == texts
+            assert [one.state for one in await gateway.store.links.links(ended_too=True)] == ["undone"]
+
+
 def dying(gateway: Gateway, before: str) -> None:
     """Stop at a step for good, as a dead process does."""
     job = gateway.linking._job
@@ -395,8 +416,8 @@ def dying(gateway: Gateway, before: str) -> None:
 
     if before == "move":
         gateway.linking._job._accounts = type("Dead", (), {"move": stop})()
-    elif before == "unite":
-        gateway.linking._job._notes = type("Dead", (), {"unite": stop})()
+    elif before in {"unite", "part"}:
+        gateway.linking._job._notes = type("Dead", (), {before: stop})()
     else:
         advance = job._advance
 
