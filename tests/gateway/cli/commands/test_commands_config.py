@@ -142,7 +142,13 @@ def test_the_page_has_every_command_of_the_chat() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     nobody: Any = None
     known = Commands(
-        identities=nobody, personalities=nobody, sessions=nobody, memory=nobody, usage=nobody, meter=nobody
+        identities=nobody,
+        personalities=nobody,
+        sessions=nobody,
+        memory=nobody,
+        usage=nobody,
+        meter=nobody,
+        linking=nobody,
     )
     assert re.findall(r"^\| `/([a-z]+)`", text, re.MULTILINE) == [info.name for info in known.infos]
 
