@@ -26,7 +26,7 @@ from gateway.config.channel_kinds import load_kind
 from gateway.configured import budgets_of, measure, policy_of, rules_of, turn_settings_of
 from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
-from gateway.entrance import Entrance, make_entrance
+from gateway.entrance import make_entrance
 from gateway.errors import EthosError
 from gateway.failpoints import reach
 from gateway.health import Health
@@ -143,8 +143,13 @@ class Gateway:
         await self._stack.aclose()
 
     def _compose(self) -> None:
-        config, store = self.config, self.store
         owner = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._compose_mind(owner)
+        self._compose_way(owner)
+
+    def _compose_mind(self, owner: str) -> None:
+        """Who is who, who answers, and what is remembered."""
+        config, store = self.config, self.store
         self.personalities = Personalities(self.home)
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.models = ModelRegistry(config)
@@ -164,7 +169,7 @@ class Gateway:
         self.linking: Linking = linking_on(
             self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self.outbox.wake
         )
-        commands = self.commands = Commands(
+        self.commands = Commands(
             identities=self.identities,
             personalities=self.personalities,
             sessions=store.sessions,
@@ -174,13 +179,25 @@ class Gateway:
             meter=self.meter,
             usage=store.usage,
         )
+
+    def _compose_way(self, owner: str) -> None:
+        """The way of a message, from the channels and back to them."""
+        config, store = self.config, self.store
         self.operators = Operators(lambda: self.adapters)
-        self.entrance = self._entrance(commands)
+        self.entrance = make_entrance(
+            self.home,
+            self.store.people,
+            self.commands,
+            rules_of(self.config),
+            identities=self.identities,
+            kind=self._kind,
+            operator_accounts=self.operators.accounts,
+        )
         self.adapters: Sequence[ChannelAdapter] = [
             self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)
         ]
         self.parking = Parking(lambda place: self.dispatcher.expedite(place), self.operators.wrote)  # noqa: PLW0108 (made later)
-        self.turns = TurnRunner(self._services(commands, self.meter.model), turn_settings_of(config), owner=owner)
+        self.turns = TurnRunner(self._services(self.commands, self.meter.model), turn_settings_of(config), owner=owner)
         self.dispatcher = Dispatcher(
             store.inbox,
             self.turns,
@@ -191,29 +208,15 @@ class Gateway:
             policy=policy_of(config),
             is_let_in=self.entrance.access.is_let_in,
         )
-        self.inbox = self._inbox()
-        self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
-        self._checkup = Checkup(self._parts(), started_at=self._started_at)
-
-    def _entrance(self, commands: Commands) -> Entrance:
-        return make_entrance(
-            self.home,
-            self.store.people,
-            commands,
-            rules_of(self.config),
-            identities=self.identities,
-            kind=self._kind,
-            operator_accounts=self.operators.accounts,
-        )
-
-    def _inbox(self) -> Inbox:
-        return Inbox(
+        self.inbox = Inbox(
             self.store.inbox,
             self.dispatcher.accepted,
             queued_messages=self.config.limits.queued_messages_per_user,
             is_let_in=self.entrance.access.is_let_in,
             woken=self.outbox.wake,
         )
+        self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
+        self._checkup = Checkup(self._parts(), started_at=self._started_at)
 
     def _parts(self) -> Parts:
         return Parts(

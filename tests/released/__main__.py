@@ -42,6 +42,15 @@ LEFT = {
         (id, turn_id, personality_id, user_id, author_id, place, store, updates, sources, proposed_at)
         SELECT 1, turn_id, personality_id, user_id, user_id, 'per-personality', 'user', '[["add", "Likes spam."]]',
         '["quoted mail"]', 1 FROM messages ORDER BY id LIMIT 1""",
+    "account_ranks": "INSERT INTO account_ranks (account, rank, via, set_at) VALUES ('fake:1', 'owner', 'code', 1)",
+    "admissions": """INSERT INTO admissions (channel, account, label, via, admitted_at)
+        VALUES ('fake', 'fake:2', 'Ada', 'c', 1)""",
+    "access_requests": """INSERT INTO access_requests (channel, account, label, conversation, seed, state, times,
+        first_at, asked_at, expires_at, told_at) VALUES ('fake', 'fake:7', 'Eve', 'c7', 'ab', 'waiting', 1, 1, 1, 2, 1)""",
+    "held_messages": "INSERT INTO held_messages (seq, channel, account) SELECT max(seq), 'fake', 'fake:7' FROM inbox",
+    "owner_code": "INSERT INTO owner_code (only_row, code_hash, expires_at) VALUES (1, 'ab12', 2)",
+    "owner_chats": """INSERT INTO owner_chats (user_id, channel, conversation)
+        SELECT user_id, 'fake', 'c1' FROM messages ORDER BY id LIMIT 1""",
     "link_requests": """INSERT INTO link_requests (id, code_hash, state, starter, starter_is, begun_at)
         VALUES ('r_1', 'ab12', 'open', 'fake:1', '["Person 1", ["fake", "c1", null]]', 1)""",
     "link_tries": "INSERT INTO link_tries (turn_id, account, tried_at) VALUES ('t_1', 'fake:2', 1)",
