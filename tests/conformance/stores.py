@@ -16,8 +16,19 @@ import pytest
 
 from gateway.errors import ClaimLost
 from gateway.inbox import InboxRow, InboxStore, NotDue, Parked, Refused, Room
-from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
+from gateway.memory_proposals import ProposalStore
+from gateway.messages import (
+    Action,
+    Attachment,
+    ConversationRef,
+    InboundMessage,
+    OutboundMessage,
+    QuotedText,
+    Receipt,
+    Sender,
+)
 from gateway.outbox import OutboxRow, OutboxStore
+from gateway.people import PeopleStore
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage, SessionStore, new_session
 from gateway.turn_commit import TurnCommit, TurnStore
@@ -36,6 +47,8 @@ class Stores(Protocol):
     sessions: SessionStore
     turns: TurnStore
     log: ConversationLog
+    proposals: ProposalStore
+    people: PeopleStore
 
     async def close(self) -> None: ...
 
@@ -142,6 +155,7 @@ class InboxSuite:
             attachments=(Attachment(media_type="image/png", filename="ä.png", size_bytes=3, ref="r"),),
             command="help me",
             is_trusted_text=False,
+            quotes=(QuotedText(origin="quoted mail", text="日本\n🙂", author="Eve"),),
         )
         await house.store.inbox.add(message, "t_1")
         await house.reopen()

@@ -229,3 +229,18 @@ async def test_a_commit_that_does_not_come_back_is_a_problem_before_it_fails(
         may_end.set()
     await writing
     assert await database.problem() is None
+
+
+async def test_what_another_connection_commits_is_noticed_with_the_next_commit_of_our_own(tmp_path: Path) -> None:
+    one, other = Database(tmp_path / "x.db"), Database(tmp_path / "x.db")
+    await one.write(lambda connection: connection.execute("CREATE TABLE a (x)").rowcount)
+    seen = one.foreign_commits
+    for _ in range(3):
+        await one.write(lambda connection: connection.execute("INSERT INTO a VALUES (1)").rowcount)
+    assert one.foreign_commits == seen, "our own do not count"
+    await other.write(lambda connection: connection.execute("INSERT INTO a VALUES (2)").rowcount)
+    assert one.foreign_commits == seen
+    await one.write(lambda connection: connection.execute("INSERT INTO a VALUES (3)").rowcount)
+    assert one.foreign_commits == seen + 1
+    await one.close()
+    await other.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.store.in_memory import InMemoryStore
+from tests.conformance.people_stores import PeopleSuite
+from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
 from tests.conformance.usage import UsageSuite
@@ -39,11 +41,19 @@ class TestLog(LogSuite):
     pass
 
 
+class TestPeople(PeopleSuite):
+    pass
+
+
 class TestSessions(SessionSuite):
     pass
 
 
 class TestSearch(SearchSuite):
+    pass
+
+
+class TestProposals(ProposalSuite):
     pass
 
 

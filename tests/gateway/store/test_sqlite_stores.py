@@ -8,6 +8,8 @@ import pytest
 
 from gateway.budgets import Limit
 from gateway.store.sqlite import open_store
+from tests.conformance.people_stores import PeopleSuite
+from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
 from tests.conformance.usage import UsageSuite, spend
@@ -34,11 +36,19 @@ class TestLog(LogSuite):
     pass
 
 
+class TestPeople(PeopleSuite):
+    pass
+
+
 class TestSessions(SessionSuite):
     pass
 
 
 class TestSearch(SearchSuite):
+    pass
+
+
+class TestProposals(ProposalSuite):
     pass
 
 

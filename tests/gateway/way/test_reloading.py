@@ -253,13 +253,13 @@ async def test_a_fault_of_an_adapter_is_a_problem_of_the_reload_and_not_its_sile
 async def test_what_was_taken_over_is_not_called_refused_because_of_a_broken_identity_map(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken() -> None:
+    async def broken(_identities: object) -> None:
         raise IdentityMapBroken(house.home / "users" / "identity-map.json", "line 3")
 
     async with house.gateway() as (gateway, fake):
         await fake.connected()
         write(house, channels={"fake": FAKE, "second": FAKE})
-        monkeypatch.setattr(gateway, "join_operator_accounts", broken)
+        monkeypatch.setattr(gateway.operators, "join", broken)
         done = await gateway.reloading.reload()
         assert (done.problems, done.at_once) == ((), ("channels.second",))
         assert "your accounts on the channels could not be joined" in done.warnings[-1]
