@@ -22,6 +22,8 @@ from gateway.memory_sync import MemorySync
 from gateway.supervisor import Supervisor
 
 T = TypeVar("T")
+# Whoever asks has an answer by then, also while the disk hangs.
+PATIENCE_S = 5.0
 
 
 class StoreFacts(Protocol):
@@ -46,6 +48,18 @@ class Reloads(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What has to be asked for, and may not come."""
+
+    store_problem: str | None = None
+    queues: Sequence[QueueHealth] = ()
+    free_bytes: int | None = None
+    identity_problems: Sequence[str] = ()
+    parked: int = 0
+    memory_journal: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What is asked."""
 
@@ -66,47 +80,60 @@ class Checkup:
     def __init__(self, parts: Parts, *, started_at: datetime | None = None) -> None:
         self._parts = parts
         self._started_at = started_at or datetime.now(UTC)
-        self._running: asyncio.Task[Health] | None = None
+        self._running: asyncio.Task[_Facts] | None = None
 
     async def health(self) -> Health:
-        """How the gateway is, now."""
+        """How the gateway is, now. Takes no longer than `PATIENCE_S`, and says so where the disk does not answer."""
         if self._running is None:  # anybody may ask; so many at once cost no more than one
-            self._running = asyncio.create_task(self._look(), name="checkup")
+            self._running = asyncio.create_task(self._ask(), name="checkup")
             self._running.add_done_callback(self._is_done)
-        return await asyncio.shield(self._running)
+        asking = self._running
+        await asyncio.wait([asking], timeout=PATIENCE_S)
+        if asking.done():
+            return self._seen(asking.result())
+        hanging = f"the database and the disk under {self._parts.home} have not answered for {PATIENCE_S:g} s"
+        return self._seen(_Facts(store_problem=hanging))
 
-    def _is_done(self, task: asyncio.Task[Health]) -> None:
+    def _is_done(self, task: asyncio.Task[_Facts]) -> None:
         self._running = None
         if not task.cancelled():
             task.exception()  # whoever waited has it
 
-    async def _look(self) -> Health:
+    async def _ask(self) -> _Facts:
         parts = self._parts
-        channels = parts.supervisor.statuses
-        store_problem = await parts.store.problem()
         nothing: Sequence[QueueHealth] = ()
         nobody: Sequence[Parked] = ()
-        queues = await _or(parts.store.backlog, nothing)
-        free_bytes = await asyncio.to_thread(_free_bytes, parts.home)
-        must_act = [*([store_problem] if store_problem else []), *await parts.identities.problems()]
-        troubles = self._troubles(free_bytes)
+        return _Facts(
+            store_problem=await parts.store.problem(),
+            queues=await _or(parts.store.backlog, nothing),
+            free_bytes=await asyncio.to_thread(_free_bytes, parts.home),
+            identity_problems=await parts.identities.problems(),
+            parked=len({row.conversation for row in await _or(parts.inbox.parked, nobody)}),
+            memory_journal=await _or(parts.store.unsettled_turns, 0),
+        )
+
+    def _seen(self, facts: _Facts) -> Health:
+        parts = self._parts
+        channels = parts.supervisor.statuses
+        must_act = [*([facts.store_problem] if facts.store_problem else []), *facts.identity_problems]
+        troubles = self._troubles(facts.free_bytes)
         is_started = parts.supervisor.all_tried.is_set()
         return Health(
             status=verdict(channels=channels, must_act=must_act, troubles=troubles, is_started=is_started),
-            is_ready=is_started and store_problem is None,
+            is_ready=is_started and facts.store_problem is None,
             version=__version__,
             pid=os.getpid(),
             started_at=self._started_at,
-            channels=[channel_health(channel, queues) for channel in channels],
-            queues=queues,
+            channels=[channel_health(channel, facts.queues) for channel in channels],
+            queues=facts.queues,
             models=parts.models.statuses,
-            store_problem=store_problem,
-            disk_free_bytes=free_bytes,
+            store_problem=facts.store_problem,
+            disk_free_bytes=facts.free_bytes,
             turns_running=parts.dispatcher.running,
             conversations_waiting=parts.dispatcher.waiting,
-            conversations_parked=len({row.conversation for row in await _or(parts.inbox.parked, nobody)}),
+            conversations_parked=facts.parked,
             memory_late=parts.memory.late,
-            memory_journal=await _or(parts.store.unsettled_turns, 0),
+            memory_journal=facts.memory_journal,
             problems=[
                 *must_act,
                 *(f"{channel.name}: {channel.error}" for channel in channels if channel.error),

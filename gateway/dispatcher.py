@@ -224,6 +224,8 @@ class Dispatcher:
             self._not_due.add(conversation)
             return row
         self._not_due.discard(conversation)
+        if row is None:
+            self._setbacks.pop(conversation, None)
         if row is not None and self._is_draining:  # that began while the claim was on its way
             await self._give_back(conversation, row, after_s=0.0, error=None, is_counted=False)
             return None
@@ -266,6 +268,8 @@ class Dispatcher:
     def _control(self, conversation: ConversationRef, row: InboxRow) -> TurnControl:
         """How the turn can be stopped, with what `/stop` and `/retry` did before it began."""
         event = (conversation, row.message.event_id)
+        had_effect = event in self._had_effect
+        self._had_effect.discard(event)
         command = parse_command(row.message)
         stop = self._stop_next.get(conversation)
         if stop is not None and (command is None or command.name != "stop"):
@@ -274,8 +278,6 @@ class Dispatcher:
             return TurnControl(is_stop_requested=True)
         if stop == row.message.event_id:  # there was nothing before it
             del self._stop_next[conversation]
-        had_effect = event in self._had_effect
-        self._had_effect.discard(event)
         return TurnControl(had_effect=had_effect)
 
     async def _cancelled(

@@ -37,6 +37,8 @@ A message of ours names what to do next. No message holds a secret.
 
 from __future__ import annotations
 
+import time
+
 
 class EthosError(Exception):
     """Anything that the gateway raises on purpose."""
@@ -139,12 +141,14 @@ class BudgetExhausted(ModelUnavailable):
     Attributes:
         budget: which one: `user`, `personality` or `gateway`.
         day_turns_in_s: until there is a new one.
+        denied_s: when that was, by the monotonic clock.
     """
 
     def __init__(self, message: str, *, budget: str, day_turns_in_s: float, retry_after_s: float) -> None:
         super().__init__(message, retry_after_s)
         self.budget = budget
         self.day_turns_in_s = day_turns_in_s
+        self.denied_s = time.monotonic()
 
 
 class ModelRefused(ModelError):

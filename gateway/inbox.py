@@ -139,8 +139,8 @@ class Inbox:
         self._is_let_in = is_let_in
         self._woken = woken
 
-    async def accept(self, message: InboundMessage) -> None:
-        """Commit the message, once for ever; only then may the adapter acknowledge it.
+    async def accept(self, message: InboundMessage) -> bool:
+        """Commit the message, once for ever, and say whether it is new; only then may the adapter acknowledge it.
 
         A caller that is cancelled does not take the message back: it may be committed by then, and must get its turn.
 
@@ -149,12 +149,12 @@ class Inbox:
         """
         keeping = asyncio.create_task(self._keep(_storable(message)))
         try:
-            await asyncio.shield(keeping)
+            return await asyncio.shield(keeping)
         except asyncio.CancelledError:
             keeping.add_done_callback(_say_if_not_kept)
             raise
 
-    async def _keep(self, message: InboundMessage) -> None:
+    async def _keep(self, message: InboundMessage) -> bool:
         reach("inbox.accepting")
         turn_id = f"t_{secrets.token_hex(8)}"
         with stage("inbox.accept", turn_id, message.conversation):
@@ -171,6 +171,7 @@ class Inbox:
             await self._on_accepted(message)
         elif isinstance(added, Refused) and added.is_told:
             self._woken(message.conversation)
+        return added is not None
 
     def _room(self, message: InboundMessage, turn_id: str) -> Room | None:
         most = self._queued_messages
@@ -188,7 +189,7 @@ class Inbox:
         return Room(messages=most, notice=notice if self._is_let_in(message) else None)
 
 
-def _say_if_not_kept(keeping: asyncio.Task[None]) -> None:
+def _say_if_not_kept(keeping: asyncio.Task[bool]) -> None:
     """Nobody waits for it any more, and nobody was told that we have the message: its platform delivers it again."""
     if not keeping.cancelled() and (error := keeping.exception()) is not None:
         _log.warning("not_accepted", error=str(error))

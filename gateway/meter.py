@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -108,7 +108,7 @@ class Meter:
         self._prices = prices
         self._owner = owner
         self._now = now
-        self._under_way = 0
+        self._under_way = 0  # calls that hold a reservation, or ask for one at this moment
         self._settled = asyncio.Event()
         self._unsettled: list[_Bill] = []  # what could not be written down yet
 
@@ -145,7 +145,8 @@ class Meter:
             BudgetExhausted: there is no room for it.
             StoreError: it could not be written down.
         """
-        await self._settle_late()
+        if self._unsettled:
+            await self._to_its_end(self._settle_late())
         limits = self._budgets.of(request.spender)
         call = _Call(
             name=name,
@@ -160,7 +161,6 @@ class Meter:
         ask = self._ask(call, model, is_free=not any(limit.usd is not None for limit in limits.values()))
         granted, call.day = await self._granted(ask)
         call.reservation = granted.reservation
-        self._under_way += 1
         if has_limited_calls:
             call.request = replace(request, max_output_tokens=granted.output_tokens)
         return call
@@ -171,14 +171,7 @@ class Meter:
         calls: tuple[ModelUsage, ...] = () if usage is None else (self._priced(call, usage),)
         bill = _Bill(call.reservation, call.request.spender, call.day, calls)
         if bill.reservation is not None or bill.calls:
-            # To its end even where the turn is cancelled, and it is remembered where the disk is full.
-            try:
-                await asyncio.shield(asyncio.create_task(self._settle(bill)))
-            finally:
-                if call.reservation is not None:
-                    self._under_way -= 1
-                    self._settled.set()
-                    self._settled = asyncio.Event()
+            await self._to_its_end(self._settle(bill))  # it is remembered where the disk is full
 
     @staticmethod
     def cut(call: _Call, model: str, *, was_read: bool) -> ModelUsage | None:
@@ -221,14 +214,21 @@ class Meter:
     async def _granted(self, ask: Ask) -> tuple[Granted, str]:
         """Room for the call, and the day in which it is reserved."""
         while True:
-            now = self._now()
-            settled, is_alone = self._settled, self._under_way == 0
-            limits = self._budgets.of(ask.spender)
-            ask = replace(ask, day=self._budgets.day(now))
-            answer = await self._reserve(ask, limits)
+            now, settled, budgets = self._now(), self._settled, self._budgets
+            ask = replace(ask, day=budgets.day(now))
+            self._under_way += 1
+            try:
+                answer = await self._reserve(ask, budgets.of(ask.spender))
+            except BaseException:
+                self._is_over()
+                raise
             if isinstance(answer, Granted):
                 return answer, ask.day
-            if answer.is_final or is_alone:
+            self._under_way -= 1
+            if self._budgets is not budgets:  # they were changed meanwhile
+                continue
+            if answer.is_final or (self._under_way == 0 and not settled.is_set()):
+                self._tell_waiting()
                 left_s = self._budgets.left_s(now)
                 raise BudgetExhausted(
                     _in_words(answer, ask.spender),
@@ -247,7 +247,8 @@ class Meter:
             with contextlib.suppress(StoreError):
                 answer = await reserving
                 if isinstance(answer, Granted):
-                    await self._settle(_Bill(answer.reservation, ask.spender, ask.day, ()))
+                    self._unsettled.append(_Bill(answer.reservation, ask.spender, ask.day, ()))
+                    await self._settle_late()
             raise
 
     def _priced(self, call: _Call, usage: ModelUsage) -> ModelUsage:
@@ -255,12 +256,34 @@ class Meter:
             return usage
         return replace(usage, cost_usd=self._prices.usd(call.name, usage.input_tokens, usage.output_tokens))
 
+    def _is_over(self) -> None:
+        self._under_way -= 1
+        self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        """Whoever waits for room looks again: a call is over, or one that was waited for gets no room itself."""
+        self._settled.set()
+        self._settled = asyncio.Event()
+
+    @staticmethod
+    async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+        """Do it even where the turn is cancelled meanwhile: what the store was told to write cannot be taken back."""
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_say_if_not_saved)
+            raise
+
     async def _settle(self, bill: _Bill) -> None:
         self._unsettled.append(bill)
         try:
             await self._settle_late()
         except StoreError as error:
             _log.error("usage_not_saved", waiting=len(self._unsettled), error=str(error))
+        finally:
+            if bill.reservation is not None:
+                self._is_over()
 
     async def _settle_late(self) -> None:
         """Write down what is not, in its order. A bill is taken out before, so that nobody writes it twice."""
@@ -340,6 +363,11 @@ class _UnusableModel:
     async def __anext__(self) -> ModelEvent:
         """Say why there is nothing."""
         raise ModelUnavailable(f"the settings of this model are wrong: {self._error}")
+
+
+def _say_if_not_saved(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("usage_not_saved", error=str(error))
 
 
 def most_input_tokens(request: ModelRequest) -> int:

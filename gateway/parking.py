@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from gateway.backoff import delay_s
@@ -14,6 +16,7 @@ LONGEST_RETRY_S = 60.0
 _BUDGET = "budget"
 
 _SECONDS_PER_HOUR = 3600
+_SECONDS_PER_DAY = 86_400
 
 
 class Parking:
@@ -36,7 +39,8 @@ class Parking:
         self._is_operator = is_operator
         self._failures: dict[str, int] = {}
         self._parked: dict[str, dict[ConversationRef, None]] = {}
-        self._told: dict[str, set[ConversationRef]] = {}  # since that was last there
+        self._told: dict[str, dict[ConversationRef, float]] = {}  # until when; see `told`
+        self._budgets_changed_s = 0.0
 
     @property
     def parked(self) -> int:
@@ -48,7 +52,7 @@ class Parking:
         for row in parked:
             waits_for = row.waits_for or "model"
             self._parked.setdefault(waits_for, {})[row.conversation] = None
-            self._told.setdefault(waits_for, set()).add(row.conversation)
+            self._note_told(row.conversation, waits_for, _SECONDS_PER_DAY)
         await self.budgets_changed()
 
     def park(self, conversation: ConversationRef, model: str, error: ModelUnavailable) -> tuple[str, float]:
@@ -56,6 +60,8 @@ class Parking:
         self.ended(conversation)
         if isinstance(error, BudgetExhausted):
             waits_for, again_s = f"{_BUDGET} {error.budget}", error.retry_after_s or 0.0
+            if error.denied_s < self._budgets_changed_s:
+                again_s = 0.0
         else:
             waits_for = f"model {model}"
             self._failures[waits_for] = failures = self._failures.get(waits_for, 0) + 1
@@ -77,11 +83,12 @@ class Parking:
         self._failures.pop(waits_for, None)
         self._told.pop(waits_for, None)
         for told in self._told.values():
-            told.discard(conversation)
+            told.pop(conversation, None)
         await self._try(self._parked.pop(waits_for, {}), but=conversation)
 
     async def budgets_changed(self) -> None:
         """The configuration has other budgets: whoever waits for one is tried at once, the longest wait first."""
+        self._budgets_changed_s = time.monotonic()
         for waits_for in [name for name in self._parked if name.startswith(_BUDGET)]:
             await self._try(self._parked.pop(waits_for))
 
@@ -90,9 +97,28 @@ class Parking:
             if conversation != but:
                 await self._expedite(conversation)
 
-    def told(self, conversation: ConversationRef, waits_for: str) -> None:
-        """The person in the conversation knows."""
-        self._told.setdefault(waits_for, set()).add(conversation)
+    async def told(
+        self, conversation: ConversationRef, waits_for: str, error: ModelUnavailable, again_s: float
+    ) -> float:
+        """The message waits, and the person knows; seconds until it is to be tried again.
+
+        That is at once where what it waits for came while this was being committed. Of a budget people are told anew in
+        a new day, of a model once it was there again.
+        """
+        left_s = error.day_turns_in_s if isinstance(error, BudgetExhausted) else math.inf
+        self._note_told(conversation, waits_for, left_s)
+        if conversation in self._parked.get(waits_for, ()):
+            return again_s
+        await self._expedite(conversation)
+        return 0.0
+
+    def _note_told(self, conversation: ConversationRef, waits_for: str, for_s: float) -> None:
+        now_s = time.monotonic()
+        told = self._told.setdefault(waits_for, {})
+        told.pop(conversation, None)
+        while told and told[oldest := next(iter(told))] <= now_s:
+            del told[oldest]
+        told[conversation] = now_s + for_s
 
     # ---- what the person is told -----------------------------------------------------------------------------------
 
@@ -101,7 +127,7 @@ class Parking:
 
         Once for each conversation and outage: `told` says that it was committed.
         """
-        if row.is_told or row.message.conversation in self._told.get(waits_for, ()):
+        if row.is_told or self._told.get(waits_for, {}).get(row.message.conversation, 0.0) > time.monotonic():
             return None
         if isinstance(error, BudgetExhausted):
             whose = {

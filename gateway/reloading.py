@@ -72,19 +72,20 @@ class Reloading:
             try:
                 loaded = await asyncio.to_thread(load_config, home=self._gateway.home)
                 comparison = compare(self._gateway.config, loaded.config)
-                await self._apply(comparison)
-            except (EthosError, ImportError, OSError) as error:
-                problems = error.problems if isinstance(error, ConfigError) else [f"{error}"]
+                left_over = await self._apply(comparison)
+            except Exception as error:  # noqa: BLE001 (whatever it is, the operator hears of it, and the gateway goes on)
+                if not isinstance(error, EthosError | ImportError | OSError):
+                    _log.exception("reload_fault")
+                problems = error.problems if isinstance(error, ConfigError) else [str(error) or repr(error)]
                 for problem in problems:
                     _log.error("config_not_taken_over", problem=problem)
                 self._failed_at = self._failed_at or datetime.now(UTC)
                 self._last = Reloaded(problems=tuple(problems), at_restart=self._last.at_restart)
                 return self._last
             self._failed_at = None
-            self._last = Reloaded(
-                at_once=comparison.at_once, at_restart=comparison.at_restart, warnings=loaded.warnings
-            )
-            for warning in loaded.warnings:
+            warnings = (*loaded.warnings, *left_over)
+            self._last = Reloaded(at_once=comparison.at_once, at_restart=comparison.at_restart, warnings=warnings)
+            for warning in warnings:
                 _log.warning("config_warning", warning=warning)
             _log.info("config_reloaded", at_once=comparison.at_once, at_restart=comparison.at_restart)
             return self._last
@@ -98,8 +99,8 @@ class Reloading:
 
     # ---- taking over ------------------------------------------------------------------------------------------------
 
-    async def _apply(self, comparison: Comparison) -> None:
-        """Make everything new that can fail, and only then change anything.
+    async def _apply(self, comparison: Comparison) -> Sequence[str]:
+        """Make everything new that can fail, and only then change anything; what is left to do, for people.
 
         Raises:
             ConfigError: something cannot be made; nothing has changed.
@@ -129,7 +130,11 @@ class Reloading:
             gateway.supervisor.hold(name)
             await gateway.outbox.quiet(name)
         await gateway.supervisor.exchange(gone, new)
-        await gateway.operators.join(gateway.identities)
+        try:
+            await gateway.operators.join(gateway.identities)
+        except EthosError as error:  # all is taken over by now, and a restart tries it again
+            return [f"your accounts on the channels could not be joined: {error}"]
+        return []
 
     def _take_over_turns(self, models: ModelRegistry) -> None:
         gateway, config = self._gateway, self._gateway.config

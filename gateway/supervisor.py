@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
@@ -23,7 +23,7 @@ FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 # An adapter that has not ended by then is left behind.
 END_TIMEOUT_S = 5.0
-# A connection that held this long was a good one: the next failure starts with a short wait again.
+# A connection that held this long was a good one, even if nothing passed: the next wait is a short one again.
 STABLE_S = 60.0
 
 ChannelState = Literal["starting", "up", "down", "auth_failed", "stopped"]
@@ -40,6 +40,7 @@ class ChannelStatus:
         last_exchange_at: of the last message accepted or sent.
         connections: how often it was connected.
         error: why it is not up, for people; no secret.
+        is_proven: a message that was not there before came or went through this connection.
     """
 
     name: str
@@ -49,22 +50,30 @@ class ChannelStatus:
     last_exchange_at: datetime | None = None
     connections: int = 0
     error: str | None = None
+    is_proven: bool = False
 
 
 class Supervisor:
     """Keeps the channels connected while it runs."""
 
-    def __init__(self, adapters: Sequence[ChannelAdapter], accept: Accept, *, on_up: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        adapters: Sequence[ChannelAdapter],
+        accept: Callable[[InboundMessage], Awaitable[bool]],
+        *,
+        on_up: Callable[[str], None],
+    ) -> None:
         """Nothing is connected before `run`.
 
         Args:
-            accept: commits a message; see `inbox.Inbox`.
+            accept: commits a message, and says whether it is a new one; see `inbox.Inbox`.
             on_up: told the name of a channel whenever it is connected.
         """
         self._adapters = {adapter.name: adapter for adapter in adapters}
         self._accept = accept
         self._on_up = on_up
         self._statuses = {adapter.name: ChannelStatus(adapter.name, adapter.kind) for adapter in adapters}
+        self._leaving: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fault: asyncio.Future[None] | None = None
         self._untried = set(self._adapters)
@@ -95,15 +104,16 @@ class Supervisor:
         return adapter.operator_account == message.sender.user
 
     def adapter_if_up(self, channel: str) -> ChannelAdapter | None:
-        """The adapter, while it is connected."""
-        status = self._statuses.get(channel)
+        """The adapter, while it is connected, and not about to be exchanged."""
+        status = self._statuses.get(channel) if channel not in self._leaving else None
         return self._adapters[channel] if status is not None and status.state == "up" else None
 
-    def exchanged(self, channel: str) -> None:
-        """Note that the channel has just been of use."""
+    def exchanged(self, channel: str, *, is_new: bool = True) -> None:
+        """Note that the channel has just been of use; `is_new` False for what its platform only told again."""
         status = self._statuses.get(channel)
         if status is not None:
             status.last_exchange_at = datetime.now(UTC)
+            status.is_proven = status.is_proven or is_new
 
     async def run(self) -> None:
         """Keep every channel connected until cancelled, or until `stop_receiving`; also when there is none left."""
@@ -117,8 +127,8 @@ class Supervisor:
             await self.stop_receiving()
 
     def hold(self, channel: str) -> None:
-        """Begin no more sends through a channel that is about to be exchanged."""
-        self._statuses[channel].state = "stopped"
+        """Begin no more sends through a channel that is about to be exchanged, though it connect anew meanwhile."""
+        self._leaving.add(channel)
 
     async def exchange(self, gone: Collection[str], new: Sequence[ChannelAdapter]) -> None:
         """Let go of channels, then keep others connected, which may have the same names. Those left are not touched.
@@ -130,6 +140,7 @@ class Supervisor:
         for name in gone:
             del self._statuses[name]
             self._untried.discard(name)
+            self._leaving.discard(name)
         for adapter in new:
             self._adapters[adapter.name] = adapter
             self._statuses[adapter.name] = ChannelStatus(adapter.name, adapter.kind)
@@ -145,7 +156,8 @@ class Supervisor:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A channel that waits for its operator has ended well; a fault of ours ends the supervisor, and is seen."""
-        if not task.cancelled() and (error := task.exception()) is not None and self._fault is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._fault is not None and not self._fault.done():
             self._fault.set_exception(error)
 
     async def stop_receiving(self) -> None:
@@ -190,11 +202,16 @@ class Supervisor:
                 problem, retry_after_s = f"{type(error).__name__}: {error}", 0.0
             else:
                 problem, retry_after_s = "the connection ended", 0.0
-            was_stable = self._statuses[adapter.name].state == "up" and clock() - started_s > STABLE_S
-            failures = 1 if was_stable else failures + 1
+            if is_cancelled_from_outside():  # it took its time, and another may have its name by now
+                return
+            failures = 1 if self._was_good(adapter.name, clock() - started_s) else failures + 1
             self._note(adapter, "down", problem)
             wait_s = delay_s(failures, first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S)
             await asyncio.sleep(max(wait_s, retry_after_s))
+
+    def _was_good(self, channel: str, lasted_s: float) -> bool:
+        status = self._statuses[channel]
+        return status.state == "up" and (status.is_proven or lasted_s > STABLE_S)
 
     async def _serve(self, adapter: ChannelAdapter) -> None:
         """Connect once, and hand over messages until the connection breaks."""
@@ -220,8 +237,8 @@ class Supervisor:
 
     def _accept_from(self, channel: str) -> Accept:
         async def accept(message: InboundMessage) -> None:
-            await self._accept(message)
-            self.exchanged(channel)
+            is_new = await self._accept(message)
+            self.exchanged(channel, is_new=is_new)
             reach("inbox.acknowledging")
 
         return accept
@@ -233,6 +250,8 @@ class Supervisor:
 
     def _note(self, adapter: ChannelAdapter, state: ChannelState, error: str | None) -> None:
         """Take down the state; the log hears of every change, and of nothing else."""
+        if self._adapters.get(adapter.name) is not adapter:  # it was exchanged, and ends late
+            return
         status = self._statuses[adapter.name]
         if status.state != state:
             happened("channel.state", channel=adapter.name, state=state)
@@ -245,6 +264,7 @@ class Supervisor:
             status.state, status.since = state, datetime.now(UTC)
         status.error = error
         if state == "up":
+            status.is_proven = False
             status.connections += 1
             self._on_up(adapter.name)
 

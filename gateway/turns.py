@@ -281,8 +281,7 @@ class TurnRunner:
         notice = parking.notice(row, waits_for, error)
         parked = self._end(row, replies=() if notice is None else (notice,), kind="parked", end="parked")
         await self._commit(replace(parked, again_after_s=again_s, waits_for=waits_for, error=str(error)))
-        parking.told(row.message.conversation, waits_for)
-        return again_s
+        return await parking.told(row.message.conversation, waits_for, error, again_s)
 
     # ---- the commit ------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from gateway.errors import (
 )
 
 _QUIT_S = 2.0
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 
 Tls = Literal["implicit", "starttls", "none"]
 
@@ -73,7 +75,8 @@ class SmtpClient:
         """Hand over one mail.
 
         Args:
-            before_text: awaited when nothing but the text is missing.
+            before_text: awaited when nothing but the text is missing, and the server has said that it takes it: the
+                text follows in the same breath, so whoever dies before that has most likely sent nothing.
 
         Raises:
             SendError: as `ChannelAdapter.send` does.
@@ -84,11 +87,12 @@ class SmtpClient:
                     sizes = [f"SIZE={len(content)}"] if smtp.supports_extension("size") else []
                     await smtp.mail(sender, options=sizes)
                     await smtp.rcpt(recipient)
+                    await _ask_for_text(smtp)
                 except (aiosmtplib.SMTPException, OSError) as error:
                     raise before_text_error(error) from error
                 await before_text()
                 try:
-                    await smtp.data(content)
+                    await _send_text(smtp, content)
                 except (aiosmtplib.SMTPException, OSError) as error:
                     raise after_text_error(error) from error
         except AdapterError as error:
@@ -169,6 +173,26 @@ def login_error(error: Exception, server: SmtpServer) -> AdapterError:
     if explained is not None:
         return AdapterNotReady(f"{where} cannot be used: {explained}")
     return AdapterNotReady(f"{where} cannot be used now: {_describe(error)}")
+
+
+async def _ask_for_text(smtp: aiosmtplib.SMTP) -> None:
+    """Say DATA. The library's own `data` sends the text with it, and leaves no moment between the two."""
+    answer = await smtp.execute_command(b"DATA")
+    if answer.code != aiosmtplib.SMTPStatus.start_input:
+        raise aiosmtplib.SMTPDataError(answer.code, answer.message)
+
+
+async def _send_text(smtp: aiosmtplib.SMTP, content: bytes) -> None:
+    """Send the text and the dot behind it (RFC 5321, sections 4.1.1.4 and 4.5.2), and wait for the answer."""
+    if smtp.protocol is None:
+        raise aiosmtplib.SMTPServerDisconnected("Connection lost")
+    lines = _LINE_END.sub(b"\r\n", content).removesuffix(b"\r\n").split(b"\r\n")
+    smtp.protocol.write(
+        b"".join((b"." if line.startswith(b".") else b"") + line + b"\r\n" for line in lines) + b".\r\n"
+    )
+    answer = await smtp.protocol.read_response(timeout=smtp.timeout)
+    if answer.code != aiosmtplib.SMTPStatus.completed:
+        raise aiosmtplib.SMTPDataError(answer.code, answer.message)
 
 
 def before_text_error(error: Exception) -> SendError:

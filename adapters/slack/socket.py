@@ -26,6 +26,8 @@ Take = Callable[[Mapping[str, Any]], Awaitable[str]]
 """Keeps a request; returns what Slack shows to who made it. If it raises, nothing was kept."""
 
 _CLOSE_S = 1.0
+# A connection that was reset is closed without a word to any listener of the SDK's: looking costs no system call.
+_LOOK_S = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +155,7 @@ class _Socket:
         waiting = [asyncio.ensure_future(sign.wait()) for sign in signs]
         try:
             while await self._client.is_connected():
-                done, _ = await asyncio.wait(waiting, timeout=self._ping_s, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(waiting, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
                 if done:
                     break
         finally:

@@ -35,6 +35,8 @@ READERS = 3
 BUSY_TIMEOUT_MS = 10_000
 # The log is carried over into the file when it has grown to 16 MB: each time costs two fsyncs, so not too often.
 CHECKPOINT_PAGES = 4_000
+# A commit that takes longer is a fault of the disk's, and no wait for another process: that ends with an error before.
+HANGING_S = BUSY_TIMEOUT_MS / 1_000 + 5.0
 # SQLite's word for a disk that is full, broken, read-only or busy beyond the timeout; the rest are faults of ours.
 _UNAVAILABLE = {
     sqlite3.SQLITE_FULL,
@@ -109,6 +111,7 @@ class Database:
         self._writer = self._connect()
         self._level = "FULL"
         self._problem: str | None = None
+        self._committing_since_s: float | None = None
         self._seen_version = _data_version(self._writer)
         self._foreign_commits = 0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -150,6 +153,9 @@ class Database:
 
     async def problem(self) -> str | None:
         """Why nothing can be written now, for people; None where all is well. After a failure that is tried out."""
+        since_s = self._committing_since_s
+        if since_s is not None and (waited_s := time.monotonic() - since_s) > HANGING_S:
+            return f"{self.path}: a commit has not come back for {waited_s:.0f} s; is the disk sound?"
         if self._problem is not None:
             with contextlib.suppress(StoreUnavailable):
                 await self.write(_write_nothing_new)
@@ -190,7 +196,10 @@ class Database:
                 job = self._jobs.get()
             is_open = job is not None
             if group:
-                _deliver(self._commit(group))
+                self._committing_since_s = time.monotonic()
+                results = self._commit(group)
+                self._committing_since_s = None
+                _deliver(results)
 
     def _commit(self, group: Sequence[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
         """Run the jobs in one transaction. A commit that fails fails them all: nothing is half done."""

@@ -288,6 +288,85 @@ async def test_a_turn_that_is_cancelled_while_it_reserves_leaves_no_reservation(
     assert not store._reserved
 
 
+async def test_of_two_calls_that_ask_at_the_same_moment_the_second_waits_for_the_first() -> None:
+    """Nobody is told that the day's budget is used up because somebody else was asking for it just then."""
+
+    class Together(InMemoryUsage):
+        """As a commit that two callers share: both are answered at its end."""
+
+        async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
+            answer = await super().reserve(*args, **keywords)
+            await shared.wait()
+            return answer
+
+    shared = asyncio.Event()
+    hang = Hang()
+    house = House(ScriptedModel([hang, "first"], "second"), Budgets(user=Limit(tokens=OUTPUT_TOKENS)), Together())
+    calls = [asyncio.create_task(house.ask()) for _ in range(2)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    shared.set()
+    await asyncio.wait_for(hang.started.wait(), 20)
+    hang.released.set()
+    assert await asyncio.wait_for(asyncio.gather(*calls), 20) == ["first", "second"]
+
+
+async def test_calls_that_all_find_no_room_do_not_wait_for_one_another() -> None:
+    """What somebody else holds, of whom we know nothing, is given back we do not know when."""
+
+    class Held(InMemoryUsage):
+        async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
+            del args, keywords
+            await asyncio.sleep(0)
+            return Denied(scope="user", what="tokens", limit=1, is_final=False)
+
+    house = House(ScriptedModel(), Budgets(user=Limit(tokens=OUTPUT_TOKENS)), Held())
+    calls = [asyncio.create_task(house.ask()) for _ in range(5)]
+    done, _ = await asyncio.wait(calls, timeout=20)
+    assert [type(call.exception()) for call in done] == [BudgetExhausted] * 5
+
+
+async def test_a_call_that_is_denied_while_the_budget_is_raised_is_made() -> None:
+    class Late(InMemoryUsage):
+        async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
+            answer = await super().reserve(*args, **keywords)
+            if isinstance(answer, Denied):
+                house.meter.change(Budgets(user=Limit(turns=2)))
+            return answer
+
+    house = House(ScriptedModel("one", "two"), Budgets(user=Limit(turns=1)), Late())
+    await house.ask()
+    assert await house.ask(spender=Spender(user_id="u_ada", personality_id="assistant", turn_id="t_2")) == "two"
+
+
+async def test_a_bill_that_is_being_written_late_is_written_once_though_the_turn_is_cancelled() -> None:
+    class Slow(InMemoryUsage):
+        """The second time it works, slowly, and what was begun cannot be taken back, as in a writer thread."""
+
+        tries = 0
+
+        async def settle(self, *args: Any) -> None:
+            self.tries += 1
+            if self.tries == 1:
+                raise StoreUnavailable("full")
+            await super().settle(*args)
+            begun.set()
+            await released.wait()
+
+    begun, released = asyncio.Event(), asyncio.Event()
+    house = House(ScriptedModel("one", "two"), store=Slow())
+    await house.ask()
+    task = asyncio.create_task(house.ask())
+    await asyncio.wait_for(begun.wait(), 20)
+    task.cancel()
+    await asyncio.wait([task])
+    released.set()
+    assert await house.ask() == "two"
+    spent = await house.spent()
+    assert spent is not None
+    assert spent.calls == 2
+
+
 async def test_a_model_whose_price_nobody_knows_is_not_called_while_a_budget_of_dollars_holds() -> None:
     class NoPrices(Prices):
         def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from email import message_from_bytes
+from dataclasses import replace
+from email import message_from_bytes, policy
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,7 @@ async def test_what_is_refused_is_refused_for_good(
     assert server.taken == []
 
 
-@pytest.mark.parametrize("command", ["MAIL", "RCPT"])
+@pytest.mark.parametrize("command", ["MAIL", "RCPT", "DATA"])
 @pytest.mark.parametrize("happens", [hangs_up, says_nothing])
 async def test_a_line_that_breaks_before_the_text_went_out_has_delivered_nothing(
     server: Server, adapter: EmailAdapter, command: str, happens: Hook
@@ -253,12 +254,11 @@ async def test_a_line_that_breaks_after_the_text_went_out_leaves_us_unsure(
         await soon(adapter.send(MESSAGE))
 
 
-@pytest.mark.parametrize("happens", [hangs_up, hangs_up_in_the_middle_of_the_text])
 async def test_a_line_that_breaks_before_the_final_dot_loses_and_doubles_nothing(
-    server: Server, adapter: EmailAdapter, happens: Hook
+    server: Server, adapter: EmailAdapter
 ) -> None:
     """The library does not tell how much of the text had gone out, so we are unsure; nothing was taken, though."""
-    server.on("DATA", happens)
+    server.on("DATA", hangs_up_in_the_middle_of_the_text)
     with pytest.raises(UncertainSendError):
         await soon(adapter.send(MESSAGE))
     assert server.taken == []
@@ -318,6 +318,37 @@ async def test_a_process_that_died_in_the_middle_leaves_the_try_counted(
         await soon(later.send(MESSAGE))
     with pytest.raises(PermanentSendError):
         await soon(later.find_sent(MESSAGE))
+
+
+async def test_a_process_that_died_before_the_server_asked_for_the_text_has_not_tried(
+    server: Server, adapter: EmailAdapter, notes: FakeNotes
+) -> None:
+    """Killed there again and again, it would be called sent twice, and nobody would have got it."""
+    for _ in range(3):
+        reached = asyncio.Event()
+
+        async def holds(smtp: SMTP, reached: asyncio.Event = reached) -> str:
+            reached.set()
+            return await says_nothing(smtp)
+
+        server.on("DATA", holds)
+        assert await soon(adapter.find_sent(MESSAGE)) is None
+        task = asyncio.create_task(adapter.send(MESSAGE))
+        await soon(reached.wait())
+        assert not [key for key in notes.texts if key.startswith("unconfirmed")]
+        task.cancel()
+        await asyncio.wait({task})
+    await soon(adapter.send(MESSAGE))
+    assert len(server.taken) == 1
+
+
+async def test_every_line_of_a_mail_arrives_as_it_was_written(server: Server, adapter: EmailAdapter) -> None:
+    text = ".\n..\n.hidden\n\nlast."
+    await soon(adapter.send(replace(MESSAGE, text=text)))
+    sent = message_from_bytes(server.taken[0], policy=policy.default)
+    plain = sent.get_body(preferencelist=("plain",))
+    assert plain is not None
+    assert plain.get_content().replace("\r\n", "\n").strip() == text
 
 
 async def test_a_bad_farewell_changes_nothing(server: Server, adapter: EmailAdapter) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import StoreUnavailable
+from gateway.store import database as database_module
 from gateway.store.database import Database
 
 PAGE_BYTES = 4096
@@ -207,6 +208,27 @@ def test_a_relaxed_write_costs_no_fsync_and_durable_ones_that_wait_share_one(tmp
     one_by_one = fsyncs("[await d.write(add) for _ in range(20)]")
     assert base + 20 <= one_by_one <= base + 22, "one each, and the write-ahead log's own beginning"
     assert fsyncs("await asyncio.gather(*(d.write(add) for _ in range(20)))") <= base + 3
+
+
+async def test_a_commit_that_does_not_come_back_is_a_problem_before_it_fails(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that hangs gives no error; who asks is told all the same, and no more once it is over."""
+    monkeypatch.setattr(database_module, "HANGING_S", 0.0)
+    hanging, may_end = threading.Event(), threading.Event()
+
+    def hang(_connection: sqlite3.Connection) -> None:
+        hanging.set()
+        may_end.wait(20)
+
+    writing = asyncio.create_task(database.write(hang))
+    try:
+        await asyncio.to_thread(hanging.wait, 20)
+        assert "a commit has not come back for" in str(await database.problem())
+    finally:
+        may_end.set()
+    await writing
+    assert await database.problem() is None
 
 
 async def test_what_another_connection_commits_is_noticed_with_the_next_commit_of_our_own(tmp_path: Path) -> None:

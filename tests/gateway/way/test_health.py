@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -252,3 +253,30 @@ async def test_a_load_balancer_does_not_turn_away_from_a_gateway_with_one_channe
         await until(gateway, lambda health: of(health, "one").state == "auth_failed")
         answer = await client.get("/health")
         assert (answer.status_code, answer.json()) == (200, {"status": "degraded"})
+
+
+async def test_a_disk_that_hangs_is_told_in_good_time_and_asked_once_however_many_ask(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives no error, and no answer: whoever watches the gateway must not wait for it too."""
+    monkeypatch.setattr(checkup, "PATIENCE_S", 0.05)
+    hanging, may_answer = threading.Event(), threading.Event()
+
+    def hangs(_home: Path) -> None:
+        assert not hanging.is_set(), "asked twice"
+        hanging.set()
+        may_answer.wait(20)
+
+    async with house.gateway(ScriptedModel()) as (gateway, channel):
+        await channel.connected()
+        with monkeypatch.context() as patching:
+            patching.setattr(checkup, "_free_bytes", hangs)
+            try:
+                for health in [await gateway.health(), *await asyncio.gather(gateway.health(), gateway.health())]:
+                    assert (health.status, health.is_ready) == ("failing", False)
+                    assert "have not answered for 0.05 s" in str(health.store_problem)
+                    assert of(health, "fake").state == "up"
+            finally:
+                may_answer.set()
+                hanging.clear()
+            await until(gateway, lambda health: health.store_problem is None)

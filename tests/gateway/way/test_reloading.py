@@ -12,7 +12,7 @@ import structlog
 
 from gateway.app import Gateway
 from gateway.cli.queues import wake
-from gateway.errors import AdapterError, PermanentSendError
+from gateway.errors import AdapterError, IdentityMapBroken, PermanentSendError
 from gateway.messages import ConversationRef
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
@@ -229,3 +229,38 @@ async def test_an_operators_command_is_told_to_the_running_gateway_at_once(house
         assert place == ConversationRef(channel="fake", conversation="c1")
         assert await asyncio.to_thread(wake, house.home, "outbox", place)
         assert len(await fake.answers_to(message)) == 1
+
+
+async def test_a_fault_of_an_adapter_is_a_problem_of_the_reload_and_not_its_silent_end(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for a reload that a signal began, and the service manager would wait for its end for ever."""
+
+    def breaks(_name: str, _config: object) -> FakeChannel:
+        raise AttributeError("a fault of the adapter")
+
+    async with house.gateway() as (gateway, fake):
+        await fake.connected()
+        write(house, channels={"fake": FAKE, "second": FAKE})
+        monkeypatch.setattr(gateway, "adapter", breaks)
+        done = await gateway.reloading.reload()
+        assert done.problems == ("a fault of the adapter",)
+        assert "a fault of the adapter (not taken over since" in gateway.reloading.problems[0]
+        assert list(gateway.config.channels) == ["fake"]
+        assert await fake.ask("Hello")
+
+
+async def test_what_was_taken_over_is_not_called_refused_because_of_a_broken_identity_map(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_identities: object) -> None:
+        raise IdentityMapBroken(house.home / "users" / "identity-map.json", "line 3")
+
+    async with house.gateway() as (gateway, fake):
+        await fake.connected()
+        write(house, channels={"fake": FAKE, "second": FAKE})
+        monkeypatch.setattr(gateway.operators, "join", broken)
+        done = await gateway.reloading.reload()
+        assert (done.problems, done.at_once) == ((), ("channels.second",))
+        assert "your accounts on the channels could not be joined" in done.warnings[-1]
+        await channel(gateway, "second").connected()

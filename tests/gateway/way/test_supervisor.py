@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from gateway import supervisor as supervisor_module
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
 from gateway.messages import InboundMessage
+from gateway.protocols import Accept
 from gateway.supervisor import Supervisor
 from tests.fake_channel import Config, FakeChannel
 
@@ -23,8 +24,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Accepted(list[InboundMessage]):
-    async def accept(self, message: InboundMessage) -> None:
+    async def accept(self, message: InboundMessage) -> bool:
+        is_new = all(message.event_id != one.event_id for one in self)
         self.append(message)
+        return is_new
 
 
 @asynccontextmanager
@@ -82,3 +85,85 @@ async def test_every_channel_is_closed_at_the_end() -> None:
     async with supervised(*channels):
         await channels[0].deliver(channels[0].message("hi"))
     assert all(channel.is_closed for channel in channels)
+
+
+class Stubborn(FakeChannel):
+    """Takes its time over the end of a connection, and then ends as if nobody had asked for it."""
+
+    def __init__(self, name: str, error: Exception | None) -> None:
+        super().__init__(name, Config())
+        self.may_end = asyncio.Event()
+        self.error = error
+
+    async def run(self, accept: Accept) -> None:
+        try:
+            await super().run(accept)
+        except asyncio.CancelledError:
+            await self.may_end.wait()
+            if self.error is not None:
+                raise self.error from None
+
+
+@pytest.mark.parametrize("error", [None, ConnectionResetError("gone"), AdapterAuthFailed("refused")])
+@pytest.mark.parametrize("is_replaced", [True, False])
+async def test_an_adapter_that_ends_late_neither_comes_back_nor_speaks_for_its_successor(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, *, is_replaced: bool
+) -> None:
+    """After an exchange that did not wait for it, it would connect anew beside the new one, or end the gateway."""
+    monkeypatch.setattr(supervisor_module, "END_TIMEOUT_S", 0.01)
+    late, new = Stubborn("a", error), FakeChannel("a", Config())
+    other = FakeChannel("b", Config())
+    async with supervised(late, other) as (supervisor, accepted, _):
+        await late.connected()
+        [task] = [task for task in asyncio.all_tasks() if task.get_name() == "channel a"]
+        await supervisor.exchange(["a"], [new] if is_replaced else [])
+        if is_replaced:
+            await new.connected()
+        late.may_end.set()
+        await asyncio.wait([task], timeout=20)
+        assert task.done()
+        assert late.connects == 1
+        assert [status.state for status in supervisor.statuses if status.name == "a"] == ["up"] * is_replaced
+        await other.deliver(other.message("the others go on"))
+        assert len(accepted) == 1
+
+
+async def test_nothing_is_sent_through_a_channel_that_is_to_go_although_it_connects_anew_meanwhile() -> None:
+    channel = FakeChannel("a", Config())
+    async with supervised(channel) as (supervisor, _, _ups):
+        await channel.connected()
+        supervisor.hold("a")
+        await channel.lose_connection()
+        await channel.until(lambda: channel.connects == 2)
+        await channel.connected()
+        assert supervisor.adapter_if_up("a") is None
+        await supervisor.exchange(["a"], [new := FakeChannel("a", Config())])
+        await new.connected()
+        assert supervisor.adapter_if_up("a") is new
+
+
+@pytest.mark.parametrize(("passes", "failures"), [("new", [1, 1, 1]), ("sent", [1, 1, 1]), ("told again", [1, 2, 3])])
+async def test_the_wait_grows_only_while_nothing_new_passes(
+    monkeypatch: pytest.MonkeyPatch, passes: str, failures: list[int]
+) -> None:
+    """A line that breaks often and is of use each time is not punished; one that only tells the same again is."""
+    waits: list[int] = []
+
+    def noted(attempt: int, **_: float) -> float:
+        waits.append(attempt)
+        return 0.0
+
+    monkeypatch.setattr(supervisor_module, "delay_s", noted)
+    channel = FakeChannel("a", Config())
+    first = channel.message("hi")
+    async with supervised(channel) as (supervisor, _, _ups):
+        for turn in range(3):
+            await channel.until(lambda: channel.connects == turn + 1)  # noqa: B023 (awaited in this round)
+            await channel.connected()
+            if passes == "sent" and turn:
+                supervisor.exchanged("a")
+            else:
+                await channel.deliver(first if passes == "told again" else channel.message("hi"))
+            await channel.lose_connection()
+        await channel.until(lambda: channel.connects == 4)
+        assert waits == failures

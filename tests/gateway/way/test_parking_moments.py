@@ -1,0 +1,96 @@
+"""Parking at its moments: what is waited for may come while it is being written down that it is waited for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from gateway import parking as parking_module
+from gateway.errors import BudgetExhausted, ModelUnavailable
+from gateway.inbox import InboxRow
+from gateway.messages import ConversationRef, InboundMessage, Sender
+from gateway.parking import Parking
+
+ADA = ConversationRef(channel="web", conversation="ada")
+BEN = ConversationRef(channel="web", conversation="ben")
+DOWN = ModelUnavailable("down")
+
+
+def over() -> BudgetExhausted:
+    return BudgetExhausted("over", budget="gateway", day_turns_in_s=3_600, retry_after_s=3_600)
+
+
+class Told:
+    """A parking, and who was expedited by it."""
+
+    def __init__(self) -> None:
+        self.expedited: list[ConversationRef] = []
+        self.parking = Parking(self._expedite, lambda _message: False)
+
+    async def _expedite(self, conversation: ConversationRef) -> None:
+        self.expedited.append(conversation)
+
+    def is_told(self, conversation: ConversationRef, error: ModelUnavailable, waits_for: str) -> bool:
+        """Whether the person would not be told of a new message."""
+        message = InboundMessage(
+            id="m",
+            event_id="e",
+            conversation=conversation,
+            sender=Sender(channel="web", user="1", display_name="", is_verified=True),
+            text="hi",
+            sent_at=datetime.now(UTC),
+        )
+        row = InboxRow(
+            seq=1,
+            turn_id="t",
+            message=message,
+            attempts=1,
+            is_told=False,
+            has_steps=False,
+            has_more=False,
+            next_sender=None,
+            accepted_at=datetime.now(UTC),
+        )
+        return self.parking.notice(row, waits_for, error) is None
+
+
+async def test_a_model_that_answers_somebody_while_a_message_is_being_parked_answers_that_too() -> None:
+    """It would wait for up to a minute otherwise, beside a model that is there."""
+    told = Told()
+    waits_for, again_s = told.parking.park(ADA, "m", DOWN)
+    await told.parking.answered(BEN, "m")
+    assert told.expedited == [ADA]
+    told.expedited.clear()
+    assert await told.parking.told(ADA, waits_for, DOWN, again_s) == 0.0  # what was expedited was not parked yet
+    assert told.expedited == [ADA]
+    waits_for, again_s = told.parking.park(ADA, "m", DOWN)
+    assert await told.parking.told(ADA, waits_for, DOWN, again_s) == again_s > 0
+
+
+async def test_a_budget_that_is_raised_between_a_denial_and_the_parking_is_not_waited_for() -> None:
+    """The draft of an answer is withdrawn in between, which takes its time; the wait would be an hour."""
+    told = Told()
+    error = over()
+    await told.parking.budgets_changed()
+    assert told.parking.park(ADA, "m", error) == ("budget gateway", 0.0)
+    assert told.parking.park(ADA, "m", over()) == ("budget gateway", 3_600)
+
+
+async def test_of_a_budget_people_are_told_anew_in_a_new_day_and_who_was_told_is_forgotten_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who dropped a message on one day heard nothing at all of those that waited on every other."""
+    now_s = 1_000.0
+    monkeypatch.setattr(parking_module.time, "monotonic", lambda: now_s)
+    told = Told()
+    waits_for, again_s = told.parking.park(ADA, "m", error := over())
+    await told.parking.told(ADA, waits_for, error, again_s)
+    told.parking.ended(ADA)  # by `/stop`
+    assert told.is_told(ADA, error, waits_for)
+    assert not told.is_told(BEN, error, waits_for)
+    now_s += 3_601
+    assert not told.is_told(ADA, error, waits_for)
+    waits_for, again_s = told.parking.park(BEN, "m", error)
+    await told.parking.told(BEN, waits_for, error, again_s)
+    assert list(told.parking._told[waits_for]) == [BEN]
