@@ -44,11 +44,9 @@ def detected(path: Path) -> ImportFormat:
     text = decoded(head)[0].lstrip()
     if text[:1] in ("[", "{"):
         return "chatgpt" if re.search(r'^[\[\s]*\{[^\0]*?"mapping"\s*:\s*\{', text) else "json"
-    if text.startswith("---\n") or path.suffix.lower() in (".md", ".markdown", ".txt"):
+    if text.startswith(("---\n", "---\r\n")) or path.suffix.lower() in (".md", ".markdown"):
         return "markdown"
-    if path.suffix.lower() in (".csv", ".tsv") or separator_of(text.split("\n", 1)[0].strip("\r")) is not None:
-        return "csv"
-    raise _unknown(path)
+    return _of_text(path, text)
 
 
 def conversation_files(path: Path) -> Sequence[Source]:
@@ -92,5 +90,10 @@ def _of_directory(path: Path) -> ImportFormat:
     return "obsidian" if any(b"[[" in note.read_bytes() for note in notes if not note.is_symlink()) else "markdown"
 
 
-def _unknown(path: Path) -> TraceError:
-    return TraceError(f"{path} is none of {', '.join(IMPORT_FORMATS)}. If it is, say which with --format.")
+def _of_text(path: Path, text: str) -> ImportFormat:
+    suffix = path.suffix.lower()
+    if suffix in (".csv", ".tsv") or separator_of(text.split("\n", 1)[0].strip("\r")) is not None:
+        return "csv"
+    if suffix == ".txt":
+        return "markdown"
+    raise TraceError(f"{path} is none of {', '.join(IMPORT_FORMATS)}. If it is, say which with --format.")

@@ -56,7 +56,7 @@ class Source:
             try:
                 yield file
             finally:
-                self._position = file.tell()
+                self._position = self.size_bytes if file.closed else file.tell()
                 self._file = None
 
     def head(self) -> bytes:

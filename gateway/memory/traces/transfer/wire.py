@@ -33,7 +33,7 @@ from gateway.memory.traces.transfer.arrivals import ArrivedEdge, ArrivedRecord, 
 from gateway.store.payloads import from_ms, storable, to_ms
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")
-_LARGEST = 2**63 - 1
+_LARGEST = 2**63  # and less, of SQLite's integers
 _EARLIEST_MS, _LATEST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
 
 
@@ -293,17 +293,15 @@ def plain(value: Any) -> Any:
     match value:
         case str():
             return storable(value)
-        case bool() | int():
-            return value
         case float() | Decimal():
             return float(value) if math.isfinite(float(value)) else str(value)
         case Mapping():
             return {storable(str(name)): plain(each) for name, each in value.items()}
         case list() | tuple() | set():
             return [plain(each) for each in value]
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value.isoformat() if isinstance(value, date) else None if value is None else str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+    return value if value is None or isinstance(value, int) else str(value)
 
 
 def _parsed(value: object) -> object:
@@ -352,7 +350,7 @@ def _emotions(values: Values, metadata: dict[str, Any]) -> dict[str, float]:
 
 def _position(values: Values) -> int | None:
     value = values.get("position")
-    return int(value) if isinstance(value, int) and abs(value) <= _LARGEST else None
+    return int(value) if isinstance(value, int) and -_LARGEST <= value < _LARGEST else None
 
 
 def _embedding(values: Values) -> tuple[bytes | None, str | None]:

@@ -21,8 +21,10 @@ from tests.gateway.memory.traces.people import Clock
 
 EVERYTHING = Everything()
 ODD = [
-    "---\nid: x\n---\n", "### Related\n- [[mt_a]] — b", "#tag", "a\r\nb\rc\n", "\n\n lead and trail \n\n", "[[link]] ![[embed]]",
-    "\ufeffBOM", "nul\x00", "\x85\u2028\u2029", "日本語のメモ", "```\n#not a tag\n```", "'\"\\", "\t", "~", "null", "é e\u0301",
+    "---\nid: x\n---\n", "### Related\n- [[mt_a]] — b", "#tag", "a\r\nb\rc\n", "\n\n lead and trail \n\n",
+    "[[link]] ![[embed]]",
+    "\ufeffBOM", "nul\x00", "\x85\u2028\u2029", "日本語のメモ", "```\n#not a tag\n```", "'\"\\", "\t", "~", "null",
+    "é e\u0301",
 ]  # fmt: skip
 
 texts = st.one_of(
@@ -134,7 +136,8 @@ async def all_of(brain: Brain, *, with_embeddings: bool = True, bounds: Bounds =
 
     def work(connection: Any) -> dict[str, Any]:
         rows = {
-            "traces": "SELECT t.*, o.kind, o.id AS owner_id FROM traces t JOIN owners o ON o.number = t.owner ORDER BY t.id",
+            "traces": "SELECT t.*, o.kind, o.id AS owner_id FROM traces t JOIN owners o ON o.number = t.owner"
+            " ORDER BY t.id",
             "edges": "SELECT * FROM edges ORDER BY source, target, kind",
             "archive": "SELECT * FROM archive ORDER BY trace",
             "records": "SELECT r.kind, r.id, o.kind AS scope, o.id AS owner, r.body FROM records r JOIN owners o"

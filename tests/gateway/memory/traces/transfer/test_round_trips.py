@@ -17,7 +17,7 @@ from tests.gateway.memory.traces.transfer import corpora
 from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, Held, all_of, fill, new_brain, tree
 
 often = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
