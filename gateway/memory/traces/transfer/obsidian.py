@@ -17,7 +17,9 @@ _TAG = re.compile(r"(?<!\S)#([^\s#.,;:!?'\"()\[\]{}<>@$%^&*+=|\\`~]+)")
 _NOT_IN_TAGS = re.compile(r"[\s#.,;:!?'\"()\[\]{}<>@$%^&*+=|\\`~]+")
 
 _RELATED_TITLE = "### Related"
-_RELATED = re.compile(r"\n*^### Related\n(?P<lines>(?:- \[\[[^\]\n]+\]\](?: — [^\n]*)?(?:\n|\Z))+)\s*\Z", re.MULTILINE)
+_RELATED = re.compile(
+    r"(?:\A|\n\n|\n)### Related\n(?P<lines>- \[\[[^\]\n]+\]\][^\n]*(?:\n- \[\[[^\]\n]+\]\][^\n]*)*)\s*\Z"
+)
 _LABEL_CHARS = 60
 
 
@@ -53,12 +55,6 @@ def plain_forms(body: str, tags: Sequence[str]) -> Iterator[str]:
         if line and form.rstrip().endswith(line):
             yield form.rstrip().removesuffix(line).removesuffix("\n\n")
         yield form
-
-
-def related_in(body: str) -> Sequence[str]:
-    """The names in the list at its end."""
-    found = _RELATED.search(body)
-    return () if found is None else links_in(found["lines"])
 
 
 def _tag_line(tags: Sequence[str]) -> str:
