@@ -16,7 +16,7 @@ import itertools
 import json
 import math
 import random
-import resource
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -127,8 +127,9 @@ async def main() -> None:
         if len(sizes) > 1:
             growth = f"{math.log(results[-1][name] / results[0][name]) / math.log(sizes[-1] / sizes[0]):.2f}"
         print(f"{name:20}{row}{growth:>10}")
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"\nAt most {peak_mb:,.0f} MB of memory, Python and all.")
+    used = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
+    assert used is not None
+    print(f"\nAt most {int(used[1]) / 1024:,.0f} MB of memory, Python and all.")
 
 
 if __name__ == "__main__":
