@@ -27,6 +27,7 @@ from gateway.configured import access_of, budgets_of, policy_of, turn_settings_o
 from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
 from gateway.errors import EthosError
+from gateway.failpoints import reach
 from gateway.health import Health
 from gateway.history import History
 from gateway.home import DATABASE_NAME, announce, prepare_home, take
@@ -34,6 +35,7 @@ from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.render import render_memory
+from gateway.memory_review import MemoryReview
 from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.meter import Meter
@@ -85,6 +87,7 @@ class Gateway:
         self._only = only
         self._is_served = is_served
         self._model = model
+        self._operator_id: str | None = None
         self._started_at = datetime.now(UTC)
         self._stack = AsyncExitStack()
         self.web: WebServer | None = None
@@ -108,6 +111,7 @@ class Gateway:
             await asyncio.to_thread(prepare_home, self.home)
             stack.callback((await take(self.home)).release)
             refuse_half_placed(self.home)
+            reach("start.held")
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
             await self._measure(stack)
@@ -154,6 +158,7 @@ class Gateway:
             store.journal,
             max_file_bytes=config.memory.max_file_bytes,
             lock_timeout_s=config.memory.lock_timeout_s,
+            on_step=lambda step: reach(f"memory.{step}"),
         )
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
@@ -162,6 +167,7 @@ class Gateway:
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
+            review=MemoryReview(store.proposals, self.memory_files, self.memory),
             meter=self.meter,
             usage=store.usage,
         )
@@ -243,6 +249,9 @@ class Gateway:
             kind=self._kind,
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
             woken=self.outbox.wake,
+            caught_up=self.outbox.caught_up,
+            proposals=self.store.proposals,
+            role=lambda user_id: "owner" if user_id == self._operator_id else "member",
         )
 
     def _web_server(self) -> WebServer:
@@ -267,7 +276,7 @@ class Gateway:
             if isinstance(adapter, AuthenticatesOperator)
         ]
         if keys:
-            await self.identities.ensure_joined(keys, via="operator")
+            self._operator_id = await self.identities.ensure_joined(keys, via="operator")
 
     # ---- seams between the parts -----------------------------------------------------------------------------------
 
@@ -308,10 +317,12 @@ class Gateway:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
+        reach("start.replayed")
         uncertain = await self.outbox.recover()
         await self.meter.recover()
         waiting = await self.dispatcher.recover()
         await self.parking.recover(await self.store.inbox.parked())
+        reach("start.recovered")
         if waiting or uncertain:
             _log.info("recovered", conversations=waiting, uncertain_replies=uncertain)
         parts = [
@@ -353,8 +364,10 @@ class Gateway:
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.config.shutdown_s
         await self.supervisor.stop_receiving()
+        reach("stop.draining")
         await self.dispatcher.drain(max(0.0, ends_at - clock()))
         await self.outbox.drain(max(0.5, ends_at - clock()))
+        reach("stop.drained")
         if self.web is not None:
             await self.web.stop()
 

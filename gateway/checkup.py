@@ -111,6 +111,7 @@ class Checkup:
                 *must_act,
                 *(f"{channel.name}: {channel.error}" for channel in channels if channel.error),
                 *troubles,
+                *parts.reloading.problems,
             ],
         )
 
@@ -125,7 +126,7 @@ class Checkup:
             found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._parts.home} is; make room")
         if self._parts.memory.late:
             found.append(f"the memory updates of {self._parts.memory.late} turns could not be written yet")
-        return [*found, *self._parts.reloading.problems]
+        return found
 
 
 async def _or(ask: Callable[[], Awaitable[T]], otherwise: T) -> T:

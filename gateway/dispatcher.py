@@ -13,12 +13,15 @@ from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.commands import parse_command
 from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
+from gateway.failpoints import reach
 from gateway.inbox import InboxRow, InboxStore, NotDue
 from gateway.lanes import AGAIN, IDLE, Lanes
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.outbox import DeliveryPolicy
 
 AFTER_FAULT_S = 2.0
+# Where the disk is nearly full, a claim may fit and the turn's commit not: each try costs a call of the model.
+LONGEST_AFTER_FAULT_S = 30.0
 
 _log = structlog.get_logger(__name__)
 
@@ -97,6 +100,7 @@ class Dispatcher:
         )
         self._running: dict[ConversationRef, TurnControl] = {}
         self._unreleased: dict[ConversationRef, int] = {}
+        self._setbacks: dict[ConversationRef, int] = {}  # failures in a row that were not the message's
         self._stop_next: dict[ConversationRef, str] = {}  # event ids of `/stop`, for the turn that begins next
         self._had_effect: set[tuple[ConversationRef, str]] = set()  # `/stop` and `/retry`, until they are answered
         self._not_due: set[ConversationRef] = set()  # their oldest message waits for its time
@@ -193,10 +197,12 @@ class Dispatcher:
         try:
             row = await self._claim(conversation)
         except StoreError as error:
-            _log.error("inbox_store_failed", error=str(error), again_s=AFTER_FAULT_S)
-            return AFTER_FAULT_S
+            wait_s = self._after_setback_s(conversation)
+            _log.error("inbox_store_failed", error=str(error), again_s=wait_s)
+            return wait_s
         if not isinstance(row, InboxRow):
             return IDLE if row is None else row.due_in_s
+        reach("turn.claimed")
         again_s = await self._run(conversation, row)
         if again_s is None:
             return self._next(conversation, row)
@@ -231,7 +237,7 @@ class Dispatcher:
         control = self._running[conversation] = self._control(conversation, row)
         control.task = asyncio.create_task(self._turns.run(row, control), name=f"turn {row.turn_id}")
         try:
-            return await control.task
+            again_s = await control.task
         except asyncio.CancelledError as cancelled:
             control.task.cancel()
             await asyncio.wait([control.task])
@@ -240,13 +246,22 @@ class Dispatcher:
             _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
             return None
         except (StoreError, FileError, IdentityMapBroken) as error:  # the disk, not the message: it does not count
-            _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=AFTER_FAULT_S)
-            await self._give_back(conversation, row, after_s=AFTER_FAULT_S, error=str(error), is_counted=False)
-            return AFTER_FAULT_S
+            wait_s = self._after_setback_s(conversation)
+            _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=wait_s)
+            await self._give_back(conversation, row, after_s=wait_s, error=str(error), is_counted=False)
+            return wait_s
         except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
             return await self._failed(conversation, row, error)
+        else:
+            self._setbacks.pop(conversation, None)
+            return again_s
         finally:
             del self._running[conversation]
+
+    def _after_setback_s(self, conversation: ConversationRef) -> float:
+        """How long to wait after a failure that was the disk's: longer each time, until a turn succeeds."""
+        setbacks = self._setbacks[conversation] = self._setbacks.get(conversation, 0) + 1
+        return delay_s(setbacks, first_s=AFTER_FAULT_S, longest_s=LONGEST_AFTER_FAULT_S)
 
     def _control(self, conversation: ConversationRef, row: InboxRow) -> TurnControl:
         """How the turn can be stopped, with what `/stop` and `/retry` did before it began."""
@@ -290,9 +305,10 @@ class Dispatcher:
         try:
             await self._turns.bury(row, reason)
         except Exception as error:  # noqa: BLE001 (whatever it is, a claim that is kept would hold the others up)
-            _log.error("not_buried", turn_id=row.turn_id, again_s=AFTER_FAULT_S, exc_info=error)
-            await self._give_back(conversation, row, after_s=AFTER_FAULT_S, error=reason, is_counted=False)
-            return AFTER_FAULT_S
+            again_s = self._after_setback_s(conversation)
+            _log.error("not_buried", turn_id=row.turn_id, again_s=again_s, exc_info=error)
+            await self._give_back(conversation, row, after_s=again_s, error=reason, is_counted=False)
+            return again_s
         return None
 
     async def _give_back(
@@ -301,6 +317,7 @@ class Dispatcher:
         """Release the claim; where even that cannot be written, remember to do it before the next claim."""
         try:
             await self._store.release(row.seq, owner=self._owner, after_s=after_s, error=error, is_counted=is_counted)
+            reach("turn.released")
         except ClaimLost:  # it was committed after all, in the last moment
             _log.info("already_committed", turn_id=row.turn_id)
         except Exception as fault:  # noqa: BLE001 (whatever it is, nobody else would give the claim back)

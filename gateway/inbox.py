@@ -12,6 +12,7 @@ from typing import Protocol
 import structlog
 
 from gateway.commands import parse_command
+from gateway.failpoints import reach
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage
 from gateway.observe import note, stage
 
@@ -146,9 +147,15 @@ class Inbox:
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was kept.
         """
-        await asyncio.shield(asyncio.create_task(self._keep(_storable(message))))
+        keeping = asyncio.create_task(self._keep(_storable(message)))
+        try:
+            await asyncio.shield(keeping)
+        except asyncio.CancelledError:
+            keeping.add_done_callback(_say_if_not_kept)
+            raise
 
     async def _keep(self, message: InboundMessage) -> None:
+        reach("inbox.accepting")
         turn_id = f"t_{secrets.token_hex(8)}"
         with stage("inbox.accept", turn_id, message.conversation):
             added = await self._store.add(message, turn_id, self._room(message, turn_id))
@@ -159,6 +166,7 @@ class Inbox:
             elif is_refused:
                 note(result="refused")
                 _log.warning("queue_full", user=message.sender.user)
+        reach("inbox.committed")
         if is_new:
             await self._on_accepted(message)
         elif isinstance(added, Refused) and added.is_told:
@@ -180,6 +188,12 @@ class Inbox:
         return Room(messages=most, notice=notice if self._is_let_in(message) else None)
 
 
+def _say_if_not_kept(keeping: asyncio.Task[None]) -> None:
+    """Nobody waits for it any more, and nobody was told that we have the message: its platform delivers it again."""
+    if not keeping.cancelled() and (error := keeping.exception()) is not None:
+        _log.warning("not_accepted", error=str(error))
+
+
 def _storable(message: InboundMessage) -> InboundMessage:
     """Drop what no database, terminal or model takes: NULs, and surrogates without a partner."""
     return replace(
@@ -187,6 +201,7 @@ def _storable(message: InboundMessage) -> InboundMessage:
         text=_clean(message.text),
         sender=replace(message.sender, display_name=_clean(message.sender.display_name)),
         command=None if message.command is None else _clean(message.command),
+        quotes=tuple(replace(quote, text=_clean(quote.text), author=_clean(quote.author)) for quote in message.quotes),
         sent_at=_aware(message.sent_at),
     )
 

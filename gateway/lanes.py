@@ -104,6 +104,12 @@ class Lanes(Generic[Lane]):
             self._has_ended.clear()
             await self._has_ended.wait()
 
+    async def rested(self, lane: Lane) -> None:
+        """Wait until a lane has no work, neither now nor at a time to come."""
+        while lane in self._queued or lane in self._served or lane in self._timers:
+            self._has_ended.clear()
+            await self._has_ended.wait()
+
     async def run(self) -> None:
         """Serve until cancelled; what is being served then is cancelled too."""
         try:

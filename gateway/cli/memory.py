@@ -7,9 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from gateway.cli import memory_proposals
 from gateway.cli.options import LARGEST_ID, AsJson, PersonalityOption, StoreOption, UserOption, run
 
 app = typer.Typer(help="Read, follow, take back and edit what the agent remembers.", no_args_is_help=True)
+app.add_typer(memory_proposals.app, name="proposals")
 
 ExportFormat = Literal["sqlite", "json", "markdown", "obsidian"]
 ImportFormatOption = Literal["auto", "sqlite", "json", "markdown", "obsidian", "chatgpt", "csv"]
