@@ -15,7 +15,6 @@ from gateway import memory_sync as memory_sync_module
 from gateway.app import Gateway
 from gateway.errors import FileError, StoreUnavailable
 from gateway.logs import configure_logs
-from gateway.messages import InboundMessage
 from gateway.protocols import MemoryScope, MemoryUpdate, SyncReport
 from gateway.turn_commit import TurnCommit
 from tests.gateway.way.conftest import House, settled

@@ -33,6 +33,7 @@ from gateway.memory.traces.transfer.arrivals import ArrivedEdge, ArrivedRecord, 
 from gateway.store.payloads import from_ms, storable, to_ms
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")
+_LONGEST_MS = 1e18
 _LARGEST = 2**63  # and less, of SQLite's integers
 _EARLIEST_MS, _LATEST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
 
@@ -177,7 +178,7 @@ def read_trace(given: Mapping[str, Any], place: str, *, now_ms: int) -> tuple[Ar
         owner=Owner(_scope(values), values.text("scopeId", "scope_id") or ""),
         content=storable(content),
         strength=values.number(1.0, "strength", least=0.0, most=1.0),
-        stability_ms=values.number(STABILITY_MS, "stabilityMs", "stability_ms", least=1.0),
+        stability_ms=values.number(STABILITY_MS, "stabilityMs", "stability_ms", least=1.0, most=_LONGEST_MS),
         tags=read_tags(values.get("tags")),
         emotions=_emotions(values, metadata),
         metadata=metadata,
@@ -345,6 +346,8 @@ def _emotions(values: Values, metadata: dict[str, Any]) -> dict[str, float]:
     others = {name: value for name, value in given.items() if name not in numbers}
     if others:
         metadata.setdefault("emotions", others)
+    if "intensity" in numbers:  # goes into the formulas, which hold from 0 to 1
+        numbers["intensity"] = min(1.0, max(0.0, numbers["intensity"]))
     return numbers
 
 
