@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
@@ -65,7 +66,7 @@ async def import_memory(
         TraceError: the path is not there, or cannot be imported.
     """
     home = data_directory()
-    async with _opened_brain(home, is_made=not is_dry_run) as brain:
+    async with _opened_brain(home, is_made=True, is_dry_run=is_dry_run) as brain:
         if user is not None:
             bounds: Bounds = await _of_person(home, user)
         else:
@@ -121,14 +122,18 @@ async def consolidate_memory(*, as_json: bool) -> None:
 
 
 @asynccontextmanager
-async def _opened_brain(home: Path, *, is_made: bool = False) -> AsyncIterator[Brain]:
+async def _opened_brain(home: Path, *, is_made: bool = False, is_dry_run: bool = False) -> AsyncIterator[Brain]:
+    """The brain; where there is none yet, a new one, for a dry run in a place of its own."""
     path = home / BRAIN_NAME
     if not path.exists() and not is_made:
         raise NotNamed(f"there is no trace memory yet ({path}); `ethos memory import` makes one")
-    if is_made:
-        make_private_directory(home)
-    async with open_brain(path) as brain:
-        yield brain
+    with tempfile.TemporaryDirectory() as elsewhere:
+        if not path.exists() and is_dry_run:
+            path = Path(elsewhere, BRAIN_NAME)
+        elif is_made:
+            make_private_directory(home)
+        async with open_brain(path) as brain:
+            yield brain
 
 
 async def _of_person(home: Path, user: str) -> OfPerson:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -54,6 +55,14 @@ async def export_traces(
         StoreUnavailable: the brain cannot be read, or the disk is full.
         OSError: the target cannot be written.
     """
+    is_given_up = threading.Event()
+
+    def watched(done: int, total: int) -> None:
+        """A thread cannot be cancelled; it looks now and then whether anybody still wants what it does."""
+        if is_given_up.is_set():
+            raise StoreUnavailable(f"{target} was given up. Nothing was exported.")
+        progress(done, total)
+
     write = partial(
         _write,
         brain.database.path,
@@ -62,9 +71,13 @@ async def export_traces(
         exported_at_ms=to_ms(brain.now()),
         with_embeddings=with_embeddings,
         with_conversations=with_conversations,
-        progress=progress,
+        progress=watched,
     )
-    return await asyncio.to_thread(_completely, write, target)
+    try:
+        return await asyncio.to_thread(_completely, write, target)
+    except asyncio.CancelledError:
+        is_given_up.set()
+        raise
 
 
 def _completely(write: partial[int], target: Path) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -72,3 +74,24 @@ async def test_an_export_that_fails_leaves_nothing_under_its_name_and_can_be_rep
         await export_traces(brain, tmp_path / "out", form=form, progress=broken)
     assert {path.name for path in tmp_path.iterdir()} <= {BRAIN_NAME, f"{BRAIN_NAME}-wal", f"{BRAIN_NAME}-shm"}
     assert await export_traces(brain, tmp_path / "out", form=form, bounds=EVERYTHING) == 600
+
+
+@pytest.mark.parametrize("form", ["json", "markdown"])
+async def test_an_export_that_is_given_up_stops_and_leaves_nothing(brain: Brain, tmp_path: Path, form: Any) -> None:
+    await fill(brain, Held([of(ADA, f"fact {number}") for number in range(3_000)]))
+    loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def held_up(_done: int, _total: int) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(20)
+
+    export = asyncio.create_task(export_traces(brain, tmp_path / "out", form=form, progress=held_up))
+    await asyncio.wait_for(begun.wait(), 20)
+    export.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await export
+    go_on.set()
+    async with asyncio.timeout(20):
+        while any(tmp_path.glob("out*")):
+            await brain.count(ADA)  # the thread takes its file away in its own time
+    assert {path.name for path in tmp_path.iterdir()} <= {BRAIN_NAME, f"{BRAIN_NAME}-wal", f"{BRAIN_NAME}-shm"}
