@@ -1,17 +1,17 @@
-"""`ethos users`: who is known."""
+"""`ethos users`: who is known, who is let in, and as what."""
 
 from __future__ import annotations
 
 import typer
 
+from gateway.cli import people
 from gateway.cli.options import AsJson, run
 
-app = typer.Typer(help="See who is known.", no_args_is_help=True)
-
-
-@app.callback()
-def _users() -> None:
-    """See who is known."""
+app = typer.Typer(help="See who is known, let people in, and say what they may do.", no_args_is_help=True)
+app.add_typer(people.pair, name="pair")
+app.command("role")(people.role)
+app.command("revoke")(people.revoke)
+app.command("owner-code")(people.owner_code)
 
 
 @app.command("list")
