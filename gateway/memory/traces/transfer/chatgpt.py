@@ -85,7 +85,7 @@ def _active_branch(conversation: Mapping[str, Any]) -> Sequence[Mapping[str, Any
     """The messages from the first to the current one; without `current_node`, by the newest branch everywhere."""
     nodes: Mapping[str, Any] = {key: node for key, node in conversation["mapping"].items() if isinstance(node, dict)}
     at = conversation.get("current_node")
-    if at not in nodes:
+    if not isinstance(at, str) or at not in nodes:
         at = _newest_leaf(nodes)
     branch, seen = [], set()
     while isinstance(at, str) and at in nodes and at not in seen:
@@ -98,7 +98,7 @@ def _active_branch(conversation: Mapping[str, Any]) -> Sequence[Mapping[str, Any
 
 def _newest_leaf(nodes: Mapping[str, Any]) -> str | None:
     """The last made of those that nobody answered."""
-    parents = {node.get("parent") for node in nodes.values()}
+    parents = {str(node.get("parent")) for node in nodes.values()}
     leaves = [key for key in nodes if key not in parents]
     return max(leaves, key=lambda key: _made_at(nodes[key]), default=None)
 

@@ -134,7 +134,7 @@ def read_brain(path: Path, *, now_ms: int, progress: Progress) -> Iterator[Arriv
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("BEGIN")
             yield from _read(connection, path, now_ms=now_ms, progress=progress)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, ValueError, TypeError, LookupError) as error:  # all but the first: rows that we never wrote
         yield Problem("", f"the database cannot be read any further ({error}); what came before is in")
 
 
@@ -153,8 +153,7 @@ def _read(connection: sqlite3.Connection, path: Path, *, now_ms: int, progress: 
             if table in tables:
                 yield from _agentos_records(connection, table, kind)
         if "knowledge_edges" in tables:
-            for row in connection.execute("SELECT * FROM knowledge_edges"):
-                yield read_edge(dict(row), f"knowledge_edges {row['id']}", now_ms=now_ms)
+            yield from _agentos_edges(connection, now_ms=now_ms)
     else:
         raise TraceError(f"{path} is a database, but no brain: it has no traces.")
 
@@ -204,3 +203,13 @@ def _agentos_records(connection: sqlite3.Connection, table: str, kind: RecordKin
             yield read_record(kind, values, f"{table} {values.get('id')}")
         except Unreadable as error:
             yield Problem(table, f"{error}; it was left out")
+
+
+def _agentos_edges(connection: sqlite3.Connection, *, now_ms: int) -> Iterator[Arrival]:
+    for row in connection.execute("SELECT * FROM knowledge_edges"):
+        values: dict[str, Any] = plain(dict(row))
+        place = f"knowledge_edges {values.get('id')}"
+        try:
+            yield read_edge(values, place, now_ms=now_ms)
+        except Unreadable as error:
+            yield Problem(place, f"{error}; it was left out")
