@@ -21,9 +21,9 @@ from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_con
 from gateway.backup.placing import refuse_half_placed
 from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
-from gateway.config import OTLP_ENDPOINT, ChannelConfig, Config
+from gateway.config import ChannelConfig, Config
 from gateway.config.channel_kinds import load_kind
-from gateway.configured import budgets_of, policy_of, rules_of, turn_settings_of
+from gateway.configured import budgets_of, measure, policy_of, rules_of, turn_settings_of
 from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
 from gateway.entrance import Entrance, make_entrance
@@ -34,6 +34,9 @@ from gateway.history import History
 from gateway.home import DATABASE_NAME, announce, prepare_home, take
 from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
+from gateway.linking.chat import Linking
+from gateway.linking.operator import operating
+from gateway.memory.linked_notes import linking_on
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.render import render_memory
 from gateway.memory_review import MemoryReview
@@ -49,7 +52,6 @@ from gateway.reloading import Reloading
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
-from gateway.telemetry import start_metrics, start_traces
 from gateway.turn_services import Services
 from gateway.turns import TurnRunner
 from gateway.web.server import WebServer
@@ -117,18 +119,20 @@ class Gateway:
             reach("start.held")
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
-            await self._measure(stack)
+            self._metrics = await measure(stack, self.config)
             self._compose()
             await self.entrance.people.book()
             stack.push_async_callback(self._close_models)
             stack.push_async_callback(self.reloading.close)
             stack.push_async_callback(self.history.close)
+            stack.push_async_callback(self.linking.close)
             await self.operators.join(self.identities)
             if self._is_served:
                 self.web = self._web_server()
                 stack.push_async_callback(self.web.stop)
                 await self.web.start()
             stack.push_async_callback(self.control.stop)
+            self.control.add("links", operating(self.linking))
             await self.control.start()
             url = self.web.url if self.web else None
             stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
@@ -138,18 +142,8 @@ class Gateway:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def _measure(self, stack: AsyncExitStack) -> None:
-        """Listen to what happens, for whom it was switched on."""
-        telemetry = self.config.telemetry
-        if telemetry.metrics:
-            self._metrics = await start_metrics(stack)
-        if telemetry.traces:
-            is_left_to_environment = telemetry.otlp_endpoint == OTLP_ENDPOINT
-            await start_traces(stack, None if is_left_to_environment else telemetry.otlp_endpoint)
-
     def _compose(self) -> None:
         config, store = self.config, self.store
-        policy = policy_of(config)
         owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.personalities = Personalities(self.home)
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
@@ -166,12 +160,17 @@ class Gateway:
         )
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
+        self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy_of(config), on_sent=self._exchanged)
+        self.linking: Linking = linking_on(
+            self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self.outbox.wake
+        )
         commands = self.commands = Commands(
             identities=self.identities,
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
             review=MemoryReview(store.proposals, self.memory_files, self.memory),
+            linking=self.linking,
             meter=self.meter,
             usage=store.usage,
         )
@@ -180,7 +179,6 @@ class Gateway:
         self.adapters: Sequence[ChannelAdapter] = [
             self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)
         ]
-        self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy, on_sent=self._exchanged)
         self.parking = Parking(lambda place: self.dispatcher.expedite(place), self.operators.wrote)  # noqa: PLW0108 (made later)
         self.turns = TurnRunner(self._services(commands, self.meter.model), turn_settings_of(config), owner=owner)
         self.dispatcher = Dispatcher(
@@ -190,7 +188,7 @@ class Gateway:
             running_turns=config.limits.running_turns,
             running_turns_per_user=config.limits.running_turns_per_user,
             lease_s=config.limits.lease_s,
-            policy=policy,
+            policy=policy_of(config),
             is_let_in=self.entrance.access.is_let_in,
         )
         self.inbox = self._inbox()
@@ -254,7 +252,7 @@ class Gateway:
             sessions=self.store.sessions,
             history=self.history,
             memory=self.memory,
-            identities=self.identities,
+            people=self.linking.people,
             entrance=self.entrance,
             personalities=self.personalities,
             commands=commands,
@@ -315,6 +313,7 @@ class Gateway:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
+        await self.linking.recover()
         reach("start.replayed")
         uncertain = await self.outbox.recover()
         await self.meter.recover()

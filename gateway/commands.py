@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gateway.budgets import UsageStore
 from gateway.command_text import ParsedCommand, parse_command
 from gateway.errors import EthosError
 from gateway.identity import IdentityMap
+from gateway.linking.chat import LinkAnswer, Linking, Speaker
+from gateway.linking.links import Party
 from gateway.memory_commands import USAGE, MemoryCall, MemoryCommands
 from gateway.memory_proposals import Reviewer
 from gateway.memory_review import MemoryReview
@@ -25,7 +28,7 @@ __all__ = ["CommandCall", "CommandResult", "Commands", "ParsedCommand", "parse_c
 
 SEARCH_LIMIT = 10
 # Their answers are about one person, and are not for a group.
-PERSONAL = frozenset({"memory", "whoami", "search", "usage"})
+PERSONAL = frozenset({"memory", "whoami", "search", "usage", "link", "unlink"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class CommandCall:
 
     Attributes:
         turn_id: the same however often it is tried.
+        account: the sender's, `kind:id`.
         role: what the writer may do.
         session: the active one; new, and not yet stored, where there is none.
         had_effect: for `/stop` and `/retry`: a turn was running, or waited, and was acted on when they arrived.
@@ -42,6 +46,7 @@ class CommandCall:
     arguments: str
     message: InboundMessage
     turn_id: str
+    account: str
     user_id: str
     role: Role
     session: Session
@@ -60,6 +65,7 @@ class CommandResult:
         notices: for others.
         people: who is let in.
         woken: conversations in which messages get their turn now.
+        then: to be called once the answer is committed.
     """
 
     text: str
@@ -69,6 +75,7 @@ class CommandResult:
     notices: tuple[OutboundMessage, ...] = ()
     people: PeopleChange | None = None
     woken: tuple[ConversationRef, ...] = ()
+    then: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +99,7 @@ class Commands:
         review: MemoryReview,
         usage: UsageStore,
         meter: Meter,
+        linking: Linking,
     ) -> None:
         self._identities = identities
         self._personalities = personalities
@@ -99,6 +107,7 @@ class Commands:
         self._memory = MemoryCommands(memory, review)
         self._usage = usage
         self._meter = meter
+        self._linking = linking
         self._commands = {
             name: _Command(
                 info=CommandInfo(name=name, usage=usage, description=description),
@@ -112,6 +121,8 @@ class Commands:
                 ("personality", "/personality [name]", "show who can answer, or choose", self._personality),
                 ("memory", USAGE, "show what I remember, decide on it, ask where it comes from", self._show_memory),
                 ("whoami", "/whoami", "show who I take you for", self._whoami),
+                ("link", "/link [code]", "be one person with me on another channel", self._link),
+                ("unlink", "/unlink", "take the last link back, within 7 days", self._unlink),
                 ("search", "/search words", "find what was said before", self._search),
                 ("usage", "/usage", "show what you have used, and what is left", self._show_usage),
                 ("stop", "/stop", "stop the answer that is being written", self._stop),
@@ -190,10 +201,21 @@ class Commands:
     async def _whoami(self, call: CommandCall) -> CommandResult:
         accounts = await self._identities.accounts_of(call.user_id)
         lines = [f"- `{account.key}` {account.label}".rstrip() for account in accounts]
+        links = "".join(f"\n{line}" for line in await self._linking.whoami(call.user_id))
         return CommandResult(
-            text=f"You are `{call.user_id}`, {call.role} here, known by:\n\n" + "\n".join(lines) + "\n\n"
+            text=f"You are `{call.user_id}`, {call.role} here, known by:\n\n" + "\n".join(lines) + f"{links}\n\n"
             f"**{call.personality.name}** answers here, in session `{call.session.id}`."
         )
+
+    async def _link(self, call: CommandCall) -> CommandResult:
+        return self._answered(await self._linking.link(call.arguments, _speaker(call)))
+
+    async def _unlink(self, call: CommandCall) -> CommandResult:
+        return self._answered(await self._linking.unlink(call.arguments, _speaker(call)))
+
+    def _answered(self, answer: LinkAnswer) -> CommandResult:
+        link = answer.link
+        return CommandResult(text=answer.text, then=None if link is None else partial(self._linking.carry_out, link))
 
     async def _search(self, call: CommandCall) -> CommandResult:
         if not call.arguments:
@@ -216,6 +238,12 @@ class Commands:
         if call.had_effect:
             return CommandResult(text="I tried the message that was waiting.")
         return CommandResult(text="There is nothing to answer again in this session.", ask_again=True)
+
+
+def _speaker(call: CommandCall) -> Speaker:
+    sender = call.message.sender
+    me = Party(account=call.account, label=sender.display_name, conversation=call.message.conversation)
+    return Speaker(me=me, user_id=call.user_id, turn_id=call.turn_id)
 
 
 def _one_line(text: str) -> str:

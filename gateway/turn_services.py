@@ -10,7 +10,7 @@ from gateway.agent.tools import Toolbox
 from gateway.commands import Commands
 from gateway.entrance import Entrance
 from gateway.history import History
-from gateway.identity import IdentityMap
+from gateway.linking.people import People
 from gateway.memory_proposals import ProposalStore
 from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef
@@ -52,7 +52,7 @@ class Services:
     sessions: SessionStore
     history: History
     memory: MemorySync
-    identities: IdentityMap
+    people: People
     entrance: Entrance
     personalities: Personalities
     commands: Commands

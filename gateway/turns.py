@@ -31,11 +31,12 @@ from gateway.parking import expired
 from gateway.preview import Preview
 from gateway.roles import Role
 from gateway.sessions import (
+    SessionMessage,
     new_session,
     session_key,
 )
 from gateway.turn_commit import InboxEnd, TurnCommit
-from gateway.turn_messages import as_stored, gave_up, problem_of, reply_to
+from gateway.turn_messages import BURIED, as_stored, gave_up, problem_of, reply_to
 from gateway.turn_services import Services, TurnSettings
 from gateway.untrusted import EARLIER
 
@@ -88,23 +89,18 @@ class TurnRunner:
         if entry.verdict != "answer":
             await self._meet(row, control, entry)
             return None
-        with span("turn.identity"):
-            user_id = await services.identities.resolve(entry.account, row.message.sender.display_name)
-        if entry.role == "owner" and row.message.is_direct:
-            await services.entrance.people.keep_chat(user_id, row.message.conversation)
-        key = session_key(row.message, user_id, self._settings.session_scope)
-        lock = self._session_locks.setdefault(key, asyncio.Lock())
-        async with lock:  # one session can be met in two conversations, with the scope `user`
-            return await self._run(row, control, entry.role, user_id, key)
+        async with services.people.present(entry.account, row.message.sender.display_name) as user_id:
+            if entry.role == "owner" and row.message.is_direct:
+                await services.entrance.people.keep_chat(user_id, row.message.conversation)
+            key = session_key(row.message, user_id, self._settings.session_scope)
+            lock = self._session_locks.setdefault(key, asyncio.Lock())
+            async with lock:  # one session can be met in two conversations, with the scope `user`
+                return await self._run(row, control, entry, user_id, key)
 
     async def bury(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
-        text = (
-            "Something went wrong here, again and again, while I tried to answer this message. It is kept for whoever "
-            "runs this gateway to look at; please go on with another one."
-        )
         with stage("turn.bury", row.turn_id, row.message.conversation):
-            await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
+            await self._commit(self._end(row, replies=(BURIED,), kind="dead", end="dead", error=reason))
         self._services.parking.ended(row.message.conversation)
 
     async def _meet(self, row: InboxRow, control: TurnControl, entry: Entry) -> None:
@@ -116,7 +112,8 @@ class TurnRunner:
             replies = (*end.replies, *meeting.notices)
             await self._commit(replace(end, replies=replies, people=meeting.change))
 
-    async def _run(self, row: InboxRow, control: TurnControl, role: Role, user_id: str, key: str) -> float | None:
+    async def _run(self, row: InboxRow, control: TurnControl, entry: Entry, user_id: str, key: str) -> float | None:
+        role = entry.role
         turn = await self._opened(row, role, user_id, key)
         if isinstance(turn, str) or control.is_stop_requested:
             await self._say(row, control, turn if isinstance(turn, str) else STOPPED_EARLY)
@@ -133,6 +130,7 @@ class TurnRunner:
             arguments=command.arguments,
             message=row.message,
             turn_id=row.turn_id,
+            account=entry.account,
             user_id=user_id,
             role=role,
             session=turn.session,
@@ -142,13 +140,16 @@ class TurnRunner:
         control.is_decided = command.name != "retry"
         async with self._deciding(command.name):
             result = await self._services.commands.run(command.name, call)
-            last = await self._services.history.last_question(turn.session, user_id) if result.ask_again else None
+            last = await self._last_question(turn) if result.ask_again else None
             if last is None:
                 control.is_decided = True
                 await self._commit_command(turn, result)
                 return None
         again = Asked(text=last.text, sources=(EARLIER,) if last.is_tainted else ())
         return await self._answer(turn, control, again, supersedes=last.turn_id)
+
+    async def _last_question(self, turn: OpenTurn) -> SessionMessage | None:
+        return await self._services.history.last_question(turn.session, await self._services.people.ids(turn.user_id))
 
     def _deciding(self, command: str) -> contextlib.AbstractAsyncContextManager[None]:
         """Nobody else is let in or asks to be, from a decision about it to the commit."""
@@ -328,6 +329,8 @@ class TurnRunner:
         await self._commit(replace(commit, replies=(reply, *result.notices)))
         for conversation in result.woken:
             self._services.reopened(conversation)
+        if result.then is not None:
+            result.then()
 
     def _end(
         self,

@@ -17,6 +17,7 @@ from gateway.outbox import OutboxRow
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionHit, SessionMessage
 from gateway.store.clock import steady_ms
+from gateway.store.in_memory_links import InMemoryLinks
 from gateway.store.in_memory_people import InMemoryPeople, apply_change
 from gateway.store.in_memory_proposals import InMemoryProposals
 from gateway.store.in_memory_tables import Answer, Said, Tables
@@ -204,7 +205,7 @@ class _Sessions:
         chosen = [
             session
             for session in self._tables.sessions.values()
-            if user_id in {None, session.user_id} and (before is None or session.updated_at < before)
+            if self._is_of(user_id, session.user_id) and (before is None or session.updated_at < before)
         ]
         return sorted(chosen, key=lambda session: session.updated_at, reverse=True)[:limit]
 
@@ -237,7 +238,7 @@ class _Sessions:
         found = [
             message
             for message in self._tables.messages
-            if message.role in {"user", "assistant"} and user_id in {None, message.user_id}
+            if message.role in {"user", "assistant"} and self._is_of(user_id, message.user_id)
             if terms and matcher.is_in(message.text)
         ]
         scored = zip(bm25(matcher, [message.text for message in found]), found, strict=True)
@@ -255,6 +256,9 @@ class _Sessions:
             )
             for score, message in best
         ]
+
+    def _is_of(self, user_id: str | None, writer: str) -> bool:
+        return user_id is None or writer in self._tables.person_ids(user_id)
 
     def _shown(self, session_id: str, after: int) -> list[SessionMessage]:
         return [
@@ -373,10 +377,11 @@ class InMemoryStore:
         self.outbox = _Outbox(tables)
         self.sessions = _Sessions(tables)
         self.turns = _Turns(tables)
-        self.usage = InMemoryUsage()
+        self.usage = InMemoryUsage(tables.person_ids)
         self.log = _Log(tables)
         self.proposals = InMemoryProposals(tables)
         self.people = InMemoryPeople(tables)
+        self.links = InMemoryLinks(tables)
 
     async def close(self) -> None:
         """Forget nothing: a store that is closed and used again stands for one that was opened again."""

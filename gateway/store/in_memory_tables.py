@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from gateway.linking.links import Link
 from gateway.memory_proposals import Proposal
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
 from gateway.people import Rank, Request
@@ -88,6 +89,15 @@ class Tables:
     requests: dict[tuple[str, str], Request] = field(default_factory=dict)
     held: dict[int, tuple[str, str]] = field(default_factory=dict)
     owner_code: tuple[str, datetime] | None = None
+
+    links: dict[str, Link] = field(default_factory=dict)
+
+    def person_ids(self, user_id: str) -> list[str]:
+        """The user id, and the ids of all that it has absorbed."""
+        ids = [user_id]
+        for one in ids:  # which grows
+            ids += [link.absorbed for link in self.links.values() if link.survivor == one and link.undone_at is None]
+        return ids
 
     def next_seq(self) -> int:
         """The next cursor, of both queues."""

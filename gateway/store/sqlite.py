@@ -12,6 +12,7 @@ from gateway.store.database import Database
 from gateway.store.deliveries import SqliteDeliveries
 from gateway.store.facts import SqliteFacts
 from gateway.store.inbox import SqliteInbox
+from gateway.store.links import SqliteLinks
 from gateway.store.log import SqliteConversationLog
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.outbox import SqliteOutbox
@@ -39,6 +40,7 @@ class SqliteStore:
     deliveries: SqliteDeliveries
     proposals: SqliteProposals
     people: SqlitePeople
+    links: SqliteLinks
     facts: SqliteFacts
     index: SearchIndex
 
@@ -86,6 +88,7 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         deliveries=SqliteDeliveries(database, now_ms=now_ms),
         proposals=SqliteProposals(database),
         people=SqlitePeople(database, now_ms=now_ms),
+        links=SqliteLinks(database, now_ms=now_ms),
         facts=SqliteFacts(database),
         index=index,
     )

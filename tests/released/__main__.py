@@ -42,6 +42,12 @@ LEFT = {
         (id, turn_id, personality_id, user_id, author_id, place, store, updates, sources, proposed_at)
         SELECT 1, turn_id, personality_id, user_id, user_id, 'per-personality', 'user', '[["add", "Likes spam."]]',
         '["quoted mail"]', 1 FROM messages ORDER BY id LIMIT 1""",
+    "link_requests": """INSERT INTO link_requests (id, code_hash, state, starter, starter_is, begun_at)
+        VALUES ('r_1', 'ab12', 'open', 'fake:1', '["Person 1", ["fake", "c1", null]]', 1)""",
+    "link_tries": "INSERT INTO link_tries (turn_id, account, tried_at) VALUES ('t_1', 'fake:2', 1)",
+    "user_links": """INSERT INTO user_links
+        (id, survivor, absorbed, accounts, parties, linked_by, linked_at, state, undone_at)
+        VALUES ('l_1', 'u_1', 'u_2', '[["fake:9", "hand"]]', '[]', 'code', 1, 'undone', 2)""",
     "outbox": """UPDATE outbox SET state = 'sending', ended_at = NULL, attempts = 1
         WHERE seq = (SELECT max(seq) FROM outbox)""",
 }

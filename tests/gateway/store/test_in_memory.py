@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.store.in_memory import InMemoryStore
+from tests.conformance.links import LinkSuite
 from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
@@ -58,4 +59,8 @@ class TestProposals(ProposalSuite):
 
 
 class TestUsage(UsageSuite):
+    pass
+
+
+class TestLinks(LinkSuite):
     pass
