@@ -2,7 +2,7 @@
 
     python -m benchmarks.traces                           # 1 000 and 10 000 traces, about a minute
     python -m benchmarks.traces --traces 1000 100000      # some minutes
-    python -m benchmarks.traces --traces 100000 1000000   # an hour, 4 GB of disk
+    python -m benchmarks.traces --traces 100000 1000000   # long: leave it alone for an hour
 
 The facts are made up: words with the frequencies of real ones (Zipf), one in twenty a duplicate. All are one person's,
 which is the worst case. Growth is the exponent b of time = a * n^b between two sizes: 1 is proportional, 2 quadratic.
