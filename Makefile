@@ -40,6 +40,8 @@ bench: $(DEV)          ## The numbers of the README.
 	$(BIN)/python -m benchmarks.turn_overhead
 	$(BIN)/python -m benchmarks.memory_writers
 	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.retrieval
+	$(BIN)/python -m benchmarks.traces
 	$(BIN)/python -m benchmarks.flood
 	$(BIN)/python -m benchmarks.channels
 

@@ -69,6 +69,12 @@ def add(connection: sqlite3.Connection, trace: Trace, now: datetime) -> Added:
     return Added(id=trace.id, is_new=True)
 
 
+def same_as(connection: sqlite3.Connection, owner: int, trace: Trace) -> str | None:
+    """The id of the owner's trace with the same content and type; None where there is none."""
+    same = connection.execute(_SAME, (owner, hash_of(storable(trace.content)), trace.type)).fetchone()
+    return None if same is None else str(same["id"])
+
+
 def unite_with_same(connection: sqlite3.Connection, owner: int, trace: Trace) -> str | None:
     """The id of the trace with the same content, type and owner, which has all tags then; None where there is none."""
     same = connection.execute(_SAME, (owner, hash_of(storable(trace.content)), trace.type)).fetchone()

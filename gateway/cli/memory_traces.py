@@ -1,0 +1,193 @@
+"""`ethos memory export`, `import`, `search` and `consolidate`: the trace memory, whether or not a gateway runs."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from gateway.cli.data import opened_store, operator_config
+from gateway.cli.errors import EXIT_ERROR
+from gateway.cli.named import NotNamed, find_user, identities
+from gateway.cli.output import print_json, print_table, say
+from gateway.config.file import data_directory
+from gateway.files import make_private_directory
+from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
+from gateway.memory.traces.consolidation import Consolidation
+from gateway.memory.traces.search import Wanted
+from gateway.memory.traces.trace import Viewer
+from gateway.memory.traces.transfer.arrivals import ImportResult, Progress
+from gateway.memory.traces.transfer.bounds import Bounds, Everything, OfPerson
+from gateway.memory.traces.transfer.detection import ExportFormat, ImportFormat
+from gateway.memory.traces.transfer.exporting import export_traces
+from gateway.memory.traces.transfer.importing import import_traces
+
+_SHOWN_ERRORS = 20
+_SNIPPET_CHARS = 100
+
+
+async def export_memory(
+    target: Path, *, form: ExportFormat, user: str | None, with_embeddings: bool, with_conversations: bool
+) -> None:
+    """Write the traces of all, or of one person.
+
+    Raises:
+        NotNamed: there is no such user, or nothing to export yet.
+        TraceError: the target is there already.
+    """
+    home = data_directory()
+    async with _opened_brain(home) as brain:
+        bounds: Bounds = Everything() if user is None else await _of_person(home, user)
+        with _progress("Exporting") as progress:
+            written = await export_traces(
+                brain,
+                target,
+                form=form,
+                bounds=bounds,
+                with_embeddings=with_embeddings,
+                with_conversations=with_conversations,
+                progress=progress,
+            )
+    whose = "of everybody" if user is None else f"of {user}"
+    say(f"{written:,} traces {whose} are in {target}. They are private: keep the file as you keep the memory.")
+
+
+async def import_memory(
+    path: Path, *, form: ImportFormat | Literal["auto"], user: str | None, is_dry_run: bool, dedup: bool, as_json: bool
+) -> int:
+    """Bring traces in; the exit code: 1 where nothing came in for errors alone.
+
+    Raises:
+        NotNamed: there is no such user.
+        TraceError: the path is not there, or cannot be imported.
+    """
+    home = data_directory()
+    async with _opened_brain(home, is_made=True, is_dry_run=is_dry_run) as brain:
+        if user is not None:
+            bounds: Bounds = await _of_person(home, user)
+        else:
+            bounds = Everything(fallback=await _only_viewer(home))
+        with _progress("Importing") as progress:
+            result = await import_traces(
+                brain, path, form=form, bounds=bounds, dedup=dedup, is_dry_run=is_dry_run, progress=progress
+            )
+    if as_json:
+        print_json({**asdict(result), "is_dry_run": is_dry_run})
+    else:
+        _tell(result, is_dry_run=is_dry_run)
+    return EXIT_ERROR if result.errors and not result.imported and not result.skipped else 0
+
+
+async def search_memory(query: str, *, user: str | None, personality: str | None, limit: int, explain: bool) -> None:
+    """Print the traces of a person that fit, the best first; if wanted, with what their scores are made of.
+
+    Raises:
+        NotNamed: it is not clear who is meant.
+    """
+    home = data_directory()
+    async with _opened_brain(home) as brain:
+        viewer = await _viewer(home, user, personality)
+        found = await brain.search(viewer, Wanted(query=query, limit=limit))
+    if not found:
+        say("Nothing is remembered that holds any of these words.")
+        return
+    for each in found:
+        text = " ".join(each.trace.content.split())
+        snippet = text if len(text) <= _SNIPPET_CHARS else text[: _SNIPPET_CHARS - 1] + "…"
+        say(f"{each.score:8.3f}  {each.trace.id}  {each.trace.created_at:%Y-%m-%d}  {each.trace.type}\n    {snippet}")
+        if explain:
+            parts = ", ".join(f"{name} {value:.3f}" for name, value in each.parts.items())
+            say(f"    strength now {each.strength:.3f}; score of {parts}")
+
+
+async def consolidate_memory(*, as_json: bool) -> None:
+    """Consolidate everything, without a model: nothing is derived.
+
+    Raises:
+        NotNamed: there is no brain yet.
+    """
+    async with _opened_brain(data_directory()) as brain:
+        report = await Consolidation(brain).run(reason="command line")
+    if as_json:
+        print_json(asdict(report))
+        return
+    values = asdict(report)
+    if not any(values.values()):
+        say("Nothing was to be done, or the gateway is consolidating just now.")
+    print_table(tuple(values), [tuple(values.values())])
+
+
+@asynccontextmanager
+async def _opened_brain(home: Path, *, is_made: bool = False, is_dry_run: bool = False) -> AsyncIterator[Brain]:
+    """The brain; where there is none yet, a new one, for a dry run in a place of its own."""
+    path = home / BRAIN_NAME
+    if not path.exists() and not is_made:
+        raise NotNamed(f"there is no trace memory yet ({path}); `ethos memory import` makes one")
+    with tempfile.TemporaryDirectory() as elsewhere:
+        if not path.exists() and is_dry_run:
+            path = Path(elsewhere, BRAIN_NAME)
+        elif is_made:
+            make_private_directory(home)
+        async with open_brain(path) as brain:
+            yield brain
+
+
+async def _of_person(home: Path, user: str) -> OfPerson:
+    """All that is a person's: the traces of all personalities and of all sessions."""
+    user_id = await find_user(home, user)
+    sessions: frozenset[str] = frozenset()
+    async with opened_store(home) as store:
+        if store is not None:
+            sql = "SELECT id FROM sessions WHERE user_id = ?"
+            found = await store.database.read(lambda connection: connection.execute(sql, (user_id,)).fetchall())
+            sessions = frozenset(str(row[0]) for row in found)
+    return OfPerson(_person(home, user_id), sessions)
+
+
+async def _only_viewer(home: Path) -> Viewer | None:
+    """Whose traces become that do not say whose they are: the only user's."""
+    users = await identities(home).users()
+    return _person(home, users[0].id) if len(users) == 1 else None
+
+
+async def _viewer(home: Path, user: str | None, personality: str | None) -> Viewer:
+    if user is not None:
+        return _person(home, await find_user(home, user), personality)
+    viewer = await _only_viewer(home)
+    if viewer is None or viewer.user_id is None:
+        raise NotNamed("say whose memory with --user; `ethos users list` shows who there is")
+    return _person(home, viewer.user_id, personality)
+
+
+def _person(home: Path, user_id: str, personality: str | None = None) -> Viewer:
+    return Viewer(user_id=user_id, personality_id=personality or operator_config(home).personality, session_id=None)
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Progress]:
+    """A bar on a terminal; on anything else nothing, so that pipes and logs stay clean."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bars:
+        task = bars.add_task(title, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def _tell(result: ImportResult, *, is_dry_run: bool) -> None:
+    for error in result.errors[:_SHOWN_ERRORS]:
+        say(f"  {error}")
+    more = len(result.errors) - _SHOWN_ERRORS + result.errors_left_out
+    if more > 0:
+        say(f"  and {more:,} more; --json shows up to a thousand of them")
+    told = "would be" if is_dry_run else "are"
+    rest = f"{result.skipped:,} were there already or hold nothing"
+    errors = len(result.errors) + result.errors_left_out
+    say(f"{result.imported:,} traces {told} new, {rest}, {errors:,} errors.")

@@ -1,0 +1,130 @@
+"""Imports: read in a thread, put in by lots; one bad record never stops the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from gateway.errors import TraceError
+from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.transfer.arrivals import Arrival, ArrivedTrace, ImportResult, Progress
+from gateway.memory.traces.transfer.bounds import Bounds
+from gateway.memory.traces.transfer.chatgpt import read_conversations
+from gateway.memory.traces.transfer.csv_format import read_csv
+from gateway.memory.traces.transfer.detection import ImportFormat, conversation_files, detected
+from gateway.memory.traces.transfer.exporting import unwatched
+from gateway.memory.traces.transfer.json_format import read_json
+from gateway.memory.traces.transfer.landing import Landing
+from gateway.memory.traces.transfer.markdown_format import notes_in, read_notes
+from gateway.memory.traces.transfer.source import Source
+from gateway.memory.traces.transfer.sqlite_format import read_brain
+from gateway.store.payloads import to_ms
+
+LOT = 500
+_LOT_CHARS = 4_000_000
+"""A lot of long texts is a smaller one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What one file holds, as it is read, and how far that is."""
+
+    name: str
+    arrivals: Iterator[Arrival]
+    report: Callable[[], None]
+
+
+async def import_traces(
+    brain: Brain,
+    path: Path,
+    *,
+    bounds: Bounds,
+    form: ImportFormat | Literal["auto"] = "auto",
+    dedup: bool = True,
+    is_dry_run: bool = False,
+    progress: Progress = unwatched,
+) -> ImportResult:
+    """Bring in what a file or a directory holds.
+
+    What says the same as a trace of the same owner and type is skipped, and its tags are united with those of the one
+    that is there. So the same file may be imported again, after a crash too.
+
+    Args:
+        brain: may be in use.
+        path: what is imported.
+        bounds: whose the traces become.
+        form: the format; `auto` looks.
+        dedup: False brings in what is there already once more.
+        is_dry_run: say what would happen, and change nothing.
+        progress: called from any thread, in bytes, traces or notes.
+
+    Raises:
+        TraceError: the path is not there, or is nothing that can be imported.
+        StoreUnavailable: the disk is full or broken; what was put in before is in.
+        OSError: it cannot be read at all.
+    """
+    if not await asyncio.to_thread(path.exists):
+        raise TraceError(f"{path} is not there.")
+    wanted = await asyncio.to_thread(detected, path) if form == "auto" else form
+    try:
+        readings = await asyncio.to_thread(_readings, path, wanted, to_ms(brain.now()), progress)
+    except zipfile.BadZipFile as error:
+        raise TraceError(f"{path} is a damaged zip ({error}). Download it once more.") from error
+    result = ImportResult()
+    for reading in readings:
+        with Landing(brain, bounds, file=reading.name, dedup=dedup, is_dry_run=is_dry_run, result=result) as landing:
+            while lot := await asyncio.to_thread(_lot, reading.arrivals):
+                await landing.take(lot)
+                reading.report()
+            await landing.link(reading.name)
+    return result
+
+
+def _lot(arrivals: Iterator[Arrival]) -> Sequence[Arrival]:
+    lot, chars = [], 0
+    for arrival in islice(arrivals, LOT):
+        lot.append(arrival)
+        chars += len(arrival.trace.content) if isinstance(arrival, ArrivedTrace) else 0
+        if chars > _LOT_CHARS:
+            break
+    return lot
+
+
+def _readings(path: Path, form: ImportFormat, now_ms: int, progress: Progress) -> Sequence[_Reading]:
+    if form in ("markdown", "obsidian"):
+        return [_of_notes(path, form, now_ms, progress)]
+    if path.is_dir() and form != "chatgpt":
+        raise TraceError(f"{path} is a directory; the format {form} is a file.")
+    if form == "sqlite":
+        return [_Reading(path.name, read_brain(path, now_ms=now_ms, progress=progress), _nothing)]
+    if form == "chatgpt":
+        sources = conversation_files(path)
+        return [_of_source(source, read_conversations(source, now_ms=now_ms), progress) for source in sources]
+    source = Source(path)
+    read = read_json if form == "json" else read_csv
+    return [_of_source(source, read(source, now_ms=now_ms), progress)]
+
+
+def _of_source(source: Source, arrivals: Iterator[Arrival], progress: Progress) -> _Reading:
+    return _Reading(source.name, arrivals, lambda: progress(*source.progress()))
+
+
+def _of_notes(path: Path, form: ImportFormat, now_ms: int, progress: Progress) -> _Reading:
+    total, done = sum(1 for _ in notes_in(path)), 0
+
+    def counted() -> Iterator[Arrival]:
+        nonlocal done
+        for arrival in read_notes(path, is_obsidian=form == "obsidian", now_ms=now_ms):
+            done += isinstance(arrival, ArrivedTrace)
+            yield arrival
+
+    return _Reading(path.name, counted(), lambda: progress(done, total))
+
+
+def _nothing() -> None:
+    """The reader reports by itself."""

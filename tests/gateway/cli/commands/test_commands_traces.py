@@ -1,0 +1,85 @@
+"""`ethos memory export|import|search|consolidate`: the trace memory from the command line."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.cli.commands.conftest import Ethos
+
+FACTS = "content,type,tags\nRex likes bones,semantic,dog\nTea is drunk at five,episodic,\n"
+
+
+@pytest.fixture
+def ada(people: dict[str, str]) -> str:
+    return people["fake:1"]
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> Path:
+    path = tmp_path / "facts.csv"
+    path.write_text(FACTS)
+    return path
+
+
+def test_facts_are_imported_once_found_and_exported(ethos: Ethos, home: Path, ada: str, facts: Path) -> None:
+    """Import, again, search with the parts of the score, export in every format, and import what was exported."""
+    dry = ethos("memory", "import", str(facts), "--user", "fake:1", "--dry-run")
+    assert dry.out == "2 traces would be new, 0 were there already or hold nothing, 0 errors.\n"
+    assert not (home / "brain.sqlite").exists()
+    answer = ethos("memory", "import", str(facts), "--user", "fake:1")
+    assert (answer.code, answer.out) == (0, "2 traces are new, 0 were there already or hold nothing, 0 errors.\n")
+    again = ethos("memory", "import", str(facts), "--user", ada, "--dry-run", "--json")
+    assert again.value == {"imported": 0, "skipped": 2, "errors": [], "errors_left_out": 0, "is_dry_run": True}
+
+    found = ethos("memory", "search", "bone", "--user", "fake:1", "--explain")
+    assert "Rex likes bones" in found.out
+    assert "score of words " in found.out
+    assert ethos("memory", "search", "bone", "--user", "fake:2").out == (
+        "Nothing is remembered that holds any of these words.\n"
+    )
+    for form in ("sqlite", "json", "markdown", "obsidian"):
+        target = facts.with_name(form)
+        answer = ethos("memory", "export", str(target), "--format", form, "--user", "fake:1")
+        assert answer.out.startswith("2 traces of fake:1 are in "), answer.err
+        told = ethos("memory", "import", str(target), "--user", "fake:1").out
+        assert told == "0 traces are new, 2 were there already or hold nothing, 0 errors.\n"
+    assert (facts.with_name("json").stat().st_mode & 0o777) == 0o600
+    assert ethos("memory", "consolidate", "--json").value["merged"] == 0
+
+
+def test_a_whole_export_brings_everybody_s_facts_back_to_whom_they_belong(
+    ethos: Ethos, home: Path, ada: str, facts: Path
+) -> None:
+    for user in ("fake:1", "fake:2"):
+        ethos("memory", "import", str(facts), "--user", user)
+    out = facts.with_name("all.json")
+    assert ethos("memory", "export", str(out)).out.startswith("4 traces of everybody are in ")
+    for name in ("brain.sqlite", "brain.sqlite-wal", "brain.sqlite-shm"):
+        (home / name).unlink(missing_ok=True)
+    assert ethos("memory", "import", str(out)).out.startswith("4 traces are new")
+    with sqlite3.connect(home / "brain.sqlite") as database:
+        owners = database.execute("SELECT count(*) FROM owners WHERE kind = 'user'").fetchone()
+    database.close()
+    assert owners == (2,)
+    assert {trace["scopeId"] for trace in json.loads(out.read_text())["traces"]} >= {ada}
+
+
+def test_errors_name_the_file_and_the_place_and_what_to_do(ethos: Ethos, home: Path, facts: Path) -> None:
+    unnamed = ethos("memory", "import", str(facts))
+    assert unnamed.code == 1
+    assert "facts.csv: line 2: it does not say whose it is; name the person (--user)" in unnamed.out
+    assert "there is no user fake:9" in ethos("memory", "import", str(facts), "--user", "fake:9").err
+    assert "is not there" in ethos("memory", "import", "/nowhere", "--user", "fake:1").err
+    assert "is there already" in ethos("memory", "export", str(facts)).err
+
+
+def test_before_anything_is_remembered_the_commands_say_so(ethos: Ethos, home: Path) -> None:
+    for command in (("export", "x"), ("search", "x"), ("consolidate",)):
+        answer = ethos("memory", *command)
+        assert answer.code == 1
+        assert "there is no trace memory yet" in answer.err
+    assert not (home / "brain.sqlite").exists()
