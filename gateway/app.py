@@ -33,7 +33,6 @@ from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
 from gateway.locks import HeldLock, hold
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.memory.render import render_memory
 from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.outbox import DeliveryPolicy, Outbox
@@ -44,6 +43,7 @@ from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
 from gateway.telemetry import start_metrics, start_traces
+from gateway.trace_setup import Traces, compose_traces, memory_section, open_configured_brain
 from gateway.turns import Services, TurnRunner, TurnSettings
 from gateway.web.server import WebServer
 
@@ -106,6 +106,9 @@ class Gateway:
             stack.callback((await self._hold()).release)
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
+            self.brain = await asyncio.to_thread(open_configured_brain, self.home, self.config)
+            if self.brain is not None:
+                stack.push_async_callback(self.brain.close)
             await self._measure(stack)
             self._compose()
             stack.push_async_callback(self.models.close)
@@ -157,6 +160,7 @@ class Gateway:
             lock_timeout_s=config.memory.lock_timeout_s,
         )
         self.memory = MemorySync(self.memory_files, store.turns)
+        self.traces = self._traces(model)
         self.history = History(store.sessions, model, budget_tokens=config.limits.history_tokens)
         commands = Commands(
             identities=self.identities,
@@ -186,6 +190,11 @@ class Gateway:
         self.inbox = Inbox(store.inbox, self.dispatcher.accepted)
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
         self._checkup = Checkup(self._parts(), started_at=self._started_at)
+
+    def _traces(self, model: Callable[[str | None], Model]) -> Traces | None:
+        if self.brain is None:
+            return None
+        return compose_traces(self.config, self.brain, self.store, model=model, personalities=self.personalities)
 
     def _watched(self, model: Callable[[str | None], Model]) -> Callable[[str | None], Model]:
         return lambda name: self.model_states.watched(model(name))
@@ -218,6 +227,8 @@ class Gateway:
         return built
 
     def _services(self, commands: Commands, model: Callable[[str | None], Model]) -> Services:
+        trace_tools = self.traces.tools if self.traces is not None else ()
+        tools = [UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions), *trace_tools]
         return Services(
             store=self.store.turns,
             sessions=self.store.sessions,
@@ -227,13 +238,14 @@ class Gateway:
             access=self.access,
             personalities=self.personalities,
             commands=commands,
-            toolbox=Toolbox([UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions)]),
+            toolbox=Toolbox(tools),
             parking=self.parking,
             model=model,
             adapter=self._adapter_if_up,
             kind=self._kind,
-            render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
+            render_memory=memory_section(self.config),
             woken=self.outbox.wake,
+            recall=self.traces.memory if self.traces is not None else None,
         )
 
     def _turn_settings(self) -> TurnSettings:
@@ -318,6 +330,8 @@ class Gateway:
         ]
         if self.web is not None:
             parts.append(asyncio.create_task(self.web.serve(), name="web"))
+        if self.traces is not None:
+            parts.append(asyncio.create_task(self.traces.memory.run(), name="traces"))
         stopped = asyncio.create_task(stop.wait(), name="stop")
         warming = asyncio.create_task(self._warm_up(), name="warm up")
         try:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from gateway.ingest import IngestJob
 from gateway.messages import OutboundMessage
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage, TurnUsage
@@ -28,6 +29,7 @@ class TurnCommit:
         session: to be stored as it is, and to be the active one of its key.
         supersedes: a turn whose messages give way to this one's.
         memory: updates for the journal, with their scope; applied to the memory after the commit.
+        ingest: what a memory is still to take from the turn by itself.
     """
 
     inbox_seq: int
@@ -42,6 +44,7 @@ class TurnCommit:
     replies: tuple[OutboundMessage, ...] = ()
     memory: tuple[MemoryScope, tuple[MemoryUpdate, ...]] | None = None
     usage: TurnUsage | None = None
+    ingest: IngestJob | None = None
 
 
 class TurnStore(Protocol):

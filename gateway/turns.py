@@ -22,6 +22,7 @@ from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
 from gateway.history import History
 from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
+from gateway.ingest import IngestJob
 from gateway.memory_sync import MemorySync
 from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.observe import note, span, stage, waited
@@ -29,6 +30,7 @@ from gateway.parking import Parking
 from gateway.personalities import Personalities, Personality
 from gateway.preview import Preview
 from gateway.protocols import ChannelAdapter, MemoryContext, MemoryScope
+from gateway.recall import Recall, recalled_section
 from gateway.sessions import (
     Session,
     SessionScope,
@@ -68,7 +70,8 @@ class Services:
         model: by the name of the configuration; None for the default.
         adapter: by the channel's name; None while it is not connected.
         kind: by the channel's name: the platform, which is the first half of an identity's key.
-        render_memory: makes the memory section of the prompt.
+        render_memory: makes the memory section of the prompt, of what is remembered and what is asked.
+        recall: a memory that brings up facts by itself; None where there is none.
         woken: told that a conversation has replies to send.
     """
 
@@ -85,8 +88,9 @@ class Services:
     model: Callable[[str | None], Model]
     adapter: Callable[[str], ChannelAdapter | None]
     kind: Callable[[str], str]
-    render_memory: Callable[[MemoryContext], str | None]
+    render_memory: Callable[[MemoryContext, str], str | None]
     woken: Callable[[ConversationRef], None]
+    recall: Recall | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,8 +249,9 @@ class TurnRunner:
         services, personality, message = self._services, turn.personality, turn.message
         with span("memory.prefetch"):
             memory = await services.memory.prefetch(turn.scope)
+        recalled = await services.recall.before_turn(turn.scope, asked.text) if services.recall is not None else ()
         history = await services.history.window(turn.session, leave_out=supersedes)
-        toolbox = services.toolbox if personality.tools is None else services.toolbox.only(personality.tools)
+        toolbox = services.toolbox.allowed(personality.tools)
         adapter = services.adapter(message.conversation.channel)
         setting = Setting(
             capabilities=_UNKNOWN_CHANNEL if adapter is None else adapter.capabilities,
@@ -260,9 +265,10 @@ class TurnRunner:
             system=system_prompt(
                 personality.prompt,
                 setting,
-                memory=None if memory is None else services.render_memory(memory),
+                memory=None if memory is None else services.render_memory(memory, asked.text),
                 summary=turn.session.summary,
                 can_remember=UPDATE_MEMORY.name in toolbox.names,
+                recalled=recalled_section(recalled),
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
@@ -328,13 +334,23 @@ class TurnRunner:
             supersedes=supersedes,
             memory=(turn.scope, updates) if updates else None,
             usage=_usage(turn, state),
+            ingest=self._ingest_job(turn),
         )
         await self._commit(commit)
+        if self._services.recall is not None:
+            self._services.recall.after_turn(turn.scope, state.text)
         if supersedes is not None:
             self._services.history.forget(session.id)
         if updates:
             await self._services.memory.apply(turn.scope, updates)
         self._services.history.answered(session, turn.personality.model)
+
+    def _ingest_job(self, turn: _Turn) -> IngestJob | None:
+        """None where others spoke too: in a quotation, a file, or a text that was passed on."""
+        message, recall = turn.message, self._services.recall
+        if recall is None or not message.is_trusted_text or message.attachments:
+            return None
+        return recall.job(turn.scope, message.sender.display_name)
 
     async def _commit_command(self, turn: _Turn, result: CommandResult) -> None:
         await self._commit(replace(self._end(turn.row, replies=(result.text,)), session=result.session))

@@ -17,7 +17,8 @@ from gateway.outbox import OutboxRow
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionHit, SessionMessage, TurnUsage, UsageTotals
 from gateway.store.clock import LONGEST_WAIT_MS, steady_ms
-from gateway.store.in_memory_tables import Answer, Said, Tables
+from gateway.store.in_memory_ingest import InMemoryIngestJobs
+from gateway.store.in_memory_tables import Answer, Said, Tables, Waiting
 from gateway.store.search import bm25
 from gateway.store.words import Matcher, parse
 from gateway.turn_commit import TurnCommit
@@ -268,6 +269,8 @@ class _Turns:
             tables.memory.setdefault(commit.memory[0].turn_id, commit.memory)
         if commit.usage is not None:
             tables.usage.append((commit.turn_id, datetime.now(UTC), commit.usage))
+        if commit.ingest is not None:
+            tables.ingest.setdefault(commit.turn_id, Waiting(commit.ingest, tables.now_ms()))
 
     def _keep_messages(self, commit: TurnCommit) -> None:
         tables, session = self._tables, commit.session
@@ -349,6 +352,7 @@ class InMemoryStore:
         self.sessions = _Sessions(tables)
         self.turns = _Turns(tables)
         self.log = _Log(tables)
+        self.ingest = InMemoryIngestJobs(tables)
 
     async def close(self) -> None:
         """Forget nothing: a store that is closed and used again stands for one that was opened again."""

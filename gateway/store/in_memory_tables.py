@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from gateway.ingest import IngestJob
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage, TurnUsage
@@ -60,6 +61,15 @@ class Answer:
 
 
 @dataclass(slots=True)
+class Waiting:
+    """A job of the ingest."""
+
+    job: IngestJob
+    due_at: int
+    is_given_up: bool = False
+
+
+@dataclass(slots=True)
 class Tables:
     """Everything that is stored."""
 
@@ -74,6 +84,8 @@ class Tables:
     steps: dict[str, str] = field(default_factory=dict)
     tools: dict[tuple[str, str], str | None] = field(default_factory=dict)
     memory: dict[str, tuple[MemoryScope, tuple[MemoryUpdate, ...]]] = field(default_factory=dict)
+    ingest: dict[str, Waiting] = field(default_factory=dict)
+    turns_since: dict[str, int] = field(default_factory=dict)
 
     def next_seq(self) -> int:
         """The next cursor, of both queues."""

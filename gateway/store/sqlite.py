@@ -12,6 +12,7 @@ from gateway.store.database import Database
 from gateway.store.deliveries import SqliteDeliveries
 from gateway.store.facts import SqliteFacts
 from gateway.store.inbox import SqliteInbox
+from gateway.store.ingest import SqliteIngestJobs
 from gateway.store.log import SqliteConversationLog
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.outbox import SqliteOutbox
@@ -34,6 +35,7 @@ class SqliteStore:
     journal: SqliteMemoryJournal
     deliveries: SqliteDeliveries
     facts: SqliteFacts
+    ingest: SqliteIngestJobs
     index: SearchIndex
 
     async def problems(self) -> Sequence[str]:
@@ -78,5 +80,6 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         journal=SqliteMemoryJournal(database),
         deliveries=SqliteDeliveries(database, now_ms=now_ms),
         facts=SqliteFacts(database),
+        ingest=SqliteIngestJobs(database, now_ms=now_ms),
         index=index,
     )

@@ -12,6 +12,7 @@ from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database
+from gateway.store.ingest import insert_job
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
@@ -95,6 +96,8 @@ class SqliteTurns:
                 insert_pending(connection, *commit.memory, datetime.now(UTC))
             if commit.usage is not None:
                 save_usage(connection, commit.turn_id, commit.usage)
+            if commit.ingest is not None:
+                insert_job(connection, commit.ingest, now_ms)
             if commit.end != "parked":
                 connection.execute("DELETE FROM turn_steps WHERE turn_id = ?", (commit.turn_id,))
                 connection.execute("DELETE FROM tool_journal WHERE turn_id = ?", (commit.turn_id,))

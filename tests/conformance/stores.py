@@ -37,6 +37,7 @@ class Stores(Protocol):
     sessions: SessionStore
     turns: TurnStore
     log: ConversationLog
+    ingest: Any
 
     async def close(self) -> None: ...
 

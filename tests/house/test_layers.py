@@ -27,6 +27,7 @@ TOP = {
     "gateway.app",
     "gateway.cli",
     "gateway.config",
+    "gateway.trace_setup",
     "gateway.web",
 }
 PLATFORMS = ("telegram", "slack", "discord")

@@ -73,6 +73,7 @@ def _add(brain: Brain) -> Tool:
                 content=arguments.content.strip(),
                 owner=viewer.owner(arguments.scope),
                 type=arguments.type,
+                stability_ms=brain.stability_ms,
                 tags=united(arguments.tags),
                 metadata={"turnId": context.scope.turn_id},
                 created_at=brain.now(),
@@ -255,4 +256,5 @@ def _rehydrate(brain: Brain) -> Tool:
         description="The full text of a fact that was shortened because it was old; nulls where there is none.",
         arguments=RehydrateMemory,
         call=call,
+        is_opt_in=True,
     )

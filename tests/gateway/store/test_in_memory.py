@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.store.in_memory import InMemoryStore
+from tests.conformance.ingest import IngestSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
 
@@ -43,4 +44,8 @@ class TestSessions(SessionSuite):
 
 
 class TestSearch(SearchSuite):
+    pass
+
+
+class TestIngest(IngestSuite):
     pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conformance.ingest import IngestSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
 
@@ -34,4 +35,8 @@ class TestSessions(SessionSuite):
 
 
 class TestSearch(SearchSuite):
+    pass
+
+
+class TestIngest(IngestSuite):
     pass

@@ -1,0 +1,135 @@
+"""What of a memory that is too long stands before the model: the newest of it, and what the question needs.
+
+The text is cut into passages (paragraphs, lines of long ones). The newest fill half of the room; of the rest those that
+match the question best; what room is left goes to the newest again. They stand in the order of the file.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import sha256
+
+from gateway.memory.traces.search_words import read_query
+from gateway.store.words import words_of
+
+GAP = "[...truncated]"
+LONGEST_PASSAGE_CHARS = 800
+_GAP_CHARS = len(GAP) + 2
+_TEXTS_KEPT = 16
+_PARAGRAPH_END = re.compile(r"\n[ \t]*\n+")
+
+# As the traces are searched; `traces` and `search_vocabulary` are where `read_query` looks how rare a word is.
+_SCHEMA = """
+    CREATE VIRTUAL TABLE search USING fts5 (text, content = '', tokenize = 'porter ascii');
+    CREATE VIRTUAL TABLE search_vocabulary USING fts5vocab (search, row);
+    CREATE TABLE traces (number INTEGER PRIMARY KEY);
+"""
+_ADD = "INSERT INTO search (rowid, text) VALUES (?, ?)"
+_MATCHES = "SELECT rowid FROM search WHERE search MATCH ? ORDER BY rank LIMIT 500"
+
+
+@dataclass(frozen=True, slots=True)
+class _Passage:
+    start: int
+    end: int
+
+    @property
+    def cost_chars(self) -> int:
+        """Its room, with a gap before it."""
+        return self.end - self.start + _GAP_CHARS
+
+
+class Filler:
+    """Fills rooms; keeps the indexes of the texts that it saw last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, tuple[Sequence[_Passage], sqlite3.Connection]] = OrderedDict()
+
+    def fill(self, text: str, question: str, room_chars: int) -> str | None:
+        """The chosen passages, with a mark at each gap, at most `room_chars`; None where nothing fits."""
+        passages, index = self._indexed(text)
+        order = [*_newest_first(passages, room_chars // 2)]
+        taken = set(order)
+        matching = [number for number in _matching(index, question) if number not in taken]
+        left_chars = room_chars - _GAP_CHARS - sum(passages[number].cost_chars for number in order)
+        for number in (*matching, *range(len(passages) - 1, -1, -1)):
+            if number not in taken and passages[number].cost_chars <= left_chars:
+                taken.add(number)
+                left_chars -= passages[number].cost_chars
+        return _joined(text, [passages[number] for number in sorted(taken)]) if taken else None
+
+    def _indexed(self, text: str) -> tuple[Sequence[_Passage], sqlite3.Connection]:
+        key = sha256(text.encode("utf-8", "surrogatepass")).digest()
+        if key not in self._kept:
+            passages = list(_passages(text))
+            self._kept[key] = (passages, _index(text, passages))
+        self._kept.move_to_end(key)
+        while len(self._kept) > _TEXTS_KEPT:
+            _, (_, index) = self._kept.popitem(last=False)
+            index.close()
+        return self._kept[key]
+
+
+def _newest_first(passages: Sequence[_Passage], room_chars: int) -> Iterator[int]:
+    for number in range(len(passages) - 1, -1, -1):
+        room_chars -= passages[number].cost_chars
+        if room_chars < 0:
+            return
+        yield number
+
+
+def _passages(text: str) -> Iterator[_Passage]:
+    start = 0
+    ends = [match.end() for match in _PARAGRAPH_END.finditer(text)]
+    for end in (*ends, len(text)):
+        if end - start <= LONGEST_PASSAGE_CHARS:
+            yield from (_Passage(start, end) for _ in [0] if text[start:end].strip())
+        else:
+            yield from _lines(text, start, end)
+        start = end
+
+
+def _lines(text: str, start: int, end: int) -> Iterator[_Passage]:
+    """The lines of a long paragraph; of a line that is too long pieces, cut between words where there are any."""
+    while start < end:
+        line_end = text.find("\n", start, end) + 1 or end
+        if line_end - start > LONGEST_PASSAGE_CHARS:
+            space = text.rfind(" ", start + 1, start + LONGEST_PASSAGE_CHARS) + 1
+            line_end = space or start + LONGEST_PASSAGE_CHARS
+        yield _Passage(start, line_end)
+        start = line_end
+
+
+def _index(text: str, passages: Sequence[_Passage]) -> sqlite3.Connection:
+    index = sqlite3.connect(":memory:", check_same_thread=False)
+    index.executescript(_SCHEMA)
+    words = ((number, words_of(text[passage.start : passage.end])) for number, passage in enumerate(passages, start=1))
+    with index:
+        index.executemany(_ADD, words)
+        index.execute("INSERT INTO traces VALUES (?)", (len(passages),))
+    return index
+
+
+def _matching(index: sqlite3.Connection, question: str) -> list[int]:
+    """Numbers of passages, the best match first."""
+    expression = read_query(question, index).expression
+    if not expression:
+        return []
+    with closing(index.execute(_MATCHES, (expression,))) as rows:
+        return [int(row[0]) - 1 for row in rows]
+
+
+def _joined(text: str, passages: Sequence[_Passage]) -> str:
+    parts: list[str] = []
+    last = 0
+    for passage in passages:
+        if passage.start > last or (not parts and passage.start):
+            parts.append(f"{GAP}\n" if not parts or parts[-1].endswith("\n") else f"\n{GAP}\n")
+        parts.append(text[passage.start : passage.end])
+        last = passage.end
+    return "".join(parts).rstrip() + (f"\n{GAP}" if last < len(text.rstrip()) else "")
