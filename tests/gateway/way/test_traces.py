@@ -172,7 +172,9 @@ async def test_in_a_group_nothing_is_taken_and_nothing_personal_is_brought_up(ho
     async with traced(house, model) as (gateway, channel):
         await channel.ask("my dog is Rex")
         await quiet(gateway)
-        message = channel.message("my dog is Rex, and my cat is Tom", conversation="g1", is_direct=False)
+        message = channel.message(
+            "my dog is Rex, and my cat is Tom", conversation="g1", is_direct=False, mentions_bot=True
+        )
         await channel.deliver(message)
         await channel.answers_to(message)
         await quiet(gateway)
@@ -184,7 +186,7 @@ async def test_in_a_group_nothing_is_taken_and_nothing_personal_is_brought_up(ho
     "changes",
     [
         {"is_trusted_text": False},
-        {"attachments": (Attachment(id="a", filename="a.txt", media_type="text/plain", size_bytes=3),)},
+        {"attachments": (Attachment(ref="a", filename="a.txt", media_type="text/plain", size_bytes=3),)},
     ],
     ids=["passed-on", "with-a-file"],
 )
@@ -333,22 +335,18 @@ async def test_a_brain_that_cannot_be_read_costs_the_recall_and_not_the_answer(
         assert await channel.ask("who is my dog?") == "Fine."
 
 
+@pytest.mark.usefixtures("at_once")
 async def test_what_was_not_taken_when_the_gateway_ended_is_taken_after_the_next_start(house: House) -> None:
     down = Worker()
-    down.facts = [ModelUnavailable("down")]
+    down.facts = [ModelUnavailable("down")] * 100_000
     async with traced(house, down) as (gateway, channel):
         await channel.ask("my dog is Rex")
-        await quiet(gateway)
+        await until(lambda: len(down.of("facts")) > 0, gateway)
     up = Worker()
     up.facts = [[fact("Ada's dog is Rex")]]
-    async with traced(house, up) as (gateway, channel):
-        await channel.connected()
-        await gateway.store.database.write(
-            lambda connection: connection.execute("UPDATE ingest_jobs SET due_at = 0").rowcount
-        )
-        await channel.ask("hello")
+    async with traced(house, up) as (gateway, _):
+        await until(lambda: len(up.of("facts")) == 1, gateway)
         await quiet(gateway)
-        await until(lambda: len(up.of("facts")) == 2, gateway)
         assert await contents(gateway, "dog") == ["Ada's dog is Rex"]
 
 
@@ -368,7 +366,7 @@ async def test_the_seventh_tool_is_for_those_that_name_it(house: House) -> None:
     model = Worker()
     async with traced(house, model) as (_, channel):
         await channel.ask("hello")
-        names = {tool.name for tool in model.requests[-1].tools}
+        names = {tool.name for tool in model.of("answer")[-1].tools}
         assert "memory_reflect" in names
         assert "rehydrate_memory" not in names
         await channel.ask("/personality archivist")
