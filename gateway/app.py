@@ -3,55 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
-from gateway.access import Access, AccessRule
 from gateway.agent.model import Model
 from gateway.agent.model_states import ModelStates
 from gateway.agent.registry import ModelRegistry
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
+from gateway.backup.placing import refuse_half_placed
 from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
-from gateway.config import OTLP_ENDPOINT, Config
+from gateway.config import OTLP_ENDPOINT, ChannelConfig, Config
 from gateway.config.channel_kinds import load_kind
+from gateway.configured import access_of, budgets_of, policy_of, turn_settings_of
+from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
-from gateway.errors import DataDirectoryLocked, EthosError
-from gateway.files import write_atomically
+from gateway.errors import EthosError
+from gateway.failpoints import reach
 from gateway.health import Health
 from gateway.history import History
-from gateway.home import DATABASE_NAME, LOCK_NAME, RUNNING_NAME, prepare_home
+from gateway.home import DATABASE_NAME, announce, prepare_home, take
 from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
-from gateway.locks import HeldLock, hold
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef, InboundMessage
-from gateway.outbox import DeliveryPolicy, Outbox
+from gateway.meter import Meter
+from gateway.outbox import Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
 from gateway.protocols import AdapterServices, AuthenticatesOperator, ChannelAdapter, SupportsHttp
+from gateway.reloading import Reloading
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
 from gateway.telemetry import start_metrics, start_traces
-from gateway.trace_setup import Traces, compose_traces, memory_section, open_configured_brain
-from gateway.turns import Services, TurnRunner, TurnSettings
+from gateway.trace_setup import compose_traces, memory_section, open_configured_brain
+from gateway.turns import Services, TurnRunner
 from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
     from gateway.telemetry.metrics import Metrics
-
-# As long as `ethos status` may hold the lock of the data directory to see that nobody else does.
-LOOK_S = 0.05
 
 _log = structlog.get_logger(__name__)
 
@@ -90,6 +90,9 @@ class Gateway:
         self._stack = AsyncExitStack()
         self.web: WebServer | None = None
         self._metrics: Metrics | None = None
+        self.is_serving = asyncio.Event()
+        self.reloading = Reloading(self)
+        self.control = ControlSocket(home, {"wake": self._wake, "reload": self._reload})
 
     # ---- putting together ------------------------------------------------------------------------------------------
 
@@ -100,39 +103,35 @@ class Gateway:
             DataDirectoryLocked: another process has it.
             StoreError: the database cannot be used.
             ConfigError: the web server's port is busy.
+            BackupError: a restore was broken off, and must be finished before the configuration is read.
         """
         async with AsyncExitStack() as stack:
             await asyncio.to_thread(prepare_home, self.home)
-            stack.callback((await self._hold()).release)
+            stack.callback((await take(self.home)).release)
+            refuse_half_placed(self.home)
+            reach("start.held")
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
-            self.brain = await asyncio.to_thread(open_configured_brain, self.home, self.config)
-            if self.brain is not None:
-                stack.push_async_callback(self.brain.close)
+            self.brain = await open_configured_brain(stack, self.home, self.config)
             await self._measure(stack)
             self._compose()
-            stack.push_async_callback(self.models.close)
+            stack.push_async_callback(self._close_models)
+            stack.push_async_callback(self.reloading.close)
             stack.push_async_callback(self.history.close)
-            await self._join_operator_accounts()
+            await self.join_operator_accounts()
             if self._is_served:
                 self.web = self._web_server()
                 stack.push_async_callback(self.web.stop)
                 await self.web.start()
-            await self._write_running()
-            stack.callback((self.home / RUNNING_NAME).unlink, missing_ok=True)
+            stack.push_async_callback(self.control.stop)
+            await self.control.start()
+            url = self.web.url if self.web else None
+            stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-
-    async def _hold(self) -> HeldLock:
-        """Take the directory. Somebody who only looks whether it is held has the lock for a moment, so try twice."""
-        try:
-            return hold(self.home / LOCK_NAME)
-        except DataDirectoryLocked:
-            await asyncio.sleep(LOOK_S)
-            return hold(self.home / LOCK_NAME)
 
     async def _measure(self, stack: AsyncExitStack) -> None:
         """Listen to what happens, for whom it was switched on."""
@@ -145,59 +144,61 @@ class Gateway:
 
     def _compose(self) -> None:
         config, store = self.config, self.store
-        policy = DeliveryPolicy(**config.delivery.model_dump())
+        policy = policy_of(config)
         owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.personalities = Personalities(self.home)
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.models = ModelRegistry(config)
         self.models.get(None)  # what is wrong with the default model's settings is an error of the start
         self.model_states = ModelStates()
-        model = self._watched(self._model or self.models.get)
+        self.meter = Meter(self._watched_model, store.usage, budgets_of(config), self.models, owner=owner)
         self.memory_files = MarkdownFileMemoryProvider(
             self.home,
             store.journal,
             max_file_bytes=config.memory.max_file_bytes,
             lock_timeout_s=config.memory.lock_timeout_s,
+            on_step=lambda step: reach(f"memory.{step}"),
         )
         self.memory = MemorySync(self.memory_files, store.turns)
-        self.traces = self._traces(model)
-        self.history = History(store.sessions, model, budget_tokens=config.limits.history_tokens)
-        commands = Commands(
+        self.traces = compose_traces(self)
+        self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
+        commands = self.commands = Commands(
             identities=self.identities,
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
+            meter=self.meter,
+            usage=store.usage,
         )
-        self.access = Access(
-            {
-                name: AccessRule(mode=channel.access, allow=frozenset(channel.allow))
-                for name, channel in config.channels.items()
-            }
-        )
-        self.adapters = self._adapters(commands)
+        self.access = access_of(config)
+        self.adapters: Sequence[ChannelAdapter] = [
+            self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)
+        ]
         self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy, on_sent=self._exchanged)
         self.parking = Parking(self._expedite, self._is_operator)
-        turns = TurnRunner(self._services(commands, model), self._turn_settings(), owner=owner)
+        self.turns = TurnRunner(self._services(commands, self.meter.model), turn_settings_of(config), owner=owner)
         self.dispatcher = Dispatcher(
             store.inbox,
-            turns,
+            self.turns,
             owner=owner,
             running_turns=config.limits.running_turns,
+            running_turns_per_user=config.limits.running_turns_per_user,
             lease_s=config.limits.lease_s,
             policy=policy,
-            is_let_in=lambda message: self.access.verdict(message) == "answer",
+            is_let_in=self._is_let_in,
         )
-        self.inbox = Inbox(store.inbox, self.dispatcher.accepted)
+        self.inbox = self._inbox()
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
         self._checkup = Checkup(self._parts(), started_at=self._started_at)
 
-    def _traces(self, model: Callable[[str | None], Model]) -> Traces | None:
-        if self.brain is None:
-            return None
-        return compose_traces(self.config, self.brain, self.store, model=model, personalities=self.personalities)
-
-    def _watched(self, model: Callable[[str | None], Model]) -> Callable[[str | None], Model]:
-        return lambda name: self.model_states.watched(model(name))
+    def _inbox(self) -> Inbox:
+        return Inbox(
+            self.store.inbox,
+            self.dispatcher.accepted,
+            queued_messages=self.config.limits.queued_messages_per_user,
+            is_let_in=self._is_let_in,
+            woken=self.outbox.wake,
+        )
 
     def _parts(self) -> Parts:
         return Parts(
@@ -205,30 +206,33 @@ class Gateway:
             store=self.store.facts,
             supervisor=self.supervisor,
             dispatcher=self.dispatcher,
-            parking=self.parking,
+            inbox=self.store.inbox,
             memory=self.memory,
             models=self.model_states,
             identities=self.identities,
+            reloading=self.reloading,
         )
 
-    def _adapters(self, commands: Commands) -> Sequence[ChannelAdapter]:
-        built: list[ChannelAdapter] = []
-        for name, channel in self.config.channels.items():
-            if not channel.enabled or (self._only is not None and name not in self._only):
-                continue
-            services = AdapterServices(
-                name=name,
-                state_dir=self.home / "channels" / name,
-                log=self.store.log,
-                notes=SqliteNotes(self.store.database, name),
-                commands=commands.infos,
-            )
-            built.append(load_kind(channel.kind).build(channel.settings, services))
-        return built
+    def _watched_model(self, name: str | None) -> Model:
+        return self.model_states.watched((self._model or self.models.get)(name))
+
+    def serves(self, name: str, config: Config) -> bool:
+        """Whether a channel of the configuration is one of ours."""
+        return config.channels[name].enabled and (self._only is None or name in self._only)
+
+    def adapter(self, name: str, channel: ChannelConfig) -> ChannelAdapter:
+        """Make the adapter of a channel; it opens nothing yet."""
+        services = AdapterServices(
+            name=name,
+            state_dir=self.home / "channels" / name,
+            log=self.store.log,
+            notes=SqliteNotes(self.store.database, name),
+            commands=self.commands.infos,
+        )
+        return load_kind(channel.kind).build(channel.settings, services)
 
     def _services(self, commands: Commands, model: Callable[[str | None], Model]) -> Services:
-        trace_tools = self.traces.tools if self.traces is not None else ()
-        tools = [UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions), *trace_tools]
+        own_tools = (UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions))
         return Services(
             store=self.store.turns,
             sessions=self.store.sessions,
@@ -238,26 +242,15 @@ class Gateway:
             access=self.access,
             personalities=self.personalities,
             commands=commands,
-            toolbox=Toolbox(tools),
+            toolbox=Toolbox([*own_tools, *self.traces.tools]),
             parking=self.parking,
             model=model,
             adapter=self._adapter_if_up,
             kind=self._kind,
-            render_memory=memory_section(self.config),
+            render_memory=memory_section(lambda: self.config),
             woken=self.outbox.wake,
-            recall=self.traces.memory if self.traces is not None else None,
-        )
-
-    def _turn_settings(self) -> TurnSettings:
-        config = self.config
-        by_channel = {name: channel.personality for name, channel in config.channels.items()}
-        return TurnSettings(
-            default_personality=config.personality,
-            personality_of_channel=by_channel.get,
-            session_scope=config.session_scope,
-            steps_per_turn=config.limits.steps_per_turn,
-            turn_timeout_s=config.limits.turn_timeout_s,
-            max_message_chars=config.limits.max_message_chars,
+            caught_up=self.outbox.caught_up,
+            recall=self.traces.memory,
         )
 
     def _web_server(self) -> WebServer:
@@ -271,7 +264,10 @@ class Gateway:
             allowed_hosts=self.config.web.allowed_hosts,
         )
 
-    async def _join_operator_accounts(self) -> None:
+    async def _close_models(self) -> None:
+        await self.models.close()
+
+    async def join_operator_accounts(self) -> None:
         """Whoever holds the data directory is one person on every channel that can tell."""
         keys = [
             (f"{adapter.kind}:{adapter.operator_account}", "Operator")
@@ -280,15 +276,6 @@ class Gateway:
         ]
         if keys:
             await self.identities.ensure_joined(keys, via="operator")
-
-    async def _write_running(self) -> None:
-        """Leave word for `ethos status` and `ethos chat`; no secret in it."""
-        running = {
-            "pid": os.getpid(),
-            "url": self.web.url if self.web else None,
-            "started_at": self._started_at.isoformat(),
-        }
-        await asyncio.to_thread(write_atomically, self.home / RUNNING_NAME, json.dumps(running).encode())
 
     # ---- seams between the parts -----------------------------------------------------------------------------------
 
@@ -304,6 +291,20 @@ class Gateway:
     async def _expedite(self, conversation: ConversationRef) -> None:
         await self.dispatcher.expedite(conversation)
 
+    async def _wake(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """An operator's command has changed a queue."""
+        place = ConversationRef(
+            channel=request["channel"], conversation=request["conversation"], thread=request["thread"]
+        )
+        (self.outbox if request["queue"] == "outbox" else self.dispatcher).wake(place)
+        return {}
+
+    async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return asdict(await self.reloading.reload())
+
+    def _is_let_in(self, message: InboundMessage) -> bool:
+        return self.access.verdict(message) == "answer"
+
     def _is_operator(self, message: InboundMessage) -> bool:
         adapter = self._adapter_if_up(message.conversation.channel)
         if adapter is None or not isinstance(adapter, AuthenticatesOperator):
@@ -315,8 +316,12 @@ class Gateway:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
+        reach("start.replayed")
         uncertain = await self.outbox.recover()
+        await self.meter.recover()
         waiting = await self.dispatcher.recover()
+        await self.parking.recover(await self.store.inbox.parked())
+        reach("start.recovered")
         if waiting or uncertain:
             _log.info("recovered", conversations=waiting, uncertain_replies=uncertain)
         parts = [
@@ -330,8 +335,9 @@ class Gateway:
         ]
         if self.web is not None:
             parts.append(asyncio.create_task(self.web.serve(), name="web"))
-        if self.traces is not None:
+        if self.traces.memory is not None:
             parts.append(asyncio.create_task(self.traces.memory.run(), name="traces"))
+        self.is_serving.set()
         stopped = asyncio.create_task(stop.wait(), name="stop")
         warming = asyncio.create_task(self._warm_up(), name="warm up")
         try:
@@ -359,10 +365,26 @@ class Gateway:
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.config.shutdown_s
         await self.supervisor.stop_receiving()
+        reach("stop.draining")
         await self.dispatcher.drain(max(0.0, ends_at - clock()))
         await self.outbox.drain(max(0.5, ends_at - clock()))
+        reach("stop.drained")
         if self.web is not None:
             await self.web.stop()
+
+    async def prove_alive(self) -> None:
+        """Return once the store's writer has answered; costs no fsync.
+
+        Raises:
+            StoreUnavailable: that was its answer.
+        """
+        await self.store.database.write(lambda _connection: None, is_durable=False)
+
+    def summary(self) -> str:
+        """One line for the service manager."""
+        channels = self.supervisor.statuses
+        up = sum(channel.state == "up" for channel in channels)
+        return f"{up} of {len(channels)} channels up, {self.dispatcher.running} turns running"
 
     # ---- health ----------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from gateway.dispatcher import Dispatcher
 from gateway.errors import StoreError
 from gateway.health import LITTLE_DISK_BYTES, Health, QueueHealth, channel_health, verdict
 from gateway.identity import IdentityMap
+from gateway.inbox import InboxStore, Parked
 from gateway.memory_sync import MemorySync
-from gateway.parking import Parking
 from gateway.supervisor import Supervisor
 
 T = TypeVar("T")
@@ -37,6 +37,14 @@ class StoreFacts(Protocol):
         """Turns whose memory updates stand in the journal only."""
 
 
+class Reloads(Protocol):
+    """What became of the last change of the configuration."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """One line each, for people."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What is asked."""
@@ -45,10 +53,11 @@ class Parts:
     store: StoreFacts
     supervisor: Supervisor
     dispatcher: Dispatcher
-    parking: Parking
+    inbox: InboxStore
     memory: MemorySync
     models: ModelStates
     identities: IdentityMap
+    reloading: Reloads
 
 
 class Checkup:
@@ -76,6 +85,7 @@ class Checkup:
         channels = parts.supervisor.statuses
         store_problem = await parts.store.problem()
         nothing: Sequence[QueueHealth] = ()
+        nobody: Sequence[Parked] = ()
         queues = await _or(parts.store.backlog, nothing)
         free_bytes = await asyncio.to_thread(_free_bytes, parts.home)
         must_act = [*([store_problem] if store_problem else []), *await parts.identities.problems()]
@@ -94,13 +104,14 @@ class Checkup:
             disk_free_bytes=free_bytes,
             turns_running=parts.dispatcher.running,
             conversations_waiting=parts.dispatcher.waiting,
-            conversations_parked=parts.parking.parked,
+            conversations_parked=len({row.conversation for row in await _or(parts.inbox.parked, nobody)}),
             memory_late=parts.memory.late,
             memory_journal=await _or(parts.store.unsettled_turns, 0),
             problems=[
                 *must_act,
                 *(f"{channel.name}: {channel.error}" for channel in channels if channel.error),
                 *troubles,
+                *parts.reloading.problems,
             ],
         )
 

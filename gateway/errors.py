@@ -14,6 +14,7 @@
     │   └── PermanentSendError    not delivered and never will be
     ├── ModelError
     │   ├── ModelUnavailable      no answer now (down, overloaded, over quota, key refused); park the message
+    │   │   └── BudgetExhausted   our own budget of the day has no room for the call
     │   └── ModelRefused          this request will never be answered (too long, blocked, malformed)
     ├── StoreError
     │   ├── StoreUnavailable      disk full, I/O error: nothing was committed; try again when it is mended
@@ -24,6 +25,7 @@
     │   └── UnsafePath            a link leads out of the data directory, or the file system cannot lock
     ├── IdentityMapBroken         identity-map.json cannot be read and there is no good copy of it
     ├── InvalidAccount            an account is not `kind:id`; nobody can be known by it
+    ├── BackupError               a backup cannot be made, read or put in place; nothing was changed
     ├── PersonalityError          no such personality, or its files are not valid
     └── MemoryError_
         ├── InvalidId             a personality or user id is not `[A-Za-z0-9_-]{1,64}`
@@ -65,6 +67,10 @@ class DataDirectoryLocked(EthosError):
             f"{holder} is running on {path}. Stop it first, or choose another data directory with ETHOS_HOME."
         )
         self.pid = pid
+
+
+class BackupError(EthosError):
+    """A backup cannot be made, cannot be trusted, or cannot be put in place; what was there is as it was."""
 
 
 class AdapterError(EthosError):
@@ -125,6 +131,20 @@ class ModelUnavailable(ModelError):
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class BudgetExhausted(ModelUnavailable):
+    """A budget of the day has no room for the call; it was not made.
+
+    Attributes:
+        budget: which one: `user`, `personality` or `gateway`.
+        day_turns_in_s: until there is a new one.
+    """
+
+    def __init__(self, message: str, *, budget: str, day_turns_in_s: float, retry_after_s: float) -> None:
+        super().__init__(message, retry_after_s)
+        self.budget = budget
+        self.day_turns_in_s = day_turns_in_s
 
 
 class ModelRefused(ModelError):

@@ -14,11 +14,11 @@ from itertools import groupby
 
 import structlog
 
-from gateway.agent.model import ChatMessage, Model
+from gateway.agent.model import ChatMessage, Model, Spender
 from gateway.agent.prompt import as_chat, estimated_tokens
 from gateway.agent.summary import summarize
 from gateway.errors import ModelError, StoreError
-from gateway.sessions import Session, SessionMessage, SessionStore, TurnUsage
+from gateway.sessions import Session, SessionMessage, SessionStore
 
 # A summary is made when the window is full to this part, and covers all but its newest part, so that it is made seldom.
 FULL_PART = 0.85
@@ -87,7 +87,7 @@ class History:
         """
         self._sessions = sessions
         self._model = model
-        self._budget_tokens = budget_tokens
+        self.budget_tokens = budget_tokens
         self._kept: OrderedDict[str, _Window] = OrderedDict()
         self._kept_tokens = 0
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -112,10 +112,10 @@ class History:
     def answered(self, session: Session, model: str | None) -> None:
         """After a turn: bring the summary up to date in the background, where the window has become full."""
         window = self._kept.get(session.id)
-        if window is None or window.tokens <= self._budget_tokens * FULL_PART:
+        if window is None or window.tokens <= self.budget_tokens * FULL_PART:
             return
         if session.id not in self._tasks:
-            before = window.start_of_newest(int(self._budget_tokens * KEPT_PART))
+            before = window.start_of_newest(int(self.budget_tokens * KEPT_PART))
             task = asyncio.create_task(self._summarize(session, model, before), name=f"summary {session.id}")
             self._tasks[session.id] = task
             task.add_done_callback(lambda _task: self._tasks.pop(session.id, None))
@@ -133,12 +133,12 @@ class History:
         messages = await self._sessions.window(
             session.id,
             after=max(session.summary_until, kept.last_id if kept is not None else 0),
-            max_chars=self._budget_tokens * CHARS_PER_TOKEN,
+            max_chars=self.budget_tokens * CHARS_PER_TOKEN,
         )
         self.forget(session.id)
         window = kept if kept is not None else _Window()
         window.extend(_blocks(message for message in messages if message.id > window.last_id))
-        window.trim(after=session.summary_until, budget_tokens=self._budget_tokens)
+        window.trim(after=session.summary_until, budget_tokens=self.budget_tokens)
         self._kept[session.id] = window
         self._kept_tokens += window.tokens
         while (self._kept_tokens > KEPT_TOKENS or len(self._kept) > KEPT_WINDOWS) and len(self._kept) > 1:
@@ -150,13 +150,9 @@ class History:
         try:
             older = await self._sessions.older_than(session.id, after=session.summary_until, before=before)
             if older:
-                summary, usage = await summarize(self._model(model), earlier=session.summary, messages=older)
-                await self._sessions.save_summary(
-                    session.id,
-                    summary=summary,
-                    until=older[-1].id,
-                    usage=TurnUsage(user_id=session.user_id, personality_id=session.personality_id, calls=(usage,)),
-                )
+                spender = Spender(user_id=session.user_id, personality_id=session.personality_id)
+                summary = await summarize(self._model(model), earlier=session.summary, messages=older, spender=spender)
+                await self._sessions.save_summary(session.id, summary=summary, until=older[-1].id)
         except (ModelError, StoreError) as error:
             _log.warning("no_summary", session_id=session.id, error=str(error))
 

@@ -35,6 +35,13 @@ _OUR_FILES = tuple(f"{Path(__file__).parents[1] / package}{os.sep}" for package 
 # What makes two lines the same: what went wrong, where, and why. Counters and waits differ from time to time.
 _SAMENESS = ("event", "turn_id", "channel", "model", "message_id", "session_id", "error", "reason", "problem")
 
+_stream: TextIO | None = None  # where the log goes; None is standard error
+
+
+def adjust_logs(level: str, style: str, *, secrets: Iterable[str], is_text_shown: bool) -> None:
+    """Change all but where the log goes; `configure_logs` has been called."""
+    configure_logs(level, style, stream=_stream, secrets=secrets, is_text_shown=is_text_shown)
+
 
 def configure_logs(
     level: str = "info",
@@ -53,6 +60,8 @@ def configure_logs(
         secrets: never shown; see `secrets_in`.
         is_text_shown: show what people and the agent write, at `debug`.
     """
+    global _stream  # noqa: PLW0603 (the log is the process's, and has one place)
+    _stream = stream
     stream = stream or sys.stderr
     is_text = style == "text" or (style == "auto" and stream.isatty())
     shared: list[structlog.typing.Processor] = [
@@ -74,13 +83,17 @@ def configure_logs(
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(stream),
     )
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, hide],
-            foreign_pre_chain=shared,
-        )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, hide],
+        foreign_pre_chain=shared,
     )
+    _listen_to_logging(stream, formatter, repeats, level)
+
+
+def _listen_to_logging(stream: TextIO, formatter: logging.Formatter, repeats: Repeats, level: str) -> None:
+    """Take in what libraries and adapters say by the standard library's `logging`."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
     handler.addFilter(_is_ours_or_loud)
     handler.addFilter(repeats.filter)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ import structlog
 from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import EthosError, PermanentSendError, StoreError, TransientSendError, UncertainSendError
+from gateway.failpoints import reach
 from gateway.inbox import NotDue
 from gateway.lanes import AGAIN, IDLE, Lanes
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
@@ -21,6 +23,7 @@ from gateway.protocols import ChannelAdapter, SupportsSendLookup
 
 SENDERS = 64
 AFTER_FAULT_S = 5.0
+QUIET_S = 20.0
 # Said in front of a reply when nobody can tell whether its first copy arrived.
 REPEAT_NOTE = "(This may be a repeat.) "
 
@@ -101,20 +104,36 @@ class Outbox:
         """
         self._store = store
         self._channel_if_up = channel_if_up
-        self._policy = policy or DeliveryPolicy()
+        self.policy = policy or DeliveryPolicy()
         self._on_sent = on_sent
         self._lanes: Lanes[ConversationRef] = Lanes(self._send_next, workers=SENDERS, after_fault_s=AFTER_FAULT_S)
         self._held: dict[str, set[ConversationRef]] = {}
+        self._sending: Counter[str] = Counter()
+        self._sent_one = asyncio.Event()
         self._unrecorded: dict[ConversationRef, Callable[[], Awaitable[None]]] = {}
 
     def wake(self, conversation: ConversationRef) -> None:
         """Say that the conversation has a reply to send."""
         self._lanes.wake(conversation)
 
+    async def caught_up(self, conversation: ConversationRef) -> None:
+        """Wait until nothing of the conversation is on its way, or waits to be tried again."""
+        await self._lanes.rested(conversation)
+
     def channel_is_up(self, channel: str) -> None:
         """Send what was held back while the channel was down."""
         for conversation in self._held.pop(channel, set()):
             self._lanes.wake(conversation)
+
+    async def quiet(self, channel: str, timeout_s: float = QUIET_S) -> None:
+        """Wait until nothing is being sent through a channel, which must be held back, for so long at most."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._sending[channel]:
+                    self._sent_one.clear()
+                    await self._sent_one.wait()
+        except TimeoutError:
+            _log.warning("sends_given_up", channel=channel, waited_s=timeout_s)
 
     async def recover(self) -> int:
         """Take up what an earlier process left; returns how many replies it was sending when it died."""
@@ -140,6 +159,7 @@ class Outbox:
         if adapter is None:
             self._held.setdefault(conversation.channel, set()).add(conversation)
             return IDLE
+        self._sending[conversation.channel] += 1
         try:
             await self._record_held(conversation)
             row = await self._store.claim_reply(conversation, is_durable=not adapter.capabilities.is_idempotent_send)
@@ -152,6 +172,9 @@ class Outbox:
         except StoreError as error:
             _log.error("outbox_store_failed", channel=conversation.channel, error=str(error))
             return AFTER_FAULT_S
+        finally:
+            self._sending[conversation.channel] -= 1
+            self._sent_one.set()
         if retry_in_s is not None:
             return retry_in_s
         return AGAIN if row.has_more else IDLE
@@ -161,6 +184,7 @@ class Outbox:
 
         A send that is cancelled stays marked as being sent: the next start takes it up as uncertain.
         """
+        reach("outbox.claimed")
         try:
             receipt = await self._deliver(adapter, row)
         except PermanentSendError as error:
@@ -179,6 +203,7 @@ class Outbox:
         except Exception as error:  # noqa: BLE001 (an adapter broke its contract: nothing is known)
             _log.exception("adapter_fault", channel=adapter.name, message_id=row.message.id)
             return await self._retry(row, error, is_uncertain=True)
+        reach("outbox.delivered")
         note(result="sent")
         await self._record(row, partial(self._store.record_sent, row.seq, receipt))
         _log.debug("reply_sent", message_id=row.message.id, text=row.message.text)
@@ -198,12 +223,12 @@ class Outbox:
     ) -> float | None:
         reason = str(error) if isinstance(error, EthosError) else f"{type(error).__name__}: {error}"
         note(result="uncertain" if is_uncertain else "retry")
-        if row.attempts >= self._policy.max_attempts:
+        if row.attempts >= self.policy.max_attempts:
             note(result="dead")
             await self._record(row, partial(self._store.record_dead, row.seq, reason))
             _log.error("reply_dead", message_id=row.message.id, attempts=row.attempts, error=reason)
             return None
-        after_s = delay_s(row.attempts, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
+        after_s = delay_s(row.attempts, first_s=self.policy.first_retry_s, longest_s=self.policy.longest_retry_s)
         after_s = max(after_s, retry_after_s or 0.0)
         record = partial(self._store.record_retry, row.seq, after_s=after_s, error=reason, is_uncertain=is_uncertain)
         await self._record(row, record)
@@ -219,4 +244,5 @@ class Outbox:
         record = self._unrecorded.get(conversation)
         if record is not None:
             await record()
+            reach("outbox.recorded")
             del self._unrecorded[conversation]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
@@ -13,6 +13,7 @@ import structlog
 from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, StoreError
+from gateway.failpoints import reach
 from gateway.messages import InboundMessage
 from gateway.observe import happened
 from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
@@ -64,7 +65,8 @@ class Supervisor:
         self._accept = accept
         self._on_up = on_up
         self._statuses = {adapter.name: ChannelStatus(adapter.name, adapter.kind) for adapter in adapters}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._fault: asyncio.Future[None] | None = None
         self._untried = set(self._adapters)
         self.all_tried = asyncio.Event()
         if not self._untried:
@@ -93,21 +95,56 @@ class Supervisor:
 
     async def run(self) -> None:
         """Keep every channel connected until cancelled, or until `stop_receiving`; also when there is none left."""
-        self._tasks = [
-            asyncio.create_task(self._keep(adapter), name=f"channel {name}") for name, adapter in self._adapters.items()
-        ]
+        self._fault = asyncio.get_running_loop().create_future()
+        for adapter in self._adapters.values():
+            self._start(adapter)
         try:
-            await asyncio.gather(*self._tasks)
-            await asyncio.Event().wait()  # an operator must act, and learns from the pages of the gateway what to do
+            await self._fault
         finally:
+            self._fault = None
             await self.stop_receiving()
+
+    def hold(self, channel: str) -> None:
+        """Begin no more sends through a channel that is about to be exchanged."""
+        self._statuses[channel].state = "stopped"
+
+    async def exchange(self, gone: Collection[str], new: Sequence[ChannelAdapter]) -> None:
+        """Let go of channels, then keep others connected, which may have the same names. Those left are not touched.
+
+        Takes no longer than twice `END_TIMEOUT_S`.
+        """
+        await self._end([self._tasks.pop(name) for name in gone if name in self._tasks])
+        await asyncio.gather(*(self._close(self._adapters.pop(name)) for name in gone))
+        for name in gone:
+            del self._statuses[name]
+            self._untried.discard(name)
+        for adapter in new:
+            self._adapters[adapter.name] = adapter
+            self._statuses[adapter.name] = ChannelStatus(adapter.name, adapter.kind)
+            if self._fault is not None:
+                self._start(adapter)
+        if not self._untried:
+            self.all_tried.set()
+
+    def _start(self, adapter: ChannelAdapter) -> None:
+        task = asyncio.create_task(self._keep(adapter), name=f"channel {adapter.name}")
+        self._tasks[adapter.name] = task
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A channel that waits for its operator has ended well; a fault of ours ends the supervisor, and is seen."""
+        if not task.cancelled() and (error := task.exception()) is not None and self._fault is not None:
+            self._fault.set_exception(error)
 
     async def stop_receiving(self) -> None:
         """Take no more messages; what is connected can still send. Takes no longer than `END_TIMEOUT_S`."""
-        for task in self._tasks:
+        await self._end(list(self._tasks.values()))
+
+    async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=END_TIMEOUT_S)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=END_TIMEOUT_S)
             for task in late:
                 _log.warning("channel_does_not_end", task=task.get_name(), waited_s=END_TIMEOUT_S)
 
@@ -173,6 +210,7 @@ class Supervisor:
         async def accept(message: InboundMessage) -> None:
             await self._accept(message)
             self.exchanged(channel)
+            reach("inbox.acknowledging")
 
         return accept
 

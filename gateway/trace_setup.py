@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import time
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gateway.agent.model import Model
 from gateway.agent.tools import Tool
 from gateway.config import OFFLINE, Config, TracesConfig
 from gateway.errors import EthosError
@@ -27,46 +29,40 @@ from gateway.memory.traces.trace import DAY_MS
 from gateway.memory.traces.turn_facts import RulesOf, TurnFactsTaker
 from gateway.personalities import Personalities
 from gateway.protocols import MemoryContext
-from gateway.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What the gateway has of the trace memory."""
+    """What the gateway has of the trace memory; nothing where it is off."""
 
-    memory: TraceMemory
-    tools: tuple[Tool, ...]
+    memory: TraceMemory | None = None
+    tools: tuple[Tool, ...] = ()
 
 
-def open_configured_brain(home: Path, config: Config) -> Brain | None:
-    """The brain in the data directory; None where traces are off. Blocks.
+async def open_configured_brain(stack: AsyncExitStack, home: Path, config: Config) -> Brain | None:
+    """The brain in the data directory, closed with the stack; None where traces are off.
 
     Raises:
         StoreError, UnsafePath: it cannot be used.
     """
     traces = config.memory.traces
-    return open_brain(home / BRAIN_NAME, stability_ms=traces.stability_days * DAY_MS) if traces.enabled else None
+    if not traces.enabled:
+        return None
+    brain = await asyncio.to_thread(open_brain, home / BRAIN_NAME, stability_ms=traces.stability_days * DAY_MS)
+    return await stack.enter_async_context(brain)
 
 
-def compose_traces(
-    config: Config,
-    brain: Brain,
-    store: SqliteStore,
-    *,
-    model: Callable[[str | None], Model],
-    personalities: Personalities,
-) -> Traces:
-    """The parts around the brain.
-
-    Args:
-        config: the whole.
-        brain: open; closed by who opened it.
-        store: has the jobs.
-        model: by its name; None for the default one.
-        personalities: whose traits change the rules.
-    """
+def compose_traces(gateway: Gateway) -> Traces:
+    """The parts around the gateway's brain."""
+    config, brain = gateway.config, gateway.brain
+    if brain is None:
+        return Traces()
+    model, store = gateway.meter.model, gateway.store
     traces = config.memory.traces
-    rules = rules_by_traits(traces, personalities)
+    rules = rules_by_traits(traces, gateway.personalities)
     consolidating = partial(model, traces.consolidate.model)
     # The offline model has no insight to give; asking it would only cost time.
     has_insight = (traces.consolidate.model or config.model) != OFFLINE
@@ -108,14 +104,16 @@ def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> Rules
     return rules
 
 
-def memory_section(config: Config) -> Callable[[MemoryContext, str], str | None]:
-    """Makes the memory section of a prompt, of what is remembered and what is asked."""
-    max_chars, traces = config.memory.max_chars, config.memory.traces
-    if not traces.enabled or traces.recall == "tail":
-        return lambda context, _question: render_memory(context, max_chars)
+def memory_section(config: Callable[[], Config]) -> Callable[[MemoryContext, str], str | None]:
+    """Makes the memory section of a prompt, of what is remembered and what is asked, as the configuration is then."""
     filler = Filler()
 
     def section(context: MemoryContext, question: str) -> str | None:
-        return render_memory(context, max_chars, fill=lambda text, room_chars: filler.fill(text, question, room_chars))
+        memory = config().memory
+        if not memory.traces.enabled or memory.traces.recall == "tail":
+            return render_memory(context, memory.max_chars)
+        return render_memory(
+            context, memory.max_chars, fill=lambda text, room_chars: filler.fill(text, question, room_chars)
+        )
 
     return section

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
 
 from gateway.access import Access, refusal
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
-from gateway.agent.model import ChatMessage, Model
+from gateway.agent.model import ChatMessage, Model, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
 from gateway.attachments import Asked, read_message
-from gateway.commands import CommandCall, CommandResult, Commands, parse_command
+from gateway.commands import CommandCall, Commands, parse_command
 from gateway.dispatcher import TurnControl
 from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
+from gateway.failpoints import reach
 from gateway.history import History
 from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
-from gateway.ingest import IngestJob
 from gateway.memory_sync import MemorySync
-from gateway.messages import Capabilities, ConversationRef, InboundMessage
+from gateway.messages import Capabilities, ConversationRef
 from gateway.observe import note, span, stage, waited
-from gateway.parking import Parking
-from gateway.personalities import Personalities, Personality
+from gateway.open_turn import OpenTurn
+from gateway.parking import Parking, expired
+from gateway.personalities import Personalities
 from gateway.preview import Preview
-from gateway.protocols import ChannelAdapter, MemoryContext, MemoryScope
+from gateway.protocols import ChannelAdapter, MemoryContext
 from gateway.recall import Recall, recalled_section
 from gateway.sessions import (
-    Session,
     SessionScope,
     SessionStore,
-    TurnUsage,
     new_session,
     session_key,
     with_title,
@@ -44,6 +44,9 @@ from gateway.turn_commit import InboxEnd, TurnCommit, TurnStore
 from gateway.turn_messages import as_stored, gave_up, problem_of, reply_to
 
 STOPPED = "_(stopped)_"
+STOPPED_EARLY = "Stopped before I could answer."
+# What is parked until its time is over is looked at again no sooner.
+SOONEST_EXPIRY_S = 1.0
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.
 _UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
 
@@ -60,6 +63,7 @@ class TurnSettings:
     steps_per_turn: int = 12
     turn_timeout_s: float = 600.0
     max_message_chars: int = 100_000
+    parked_expire_after_h: float = 168.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,7 @@ class Services:
         render_memory: makes the memory section of the prompt, of what is remembered and what is asked.
         recall: a memory that brings up facts by itself; None where there is none.
         woken: told that a conversation has replies to send.
+        caught_up: waits until a conversation's replies are out.
     """
 
     store: TurnStore
@@ -90,32 +95,8 @@ class Services:
     kind: Callable[[str], str]
     render_memory: Callable[[MemoryContext, str], str | None]
     woken: Callable[[ConversationRef], None]
+    caught_up: Callable[[ConversationRef], Awaitable[None]]
     recall: Recall | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
-    """A turn whose person and session are known."""
-
-    row: InboxRow
-    user_id: str
-    session: Session
-    personality: Personality
-
-    @property
-    def message(self) -> InboundMessage:
-        return self.row.message
-
-    @property
-    def scope(self) -> MemoryScope:
-        return MemoryScope(
-            personality_id=self.personality.id,
-            user_id=self.user_id if self.message.is_direct else None,  # others read the answer: only what is shared
-            session_id=self.session.id,
-            turn_id=self.row.turn_id,
-            place=self.personality.memory_scope,
-            channel=self.message.conversation.channel,
-        )
 
 
 class TurnRunner:
@@ -128,21 +109,34 @@ class TurnRunner:
         self._loop = AgentLoop(services.store)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    def renewed(self, settings: TurnSettings, **services: Any) -> TurnRunner:
+        """One that works otherwise; turns of both wait for one another as turns of one do.
+
+        Args:
+            settings: all of them.
+            services: those of `Services` that are others.
+        """
+        other = TurnRunner(replace(self._services, **services), settings, owner=self._owner)
+        other._session_locks = self._session_locks
+        return other
+
     async def run(self, row: InboxRow, control: TurnControl) -> float | None:
         """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
         if row.attempts == 1 and not row.is_told:  # not what it has waited for since
             waited("inbox.wait", row.turn_id, row.accepted_at, channel=row.message.conversation.channel)
         with stage("turn", row.turn_id, row.message.conversation, attempt=row.attempts):
-            again_s = await self._admit(row, control)
+            again_s = await self._let_in(row, control)
             note(outcome="done" if again_s is None else "parked")
-            return again_s
+        if again_s is None:
+            self._services.parking.ended(row.message.conversation)
+        return again_s
 
-    async def _admit(self, row: InboxRow, control: TurnControl) -> float | None:
+    async def _let_in(self, row: InboxRow, control: TurnControl) -> float | None:
         verdict = self._services.access.verdict(row.message)
         note(access=verdict)
         if verdict != "answer":
             text = refusal(row.message) if verdict == "refuse" else None
-            await self._commit(self._end(row, replies=(text,) if text else ()))
+            await self._say(row, control, text)
             return None
         sender = row.message.sender
         kind = self._services.kind(row.message.conversation.channel)
@@ -161,19 +155,17 @@ class TurnRunner:
         )
         with stage("turn.bury", row.turn_id, row.message.conversation):
             await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
+        self._services.parking.ended(row.message.conversation)
 
     async def _run(self, row: InboxRow, control: TurnControl, user_id: str, key: str) -> float | None:
         turn = await self._opened(row, user_id, key)
-        if isinstance(turn, str):
-            await self._commit(self._end(row, replies=(turn,)))
-            return None
-        if control.is_stop_requested:
-            await self._commit(self._end(row, replies=("Stopped before I could answer.",)))
+        if isinstance(turn, str) or control.is_stop_requested:
+            await self._say(row, control, turn if isinstance(turn, str) else STOPPED_EARLY)
             return None
         asked = await read_message(row.message, self._services.adapter(row.message.conversation.channel))
         problem = problem_of(asked.text, self._settings.max_message_chars)
-        if problem is not None:
-            await self._commit(self._end(row, replies=(problem,)))
+        if problem is not None or control.is_stop_requested:
+            await self._say(row, control, problem or STOPPED_EARLY)
             return None
         command = parse_command(row.message)
         if command is None:
@@ -186,15 +178,17 @@ class TurnRunner:
             personality=turn.personality,
             had_effect=control.had_effect,
         )
+        control.is_decided = command.name != "retry"
         result = await self._services.commands.run(command.name, call)
         if result.ask_again:
             last = await self._services.history.last_question(turn.session, user_id)
             if last is not None:
                 return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
-        await self._commit_command(turn, result)
+        control.is_decided = True
+        await self._commit(replace(self._end(row, replies=(result.text,)), session=result.session))
         return None
 
-    async def _opened(self, row: InboxRow, user_id: str, key: str) -> _Turn | str:
+    async def _opened(self, row: InboxRow, user_id: str, key: str) -> OpenTurn | str:
         """The session and who answers in it; a text for the person where nobody can."""
         session = await self._services.sessions.active_session(key)
         if session is None:
@@ -212,16 +206,18 @@ class TurnRunner:
             if command is None or command.name not in ("personality", "help"):
                 return f"Nobody can answer here: {error}. Choose another with `/personality name`."
             personality = self._services.personalities.get(self._settings.default_personality)
-        return _Turn(row=row, user_id=user_id, session=session, personality=personality)
+        return OpenTurn(row=row, user_id=user_id, session=session, personality=personality)
 
     # ---- the agent -------------------------------------------------------------------------------------------------
 
-    async def _answer(self, turn: _Turn, control: TurnControl, asked: Asked, *, supersedes: str | None) -> float | None:
+    async def _answer(
+        self, turn: OpenTurn, control: TurnControl, asked: Asked, *, supersedes: str | None
+    ) -> float | None:
         """Let the agent answer what was asked, and commit."""
         services, row = self._services, turn.row
         state = AgentState.load(await services.store.load_steps(row.turn_id) if row.has_steps else None)
         adapter = services.adapter(turn.message.conversation.channel)
-        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text)
+        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text, services.caught_up)
         work = await self._work(turn, state, preview, asked, supersedes)
         try:
             async with preview:
@@ -230,8 +226,7 @@ class TurnRunner:
             await preview.withdraw()
             return await self._park(turn, error)
         except ModelRefused as error:
-            refused = self._end(row, replies=(f"The model does not answer this: {error}",))
-            await self._commit(replace(refused, usage=_usage(turn, state)))
+            await self._commit(self._end(row, replies=(f"The model does not answer this: {error}",)))
             return None
         except asyncio.CancelledError:
             await preview.withdraw()
@@ -244,7 +239,7 @@ class TurnRunner:
         return None
 
     async def _work(
-        self, turn: _Turn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
+        self, turn: OpenTurn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
     ) -> AgentWork:
         services, personality, message = self._services, turn.personality, turn.message
         with span("memory.prefetch"):
@@ -276,6 +271,7 @@ class TurnRunner:
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
+            spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
         )
 
     async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
@@ -297,24 +293,36 @@ class TurnRunner:
             return STOPPED
         finally:
             control.is_interruptible = False
+            control.is_decided = True
         return None
 
-    async def _park(self, turn: _Turn, error: ModelUnavailable) -> float:
-        """Keep the message for later, and tell the person, once."""
-        row = turn.row
+    async def _park(self, turn: OpenTurn, error: ModelUnavailable) -> float | None:
+        """Keep the message for later, and tell the person, once; seconds until it is tried again.
+
+        None where it has waited too long already, and is given up as a dead letter.
+        """
+        row, parking = turn.row, self._services.parking
+        left_s = self._settings.parked_expire_after_h * 3600 - (datetime.now(UTC) - row.accepted_at).total_seconds()
+        if row.is_told and left_s <= 0:
+            text = expired(self._settings.parked_expire_after_h)
+            reason = f"expired after {self._settings.parked_expire_after_h:g} hours: {error}"
+            _log.error("parked_expired", turn_id=row.turn_id, reason=reason)
+            await self._commit(self._end(row, replies=(text,), kind="expired", end="dead", error=reason))
+            return None
         model = self._services.model(turn.personality.model).name
-        again_s = self._services.parking.park(row.message.conversation, model, error)
+        waits_for, again_s = parking.park(row.message.conversation, model, error)
+        again_s = min(again_s, max(left_s, SOONEST_EXPIRY_S))
         _log.warning("turn_parked", turn_id=row.turn_id, reason=str(error), again_s=again_s)
-        replies: Sequence[str] = ()
-        if not row.is_told:
-            replies = (self._services.parking.notice(row.message, error),)
-        await self._commit(self._end(row, replies=replies, kind="parked", end="parked", again_after_s=again_s))
+        notice = parking.notice(row, waits_for, error)
+        parked = self._end(row, replies=() if notice is None else (notice,), kind="parked", end="parked")
+        await self._commit(replace(parked, again_after_s=again_s, waits_for=waits_for, error=str(error)))
+        parking.told(row.message.conversation, waits_for)
         return again_s
 
     # ---- the commit ------------------------------------------------------------------------------------------------
 
     async def _commit_answer(
-        self, turn: _Turn, state: AgentState, *, asked: str, ending: str | None, supersedes: str | None
+        self, turn: OpenTurn, state: AgentState, *, asked: str, ending: str | None, supersedes: str | None
     ) -> None:
         text = "\n\n".join(part for part in (state.text, ending) if part) or "Done."
         session = replace(with_title(turn.session, asked), updated_at=datetime.now(UTC))
@@ -333,8 +341,7 @@ class TurnRunner:
             ),
             supersedes=supersedes,
             memory=(turn.scope, updates) if updates else None,
-            usage=_usage(turn, state),
-            ingest=self._ingest_job(turn),
+            ingest=turn.ingest_job(self._services.recall),
         )
         await self._commit(commit)
         if self._services.recall is not None:
@@ -345,15 +352,10 @@ class TurnRunner:
             await self._services.memory.apply(turn.scope, updates)
         self._services.history.answered(session, turn.personality.model)
 
-    def _ingest_job(self, turn: _Turn) -> IngestJob | None:
-        """None where others spoke too: in a quotation, a file, or a text that was passed on."""
-        message, recall = turn.message, self._services.recall
-        if recall is None or not message.is_trusted_text or message.attachments:
-            return None
-        return recall.job(turn.scope, message.sender.display_name)
-
-    async def _commit_command(self, turn: _Turn, result: CommandResult) -> None:
-        await self._commit(replace(self._end(turn.row, replies=(result.text,)), session=result.session))
+    async def _say(self, row: InboxRow, control: TurnControl, text: str | None) -> None:
+        """End the turn with a word of our own, or without one."""
+        control.is_decided = True
+        await self._commit(self._end(row, replies=() if text is None else (text,)))
 
     def _end(
         self,
@@ -363,7 +365,6 @@ class TurnRunner:
         kind: str = "reply",
         end: InboxEnd = "done",
         error: str | None = None,
-        again_after_s: float = 0.0,
     ) -> TurnCommit:
         return TurnCommit(
             inbox_seq=row.seq,
@@ -371,17 +372,14 @@ class TurnRunner:
             turn_id=row.turn_id,
             end=end,
             error=error,
-            again_after_s=again_after_s,
             replies=tuple(reply_to(row, text, kind) for text in replies),
         )
 
     async def _commit(self, commit: TurnCommit) -> None:
+        reach("turn.committing")
         with span("turn.commit", end=commit.end):
             await self._services.store.commit_turn(commit)
+        reach("turn.committed")
         _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
         for reply in commit.replies:
             self._services.woken(reply.conversation)
-
-
-def _usage(turn: _Turn, state: AgentState) -> TurnUsage:
-    return TurnUsage(user_id=turn.user_id, personality_id=turn.personality.id, calls=tuple(state.usage))

@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 from gateway import __version__
-from gateway.cli import config, doctor, memory, outbox, personalities, running, sessions, status, users
+from gateway.cli import (
+    backup,
+    config,
+    doctor,
+    memory,
+    personalities,
+    queues,
+    reload,
+    running,
+    sessions,
+    status,
+    usage,
+    users,
+)
 
 app = typer.Typer(
     name="ethos",
@@ -21,11 +34,16 @@ app.command("chat")(running.chat)
 app.command("init")(config.init)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
+app.command("reload")(reload.reload)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
+app.command("usage")(usage.usage)
 app.add_typer(config.app, name="config")
 app.add_typer(memory.app, name="memory")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(users.app, name="users")
-app.add_typer(outbox.app, name="outbox")
+app.add_typer(queues.inbox, name="inbox")
+app.add_typer(queues.outbox, name="outbox")
 app.add_typer(personalities.app, name="personality")
 
 

@@ -23,6 +23,8 @@ from gateway.errors import ConfigError, DataDirectoryLocked
 from gateway.home import LOG_NAME, TOKEN_NAME
 
 if TYPE_CHECKING:  # 0.3 s that no other command needs
+    from gateway.app import Gateway
+    from gateway.service_manager import ServiceManager
     from gateway.web.server import WebServer
 
 T = TypeVar("T")
@@ -42,7 +44,7 @@ def serve(
     log_format: Annotated[LogFormat | None, typer.Option(help="In place of `log.format`.")] = None,
 ) -> None:
     """Run every configured channel until Ctrl-C or SIGTERM."""
-    loaded = _with_log(load_config(), log_level, log_format)
+    loaded = _with_log(_loaded(), log_level, log_format)
     is_chat = _is_terminal() if chat is None else chat
     try:
         sys.exit(asyncio.run(_serve(data_directory(), loaded, is_chat=is_chat)))
@@ -57,7 +59,7 @@ def chat(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer, when piped.")] = 600.0,
 ) -> None:
     """Talk to the agent in this terminal, through the running gateway or one of its own."""
-    loaded = load_config()
+    loaded = _loaded()
     home = data_directory()
     options = {
         "conversation": conversation,
@@ -69,8 +71,19 @@ def chat(
     sys.exit(asyncio.run(_chat(home, loaded, options)))
 
 
+def _loaded() -> Loaded:
+    """The configuration of the data directory, once that is whole."""
+    from gateway.backup.placing import finish_broken_off
+
+    home = data_directory()
+    if finish_broken_off(home):
+        typer.echo(f"A restore of {home} was broken off in the middle; it is finished now.", err=True)
+    return load_config()
+
+
 async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
     from gateway.app import Gateway
+    from gateway.service_manager import ServiceManager
 
     config = loaded.config
     terminal = _terminal_channel(config) if is_chat else None
@@ -81,7 +94,13 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
         if terminal is not None:  # the terminal belongs to the chat
             log = stack.enter_context(_open_log(home))
             _configure_logs(config, log)
-        stop = _stop_on_signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        is_watched_by_person = terminal is not None or _has_terminal()
+        stop = _stop_on_signals(signal.SIGTERM, signal.SIGINT, *((signal.SIGHUP,) if is_watched_by_person else ()))
+        manager = ServiceManager()
+        if not is_watched_by_person:
+            _reload_on_hangup(gateway, manager)
+        watching = asyncio.create_task(manager.watch(gateway, stop), name="service manager")
+        stack.push_async_callback(_end, watching)
         for warning in loaded.warnings:
             typer.echo(f"warning: {warning}", err=True)
         if gateway.web is not None:
@@ -92,6 +111,30 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
             return 0
         options = {"is_interactive": True, "advice": _see_log(home)}
         return await _talk_beside(gateway.run, _talk(home, config, terminal, options), stop)
+
+
+def _reload_on_hangup(gateway: Gateway, manager: ServiceManager) -> None:
+    """SIGHUP reads the configuration again; not where it was ignored from the start, as by `nohup`."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return
+    reloads: set[asyncio.Task[None]] = set()
+
+    async def reload() -> None:
+        manager.reloading()
+        await gateway.reloading.reload()
+        manager.tell(READY=1, STATUS=gateway.summary())
+
+    def begin() -> None:
+        task = asyncio.create_task(reload(), name="reload")
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, begin)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def _web_address(web: WebServer, home: Path) -> str:
@@ -213,11 +256,27 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
+def _has_terminal() -> bool:
+    return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
 def _stop_on_signals(*numbers: signal.Signals) -> asyncio.Event:
-    """An event that these signals set; the end of the terminal does not where `nohup` has it ignored."""
+    """An event that these signals set; the end of the terminal does not where `nohup` has it ignored.
+
+    A second SIGTERM or SIGINT ends the process at once, whatever it is at: the kernel does it. That is as safe as
+    `kill -9` is, and what was not finished is taken up at the next start.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def begin_to_stop() -> None:
+        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if number in numbers:
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_DFL)
+
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, begin_to_stop)
     return stop

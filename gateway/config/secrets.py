@@ -5,9 +5,11 @@ No error of this module shows a value, only names and paths.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -22,6 +24,7 @@ MAX_SECRET_BYTES = 64 * 1024
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}|\$\{")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _READABLE_BY_OTHERS = 0o077
+_WRITABLE_BY_OTHERS = 0o022
 
 
 class SecretUnavailable(Exception):
@@ -102,6 +105,20 @@ def fetch_secrets(document: MarkedYaml, model: type[BaseModel], path: KeyPath, d
     return origins
 
 
+def secret_files(value: Any, directory: Path) -> Iterator[Path]:
+    """Every file that a `{file: path}` below `value` names, whether it is there or not."""
+    if isinstance(value, dict):
+        name = value.get("file")
+        if len(value) == 1 and isinstance(name, str) and name:
+            with contextlib.suppress(RuntimeError):  # `~name` of a user that is not there
+                yield directory / Path(name).expanduser()
+            return
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from secret_files(item, directory)
+
+
 def _secret_paths(annotation: Any, value: Any, path: KeyPath) -> Iterator[KeyPath]:
     """Walk a type and a value side by side."""
     origin, arguments = get_origin(annotation), get_args(annotation)
@@ -123,8 +140,16 @@ def _secret_paths(annotation: Any, value: Any, path: KeyPath) -> Iterator[KeyPat
         yield from _secret_paths(*inner)
 
 
-def read_secret_file(path: Path) -> str:
+def _lies_on_read_only_mount(path: Path) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def read_secret_file(path: Path, *, is_mounted_read_only: Callable[[Path], bool] = _lies_on_read_only_mount) -> str:
     """Read a secret, without the line end behind it.
+
+    Args:
+        path: of the file.
+        is_mounted_read_only: whether it lies on such a mount, where it may be readable by others.
 
     Raises:
         SecretUnavailable: the file is missing, empty, no text, or other users of the machine may read it.
@@ -133,7 +158,9 @@ def read_secret_file(path: Path) -> str:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise SecretUnavailable(f"{path} is not a file; expected a file with the secret in it")
-        if status.st_mode & _READABLE_BY_OTHERS:
+        # A container or a service manager mounts secrets so, often 0444 or 0440; nobody in there could change that.
+        is_lent = is_mounted_read_only(path) and not status.st_mode & _WRITABLE_BY_OTHERS
+        if status.st_mode & _READABLE_BY_OTHERS and not is_lent:
             mode = stat.S_IMODE(status.st_mode)
             raise SecretUnavailable(f"{path} is open to other users ({mode:04o}); expected 0600: `chmod 600 {path}`")
         with path.open("rb") as file:

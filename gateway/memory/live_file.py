@@ -76,6 +76,23 @@ class Staged:
     signature: Signature
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestingFile:
+    """What a copy of a document needs to go on from where the document is.
+
+    Attributes:
+        data: its bytes; None where there is none.
+        mtime_ns: of these.
+        evidence: names that lie beside it. Their files say nothing, so empty ones serve as well.
+        archive_bytes: of the archive, how much counts; what is behind it belongs to a version that never came.
+    """
+
+    data: bytes | None
+    mtime_ns: int
+    evidence: tuple[str, ...]
+    archive_bytes: int
+
+
 class LiveFile:
     """Reads and replaces one document."""
 
@@ -118,6 +135,20 @@ class LiveFile:
         mark = _mark(key)
         names = [name for name in look.evidence if mark in name]
         return any(mark in _marks(name) and not self._is_staged(look, name) for name in names)
+
+    def at_rest(self) -> RestingFile:
+        """The document without what a dead process left half done; nothing is changed."""
+        look = self.look(is_edited=True)
+        end = self._end_before_cut()
+        with contextlib.suppress(FileNotFoundError):
+            size_bytes = self._archive_path.stat().st_size
+            end = size_bytes if end is None else min(end, size_bytes)
+        return RestingFile(
+            data=look.data if look.signature else None,
+            mtime_ns=look.signature.mtime_ns if look.signature else 0,
+            evidence=tuple(sorted(name for name in look.evidence if not self._is_staged(look, name))),
+            archive_bytes=end or 0,
+        )
 
     def read_previous(self) -> FileSnapshot | None:
         """The version before, as it is now: an editor that had it open may have saved into it."""
@@ -247,14 +278,21 @@ class LiveFile:
 
     def _take_back_cut(self) -> None:
         """Take from the archive what was appended for a version that never came into its place."""
+        end = self._end_before_cut()
+        with contextlib.suppress(FileNotFoundError):
+            if end is not None and end < self._archive_path.stat().st_size:
+                os.truncate(self._archive_path, end)
+        self._note.unlink(missing_ok=True)
+
+    def _end_before_cut(self) -> int | None:
+        """Where the archive ended before it was appended to for a version that has not come into its place."""
         with contextlib.suppress(FileNotFoundError, ValueError):
             end, _, staged = self._note.read_text(encoding="utf-8").partition(" ")
             signature = sign(self.path.with_name(staged))
             # After the two have changed names, the version before has the staged one's for a moment.
-            is_staged = signature is not None and staged == self._staged_name(signature.inode)
-            if is_staged and int(end) < self._archive_path.stat().st_size:
-                os.truncate(self._archive_path, int(end))
-        self._note.unlink(missing_ok=True)
+            if signature is not None and staged == self._staged_name(signature.inode):
+                return int(end)
+        return None
 
     def _archive(self, cut: bytes, staged: Staged) -> None:
         """Append what was cut, once: a note says where the archive ended, until the shorter file is in place."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.errors import FileError
+from gateway.errors import FileError, UnsafePath
 from gateway.files import check_id, follow
 from gateway.protocols import MemoryScope, MemoryStoreName
 
@@ -81,3 +82,23 @@ def locate(root: Path, scope: MemoryScope, store: MemoryStoreName) -> DocumentPl
     except PermissionError as error:
         raise FileError(f"{error.filename} cannot be read: {error.strerror}; make it yours again") from error
     return DocumentPlace(key, store, real, path.parent / LOCK_NAME)
+
+
+def documents(root: Path) -> Iterator[DocumentPlace]:
+    """Every document that is there, or whose owner's lock is; those that a link leads out to are none.
+
+    Args:
+        root: the data directory, links resolved.
+    """
+    candidates: list[tuple[MemoryStoreName, Path]] = [("memory", root / "MEMORY.md")]
+    candidates += [("memory", owner / "MEMORY.md") for owner in sorted(root.glob("personalities/*/"))]
+    candidates += [("user", owner / "USER.md") for owner in sorted(root.glob("users/*/"))]
+    candidates += [("memory", owner / "MEMORY.md") for owner in sorted(root.glob("users/*/personalities/*/"))]
+    for store, path in candidates:
+        lock_path = path.parent / LOCK_NAME
+        if path.is_symlink() or path.exists() or lock_path.exists():
+            try:
+                real = follow(path, str(root))
+            except UnsafePath:
+                continue
+            yield DocumentPlace(str(path.relative_to(root)), store, real, lock_path)

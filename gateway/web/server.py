@@ -82,12 +82,23 @@ class WebServer:
         hosts = [*LOOPBACK_HOSTS, *allowed_hosts]
         if not _is_any_address(host):
             hosts.append(f"[{host}]" if ":" in host else host)
-        application = Starlette(
+        self._pages = _Exchangeable(self._application(adapters))
+        gate = Gate(self._pages, auth=self._auth, allowed_hosts=hosts)
+        self.app: ASGIApp = _UntilStopping(Counted(gate), self._stopping)
+
+    def serve_adapters(self, adapters: Sequence[SupportsHttp]) -> None:
+        """Mount these from the next request on, and no others.
+
+        Raises:
+            ConfigError: two of them want one path; nothing has changed.
+        """
+        self._pages.app = self._application(adapters)
+
+    def _application(self, adapters: Sequence[SupportsHttp]) -> ASGIApp:
+        return Starlette(
             routes=self._routes(adapters),
             exception_handlers={HTTPException: _http_problem, Exception: _unexpected},
         )
-        gate = Gate(application, auth=self._auth, allowed_hosts=hosts)
-        self.app: ASGIApp = _UntilStopping(Counted(gate), self._stopping)
 
     @property
     def url(self) -> str:
@@ -261,6 +272,16 @@ class _CachedFiles(StaticFiles):
         response = super().file_response(*args, **kwargs)
         response.headers["cache-control"] = "no-cache"
         return response
+
+
+class _Exchangeable:
+    """An application in whose place another can be put; a request that runs stays with the one it began with."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 class _WithSlash:

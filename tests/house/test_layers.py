@@ -25,8 +25,11 @@ DRIVERS = {
 TOP = {
     "gateway.agent.registry",
     "gateway.app",
+    "gateway.backup",
     "gateway.cli",
     "gateway.config",
+    "gateway.configured",
+    "gateway.reloading",
     "gateway.trace_setup",
     "gateway.web",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, Purpose
+from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, Purpose, Spender
 from gateway.errors import ModelRefused
 from gateway.memory.traces import archive, insights
 from gateway.memory.traces.archive import Shorten
@@ -38,12 +38,12 @@ def gist_by(model: Callable[[], Model]) -> Shorten:
 
 
 async def _ask(model: Model, instructions: str, data: str, purpose: Purpose, owner: Owner) -> str | None:
-    del owner
     request = ModelRequest(
         system=instructions,
         messages=(ChatMessage(role="user", text=data),),
         max_output_tokens=_MAX_OUTPUT_TOKENS,
         purpose=purpose,
+        spender=_spender(owner),
     )
     reply: ModelReply | None = None
     with span("model.call", model=model.name, purpose=purpose):
@@ -55,3 +55,15 @@ async def _ask(model: Model, instructions: str, data: str, purpose: Purpose, own
         note(input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens)
     sentence = " ".join(reply.message.text.split())[:_LONGEST_CHARS]
     return None if not sentence or sentence.strip(".").upper() == NOTHING else sentence
+
+
+def _spender(owner: Owner) -> Spender:
+    """Whose budget it is counted on; nobody's in particular where the traces are not one person's."""
+    match owner.kind:
+        case "user":
+            return Spender(user_id=owner.id)
+        case "persona":
+            user_id, _, personality_id = owner.id.partition("::")
+            return Spender(user_id=user_id, personality_id=personality_id)
+        case _:
+            return Spender()

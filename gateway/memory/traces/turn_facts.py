@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-from gateway.agent.model import Model
+from gateway.agent.model import Model, Spender
 from gateway.ingest import IngestJob, Said
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.extraction import Exchange, Fact, extract
@@ -42,7 +42,8 @@ class TurnFactsTaker:
         """
         model, rules = self._model(), self._rules(job.scope.personality_id)
         with span("model.call", model=model.name, purpose="facts"):
-            facts, usage = await extract(model, _exchange(job, said), rules)
+            spender = Spender(user_id=job.scope.user_id or "", personality_id=job.scope.personality_id)
+            facts, usage = await extract(model, _exchange(job, said), rules, spender=spender)
             note(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
         return json.dumps([asdict(fact) for fact in facts], ensure_ascii=False)
 

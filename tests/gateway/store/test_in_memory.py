@@ -8,6 +8,7 @@ from gateway.store.in_memory import InMemoryStore
 from tests.conformance.ingest import IngestSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
+from tests.conformance.usage import UsageSuite
 
 
 @pytest.fixture
@@ -48,4 +49,8 @@ class TestSearch(SearchSuite):
 
 
 class TestIngest(IngestSuite):
+    pass
+
+
+class TestUsage(UsageSuite):
     pass

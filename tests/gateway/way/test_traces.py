@@ -78,7 +78,7 @@ async def traced(house: House, model: Any = None, **settings: Any) -> AsyncItera
 async def quiet(gateway: Gateway) -> None:
     """Wait until the turns and all that they left to do is done."""
     await settled(gateway)
-    assert gateway.traces is not None
+    assert gateway.traces.memory is not None
     async with asyncio.timeout(PATIENCE_S):
         await gateway.traces.memory.idle()
 
@@ -155,7 +155,7 @@ async def test_nothing_of_it_is_there_where_it_is_off(house: House) -> None:
     async with house.gateway(model) as (gateway, channel):
         await channel.ask("my dog is Rex")
         await settled(gateway)
-        assert gateway.traces is None
+        assert gateway.traces.memory is None
         assert {tool.name for tool in model.requests[0].tools} == {
             "update_memory", "current_time", "search_conversations",
         }  # fmt: skip

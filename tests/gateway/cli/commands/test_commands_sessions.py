@@ -1,4 +1,4 @@
-"""`ethos sessions`, `users`, `personality` and `outbox`."""
+"""`ethos sessions`, `users`, `personality`, `inbox` and `outbox`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,13 @@ def test_search_finds_words_in_any_order_within_one_user_or_all(ethos: Ethos, se
 
 
 def test_lists_are_empty_before_there_is_a_data_directory(ethos: Ethos, fresh_home: Path) -> None:
-    for words in (("sessions", "list"), ("sessions", "search", "x"), ("users", "list"), ("outbox", "list")):
+    for words in (
+        ("sessions", "list"),
+        ("sessions", "search", "x"),
+        ("users", "list"),
+        ("inbox", "list"),
+        ("outbox", "list"),
+    ):
         answer = ethos(*words, "--json")
         assert (answer.code, answer.value) == (0, [])
         assert ethos(*words).out.count("\n") == 1
@@ -150,7 +156,7 @@ def test_a_new_personality_may_begin_as_a_copy(ethos: Ethos, fresh_home: Path) -
     assert "/personality mate" in ethos("personality", "new", "mate").out
 
 
-# ---- the outbox -----------------------------------------------------------------------------------------------------
+# ---- the queues -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -165,20 +171,45 @@ def dead(home: Path) -> list[int]:
     return found
 
 
-def test_dead_letters_are_listed_retried_and_dropped(ethos: Ethos, dead: list[int]) -> None:
-    inbound, outbound = dead
-    listed = ethos("outbox", "list", "--json").value
-    assert [(one["seq"], one["queue"], one["error"]) for one in listed] == [
-        (outbound, "outbox", "it broke"),
-        (inbound, "inbox", "it broke"),
-    ]
-    assert "it broke" in ethos("outbox", "list", "--dead").out
-    assert ethos("outbox", "retry", inbound, "--json").value["outcome"] == "ready"
-    assert [one["seq"] for one in ethos("outbox", "list", "--dead", "--json").value] == [outbound]
-    assert [one["state"] for one in ethos("outbox", "list", "--json").value] == ["dead", "ready"]
-    assert ethos("outbox", "drop", outbound).out == f"Message {outbound} is dropped.\n"
-    assert ethos("outbox", "drop", inbound, "--json").value["outcome"] == "dropped"
-    assert ethos("outbox", "list").out == "Nothing waits, and nothing failed.\n"
+@pytest.mark.parametrize("queue", ["inbox", "outbox"])
+def test_dead_letters_are_listed_retried_and_dropped(ethos: Ethos, dead: list[int], queue: str) -> None:
+    seq, other = dead if queue == "inbox" else dead[::-1]
+    listed = ethos(queue, "list", "--json").value
+    assert [(one["seq"], one["queue"], one["error"]) for one in listed] == [(seq, queue, "it broke")]
+    assert "it broke" in ethos(queue, "list", "--dead").out
+    answer = ethos(queue, "retry", seq, "--json").value
+    assert (answer["outcome"], answer["is_taken_up"]) == ("ready", False)
+    assert ethos(queue, "list", "--dead", "--json").value == []
+    assert [one["state"] for one in ethos(queue, "list", "--json").value] == ["ready"]
+    assert "  waiting  " in ethos(queue, "list").out
+    assert f"no message that waits or is dead with the id {other} in the {queue}" in ethos(queue, "drop", other).err
+    assert ethos(queue, "drop", seq).out == f"Message {seq} is dropped.\n"
+    assert ethos(queue, "list").out == "Nothing waits, and nothing failed.\n"
+
+
+def test_what_is_retried_without_a_gateway_waits_for_its_start(ethos: Ethos, dead: list[int]) -> None:
+    assert ethos("outbox", "retry", dead[1]).out == "It is taken up when the gateway starts.\n"
+
+
+def test_the_inbox_is_listed_by_state_and_by_channel(ethos: Ethos, home: Path) -> None:
+    with closing(sqlite3.connect(home / "ethos.sqlite")) as connection, connection:
+        seqs = [seq for (seq,) in connection.execute("SELECT seq FROM inbox ORDER BY seq")]
+        connection.execute("UPDATE inbox SET state = 'parked', ended_at = NULL WHERE seq = ?", seqs[:1])
+        connection.execute(
+            "UPDATE inbox SET state = 'running', claimed_by = 'x', ended_at = NULL WHERE seq = ?", seqs[1:2]
+        )
+
+    def listed(*words: str) -> list[tuple[int, str]]:
+        return [(one["seq"], one["state"]) for one in ethos("inbox", "list", *words, "--json").value]
+
+    assert listed() == [(seqs[1], "running"), (seqs[0], "parked")]
+    assert listed("--state", "parked") == [(seqs[0], "parked")]
+    assert listed("--state", "running") == [(seqs[1], "running")]
+    assert listed("--state", "waiting") == listed("--state", "dead") == []
+    assert listed("--channel", "fake") == listed()
+    assert listed("--channel", "other") == []
+    assert listed("--limit", "1") == [(seqs[1], "running")]
+    assert ethos("inbox", "list", "--state", "dead").out == "There is none.\n"
 
 
 def test_only_what_failed_can_be_retried(ethos: Ethos, home: Path) -> None:

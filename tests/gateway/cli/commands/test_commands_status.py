@@ -61,6 +61,7 @@ def test_every_command_works_while_a_gateway_runs(
         "sessions search rex",
         "users list",
         "personality list",
+        "inbox list",
         "outbox list",
         "config check",
         "config show",

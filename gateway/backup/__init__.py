@@ -1,0 +1,5 @@
+"""Backups: one file that holds the data directory as it was at one moment, made beside a gateway that runs.
+
+`contents` says what belongs in it, `cut` takes the moment, `databases` copies what is in SQLite, `archive` is the file,
+`placing` puts it in place again, and `taking` and `restoring` are the two commands' work from start to end.
+"""

@@ -1,0 +1,140 @@
+"""Make a backup: the moment, the file, and a look at what was written, before anything is called done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gateway import __version__
+from gateway.backup.archive import Contents, check_archive, list_files, write_archive
+from gateway.backup.contents import NAME, STAGING_PREFIX
+from gateway.backup.cut import take_cut
+from gateway.errors import BackupError
+from gateway.files import rename_new, sync_directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A backup that was made, and read again.
+
+    Attributes:
+        left_out: one line for people for each name that is not in it, but for secrets.
+        removed: older backups that were deleted because newer ones are enough.
+    """
+
+    path: Path
+    size_bytes: int
+    contents: Contents
+    left_out: tuple[str, ...]
+    removed: tuple[Path, ...]
+
+
+async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, keep: int | None = None) -> Taken:
+    """Make one file of the data directory, beside whatever runs on it.
+
+    There is a file of that name only once it is whole and was read back.
+
+    Args:
+        home: the data directory.
+        wanted: the file, which must not be there yet, or a directory, in which it is named by the time.
+        with_secrets: take files that hold secrets in too.
+        keep: with a directory, how many of its backups stay; the oldest of the others go once this one is there.
+
+    Raises:
+        BackupError: it cannot be made; says why.
+        LockTimeout: somebody held a document for too long.
+        StoreError: the database cannot be used.
+        OSError: the disk is full, or the place cannot be written.
+    """
+    now = datetime.now(UTC)
+    path = _path(home, wanted, now)
+    with _staging(path.parent) as staging:
+        tree = staging / "home"
+        tree.mkdir(mode=0o700)
+        cut = await take_cut(home, tree, with_secrets=with_secrets)
+        contents = Contents(
+            created_at=now.isoformat(timespec="seconds"),
+            version=__version__,
+            schema_version=cut.schema_version,
+            files=await asyncio.to_thread(list_files, tree),
+            links={str(name): goal for name, goal in cut.links.items()},
+            secrets=tuple(str(name) for name in cut.secrets),
+        )
+        unfinished = staging / "backup"
+        await asyncio.to_thread(write_archive, unfinished, tree, contents)
+        if await asyncio.to_thread(check_archive, unfinished) != contents:
+            raise BackupError(f"{path} could not be read back as it was written; is the disk sound?")
+        _put(unfinished, path)
+    removed = _remove_old(path.parent, keep) if keep is not None and path != wanted else ()
+    return Taken(
+        path=path,
+        size_bytes=path.stat().st_size,
+        contents=contents,
+        left_out=tuple(cut.left_out),
+        removed=removed,
+    )
+
+
+def _path(home: Path, wanted: Path, now: datetime) -> Path:
+    if not home.is_dir():
+        raise BackupError(f"there is no data directory {home}; set ETHOS_HOME to the one that is meant")
+    path = wanted / f"ethos-{now:%Y%m%dT%H%M%SZ}.tar.gz" if wanted.is_dir() else wanted
+    if path.exists() or path.is_symlink():
+        raise BackupError(f"{path} is there already; name another file")
+    if not path.parent.is_dir():
+        raise BackupError(f"there is no directory {path.parent}; make it first")
+    return path
+
+
+def _put(unfinished: Path, path: Path) -> None:
+    """Give the file its name, which nobody must have taken meanwhile."""
+    try:
+        if not rename_new(unfinished, path):
+            os.link(unfinished, path)
+    except FileExistsError as error:
+        raise BackupError(f"{path} was made by somebody else meanwhile; name another file") from error
+    sync_directory(path.parent)
+
+
+@contextmanager
+def _staging(parent: Path) -> Iterator[Path]:
+    """A directory of our own beside the file; those that killed backups left behind are removed."""
+    for left in parent.glob(f"{STAGING_PREFIX}*"):
+        _remove_if_dead(left)
+    path = parent / f"{STAGING_PREFIX}{secrets.token_hex(6)}"
+    path.mkdir(mode=0o700)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # dies with the process, and so says that it is alive
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _remove_if_dead(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+        finally:
+            os.close(descriptor)
+
+
+def _remove_old(directory: Path, keep: int) -> tuple[Path, ...]:
+    """Delete all but the newest; their names are their times."""
+    ours = sorted(path for path in directory.iterdir() if NAME.fullmatch(path.name) and path.is_file())
+    old = tuple(ours[: max(0, len(ours) - keep)])
+    for path in old:
+        path.unlink(missing_ok=True)
+    return old

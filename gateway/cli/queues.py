@@ -1,0 +1,170 @@
+"""`ethos inbox` and `ethos outbox`: messages that wait or failed, on the way in and on the way out."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from gateway.cli.options import LARGEST_ID, AsJson, run
+from gateway.messages import ConversationRef
+
+inbox = typer.Typer(
+    help="See what people wrote that waits, runs or failed; try it again, or drop it.", no_args_is_help=True
+)
+outbox = typer.Typer(help="See replies that wait or failed; try them again, or drop them.", no_args_is_help=True)
+
+Queue = Literal["inbox", "outbox"]
+Id = Annotated[int, typer.Argument(min=1, max=LARGEST_ID, help="Its id, from the list.")]
+Dead = Annotated[bool, typer.Option("--dead", help="Dead letters only: those that are tried no more.")]
+Channel = Annotated[str | None, typer.Option("--channel", "-c", help="One channel only.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many of each.")]
+
+
+class InboxState(enum.StrEnum):
+    """What a message that came in may be at."""
+
+    waiting = "waiting"
+    running = "running"
+    parked = "parked"
+    dead = "dead"
+
+
+class OutboxState(enum.StrEnum):
+    """What a reply may be at."""
+
+    waiting = "waiting"
+    sending = "sending"
+    dead = "dead"
+
+
+@inbox.command("list")
+def list_inbox(
+    state: Annotated[
+        InboxState | None, typer.Option(help="One state only; `parked` waits for a model, `dead` is tried no more.")
+    ] = None,
+    dead: Dead = False,
+    channel: Channel = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters and what waits or is being answered, the newest first."""
+    run(_list("inbox", InboxState.dead if dead else state, channel, limit, as_json=as_json))
+
+
+@outbox.command("list")
+def list_outbox(
+    state: Annotated[OutboxState | None, typer.Option(help="One state only; `dead` is tried no more.")] = None,
+    dead: Dead = False,
+    channel: Channel = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters and replies that wait, the newest first."""
+    run(_list("outbox", OutboxState.dead if dead else state, channel, limit, as_json=as_json))
+
+
+@inbox.command("retry")
+def retry_inbox(message: Id, as_json: AsJson = False) -> None:
+    """Let a message that failed be answered from the start."""
+    run(_change("inbox", message, "retry", as_json=as_json))
+
+
+@inbox.command("drop")
+def drop_inbox(message: Id, as_json: AsJson = False) -> None:
+    """Finish a message that waits or is dead, without an answer; it is kept, and never tried again."""
+    run(_change("inbox", message, "drop", as_json=as_json))
+
+
+@outbox.command("retry")
+def retry_outbox(message: Id, as_json: AsJson = False) -> None:
+    """Let a reply that failed be sent again from the start."""
+    run(_change("outbox", message, "retry", as_json=as_json))
+
+
+@outbox.command("drop")
+def drop_outbox(message: Id, as_json: AsJson = False) -> None:
+    """Finish a reply that waits or is dead; it is kept, and never tried again."""
+    run(_change("outbox", message, "drop", as_json=as_json))
+
+
+async def _list(
+    queue: Queue, state: InboxState | OutboxState | None, channel: str | None, limit: int, *, as_json: bool
+) -> None:
+    from gateway.cli.data import opened_store
+    from gateway.cli.output import print_json, print_table, say
+    from gateway.config.file import data_directory
+    from gateway.store.deliveries import Delivery
+
+    found: list[Delivery] = []
+    stored = "ready" if state is not None and state.value == "waiting" else state and state.value
+    async with opened_store(data_directory()) as store:
+        if store is not None:
+            rows = store.deliveries.rows
+            if stored in (None, "dead"):
+                found += await rows(queue, chosen="dead", channel=channel, limit=limit)
+            if stored != "dead":
+                found += await rows(queue, chosen="open", channel=channel, state=stored, limit=limit)
+    found.sort(key=lambda row: row.seq, reverse=True)
+    if as_json:
+        print_json([asdict(row) for row in found])
+    elif not found:
+        say("Nothing waits, and nothing failed." if state is None and channel is None else "There is none.")
+    else:
+        columns = ("id", "when", "channel", "conversation", "state", "tries", "reason", "text")
+        table = [
+            (
+                row.seq,
+                row.begun_at,
+                row.conversation.channel,
+                row.conversation.conversation,
+                "waiting" if row.state == "ready" else row.state,
+                row.attempts,
+                row.error,
+                row.text,
+            )
+            for row in found
+        ]
+        print_table(columns, table, flexible=("conversation", "reason", "text"))
+
+
+async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_json: bool) -> None:
+    from gateway.cli.data import opened_store
+    from gateway.cli.named import NotNamed
+    from gateway.cli.output import print_json, say
+    from gateway.config.file import data_directory
+
+    home = data_directory()
+    async with opened_store(home) as store:
+        place = None
+        if store is not None:
+            change = store.deliveries.retry if what == "retry" else store.deliveries.drop
+            place = await change(queue, seq)
+    if place is None:
+        which = "dead letter" if what == "retry" else "message that waits or is dead"
+        raise NotNamed(f"there is no {which} with the id {seq} in the {queue}; `ethos {queue} list` shows them")
+    is_told = wake(home, queue, place)
+    outcome = "ready" if what == "retry" else "dropped"
+    if as_json:
+        print_json({"seq": seq, "outcome": outcome, "conversation": asdict(place), "is_taken_up": is_told})
+    elif what == "drop":
+        say(f"Message {seq} is dropped.")
+    else:
+        say("The running gateway takes it up now." if is_told else "It is taken up when the gateway starts.")
+
+
+def wake(home: Path, queue: Queue, place: ConversationRef) -> bool:
+    """Tell the running gateway that a conversation's queue was changed; whether there is one, and it knows."""
+    from gateway.cli.process import running_gateway
+    from gateway.control import NotReached, ask
+
+    if running_gateway(home) is None:
+        return False
+    try:
+        ask(home, {"do": "wake", "queue": queue, **asdict(place)})
+    except NotReached:
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""Take over a changed configuration while running: the other half of the composition root.
+
+It is all or nothing: whatever is wrong with the new configuration is found before anything changes, and the gateway
+goes on with the last good one. A turn that runs ends with what it began with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gateway.agent.registry import ModelRegistry
+from gateway.config import Config
+from gateway.config.changes import Comparison, compare
+from gateway.config.file import load_config
+from gateway.configured import access_of, budgets_of, policy_of, turn_settings_of
+from gateway.dispatcher import Dispatcher
+from gateway.errors import ConfigError, EthosError
+from gateway.logs import adjust_logs, secrets_in
+from gateway.protocols import ChannelAdapter, SupportsHttp
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded:
+    """What became of a reload.
+
+    Attributes:
+        problems: why nothing was taken over, one line for people each; empty when all went well.
+        at_once: settings that were taken over.
+        at_restart: settings that changed, and wait for a restart.
+        warnings: what works and is not wise.
+    """
+
+    problems: tuple[str, ...] = ()
+    at_once: tuple[str, ...] = ()
+    at_restart: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Reloading:
+    """Reloads a gateway's configuration, once at a time."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._lock = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._last = Reloaded()
+        self._failed_at: datetime | None = None
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What an operator should know of the last reload, one line each, with what to do."""
+        since = f"{self._failed_at:%Y-%m-%d %H:%M} UTC" if self._failed_at else ""
+        found = [f"{line} (not taken over since {since}; the last good one serves)" for line in self._last.problems]
+        if self._last.at_restart:
+            found.append(f"waiting for a restart: {', '.join(self._last.at_restart)}")
+        return found
+
+    async def reload(self) -> Reloaded:
+        """Read the configuration again, and take over what can be; never raises for what is wrong with it."""
+        async with self._lock:
+            try:
+                loaded = await asyncio.to_thread(load_config, home=self._gateway.home)
+                comparison = compare(self._gateway.config, loaded.config)
+                await self._apply(comparison)
+            except (EthosError, ImportError, OSError) as error:
+                problems = error.problems if isinstance(error, ConfigError) else [f"{error}"]
+                for problem in problems:
+                    _log.error("config_not_taken_over", problem=problem)
+                self._failed_at = self._failed_at or datetime.now(UTC)
+                self._last = Reloaded(problems=tuple(problems), at_restart=self._last.at_restart)
+                return self._last
+            self._failed_at = None
+            self._last = Reloaded(
+                at_once=comparison.at_once, at_restart=comparison.at_restart, warnings=loaded.warnings
+            )
+            for warning in loaded.warnings:
+                _log.warning("config_warning", warning=warning)
+            _log.info("config_reloaded", at_once=comparison.at_once, at_restart=comparison.at_restart)
+            return self._last
+
+    async def close(self) -> None:
+        """End what is still being put away."""
+        for task in self._closing:
+            task.cancel()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    # ---- taking over ------------------------------------------------------------------------------------------------
+
+    async def _apply(self, comparison: Comparison) -> None:
+        """Make everything new that can fail, and only then change anything.
+
+        Raises:
+            ConfigError: something cannot be made; nothing has changed.
+        """
+        gateway, config, old = self._gateway, comparison.config, self._gateway.config
+        models = gateway.models
+        if (config.model, config.models) != (old.model, old.models):
+            models = ModelRegistry(config)
+            models.get(None)
+        before = {name for name in old.channels if gateway.serves(name, old)}
+        after = {name for name in config.channels if gateway.serves(name, config)}
+        changed = {name for name in before & after if _is_other_connection(old, config, name)}
+        new = [
+            gateway.adapter(name, config.channels[name]) for name in config.channels if name in after - before | changed
+        ]
+        adapters = _in_order(config, [*(one for one in gateway.adapters if one.name in after - changed), *new])
+        if gateway.web is not None:
+            gateway.web.serve_adapters([adapter for adapter in adapters if isinstance(adapter, SupportsHttp)])
+        gateway.config, gateway.adapters = config, adapters
+        if (config.log, set(secrets_in(config))) != (old.log, set(secrets_in(old))):
+            log = config.log
+            adjust_logs(log.level, log.format, secrets=secrets_in(config), is_text_shown=log.message_text)
+        self._take_over_turns(models)
+        await gateway.parking.budgets_changed()
+        gone = before - after | changed
+        for name in gone:
+            gateway.supervisor.hold(name)
+            await gateway.outbox.quiet(name)
+        await gateway.supervisor.exchange(gone, new)
+        await gateway.join_operator_accounts()
+
+    def _take_over_turns(self, models: ModelRegistry) -> None:
+        gateway, config = self._gateway, self._gateway.config
+        retired, gateway.models = gateway.models, models
+        gateway.access = access_of(config)
+        policy = policy_of(config)
+        gateway.turns = gateway.turns.renewed(turn_settings_of(config), access=gateway.access)
+        gateway.dispatcher.take_over(gateway.turns, policy)
+        gateway.outbox.policy = policy
+        gateway.history.budget_tokens = config.limits.history_tokens
+        gateway.meter.change(budgets_of(config), models)
+        if retired is not models:
+            task = asyncio.create_task(_close_unused(retired, gateway.dispatcher), name="models that are used no more")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+
+async def _close_unused(models: ModelRegistry, dispatcher: Dispatcher) -> None:
+    """Close connections once the turns that use them are over, or when all ends."""
+    try:
+        await dispatcher.turns_ended()
+    finally:
+        await models.close()
+
+
+def _is_other_connection(old: Config, new: Config, name: str) -> bool:
+    """Whether the channel must be connected anew; who may talk there, and to whom, are no matter of the connection."""
+    before, after = old.channels[name], new.channels[name]
+    return (before.kind, before.settings) != (after.kind, after.settings)
+
+
+def _in_order(config: Config, adapters: Sequence[ChannelAdapter]) -> list[ChannelAdapter]:
+    by_name = {adapter.name: adapter for adapter in adapters}
+    return [by_name[name] for name in config.channels if name in by_name]

@@ -1,0 +1,230 @@
+"""What lies in `deploy/` is sound, as far as that can be told without an engine and without starting a service."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.config import Config
+from gateway.config.file import load_config
+from gateway.config.secrets import SecretUnavailable, read_secret_file
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = ["ethos.service", "ethos-backup.service", "ethos-backup.timer"]
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+
+
+# ---- the image ------------------------------------------------------------------------------------------------------
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Each instruction of the Dockerfile with what follows it, continued lines joined, without comments."""
+    text = "\n".join(line for line in DOCKERFILE.splitlines() if not line.lstrip().startswith("#"))
+    lines = [line.strip() for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+    return [(line.partition(" ")[0].upper(), line.partition(" ")[2].strip()) for line in lines]
+
+
+def last_stage() -> list[tuple[str, str]]:
+    found = instructions()
+    return found[max(number for number, (name, _) in enumerate(found) if name == "FROM") :]
+
+
+def test_the_image_runs_as_a_numbered_user_who_is_not_root() -> None:
+    [user] = [text for name, text in last_stage() if name == "USER"]
+    assert re.fullmatch(r"[1-9]\d{3,}:[1-9]\d{3,}", user), "a number can be checked by whoever runs it: runAsNonRoot"
+
+
+def test_the_images_it_is_made_from_have_versions_and_the_last_stage_brings_no_tools_to_build() -> None:
+    assert [text.split()[0] for name, text in instructions() if name == "FROM"] == ["python:${PYTHON}"] * 2
+    [version] = re.findall(r"^ARG PYTHON=(.*)$", DOCKERFILE, re.MULTILINE)
+    assert re.fullmatch(r"3\.\d+-slim-\w+", version)
+    minimum = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    assert tuple(map(int, version.split("-")[0].split("."))) >= tuple(map(int, minimum.split(".")))
+    copied = [text for name, text in last_stage() if name == "COPY"]
+    assert copied == ["--from=build /opt/ethos /opt/ethos"]
+    assert not [text for name, text in last_stage() if name == "RUN" and re.search(r"\b(pip|apt|curl|wget)\b", text)]
+
+
+def test_all_that_is_downloaded_is_checked_against_the_lock() -> None:
+    installs = [part for name, text in instructions() if name == "RUN" for part in text.split("&&") if "pip " in part]
+    assert len(installs) == 2
+    assert all("--require-hashes -r" in part or "--no-index --no-deps" in part for part in installs)
+    assert not re.search(r"\bADD\b|https?://", DOCKERFILE)
+    for lock in re.findall(r"requirements[\w-]*\.lock", DOCKERFILE):
+        assert "--hash=sha256:" in (ROOT / lock).read_text()
+
+
+def test_signals_reach_the_gateway_its_health_is_asked_and_its_data_is_a_volume() -> None:
+    stage = dict(last_stage())
+    assert stage["ENTRYPOINT"] == '["ethos"]', "no shell in between"
+    assert stage["CMD"] == '["serve", "--no-chat"]'
+    assert stage["HEALTHCHECK"].endswith('CMD ["ethos", "status"]')
+    assert stage["VOLUME"] == "/data"
+    assert "ETHOS_HOME=/data" in stage["ENV"]
+    assert stage["STOPSIGNAL"] == "SIGTERM"
+
+
+def test_no_secret_and_nothing_that_is_not_needed_goes_into_the_image() -> None:
+    lines = (ROOT / ".dockerignore").read_text().split()
+    assert lines[0] == "*"
+    wanted = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    sources = {
+        word for name, text in instructions() if name == "COPY" and "--from" not in text for word in text.split()[:-1]
+    }
+    assert wanted == sources
+    assert all((ROOT / source).exists() for source in sources)
+
+
+@pytest.mark.slow
+def test_what_the_image_installs_holds_every_file_that_the_gateway_needs(tmp_path: Path) -> None:
+    """The build's own step, with the files that the Dockerfile copies, and no others."""
+    source = tmp_path / "src"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "gateway", "adapters"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, source / name)
+    options = ["--no-index", "--no-deps", "--no-build-isolation"]
+    built = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, "-w", tmp_path, source],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    needed = {
+        str(path.relative_to(ROOT))
+        for package in ("gateway", "adapters")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert needed <= packed
+
+
+# ---- compose --------------------------------------------------------------------------------------------------------
+
+
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return document
+
+
+def test_the_compose_file_has_only_keys_of_the_specification() -> None:
+    """https://github.com/compose-spec/compose-spec/blob/main/05-services.md, looked at on 2026-11-21."""
+    document = compose()
+    assert set(document) <= {"name", "services", "volumes", "networks", "configs", "secrets"}
+    [service] = document["services"].values()
+    assert set(service) <= {
+        "build", "image", "restart", "stop_grace_period", "ports", "volumes", "secrets", "read_only", "tmpfs",
+        "cap_drop", "security_opt", "pids_limit", "mem_limit", "logging",
+    }  # fmt: skip
+    assert set(service["build"]) <= {"context", "dockerfile", "args"}
+    root = (DEPLOY / service["build"]["context"]).resolve()
+    assert root == ROOT
+    assert (root / service["build"]["dockerfile"]).is_file()
+    assert (root / service["build"]["args"]["LOCK"]).is_file()
+    assert {name.partition(":")[0] for name in service["volumes"]} == set(document["volumes"])
+
+
+def test_the_container_may_write_its_data_and_nothing_else() -> None:
+    [service] = compose()["services"].values()
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["volumes"] == ["data:/data"]
+    assert "privileged" not in service
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"]), "not open to the world without TLS"
+
+
+def test_the_container_is_given_time_to_end() -> None:
+    [service] = compose()["services"].values()
+    assert float(service["stop_grace_period"].removesuffix("s")) > Config().shutdown_s
+
+
+def test_the_containers_configuration_can_be_used_and_fits_the_port(tmp_path: Path) -> None:
+    shutil.copy(DEPLOY / "container.yaml", tmp_path / "config.yaml")
+    loaded = load_config(tmp_path / "config.yaml", environment={})
+    [service] = compose()["services"].values()
+    assert service["ports"] == [f"127.0.0.1:{loaded.config.web.port}:{loaded.config.web.port}"]
+    assert f"EXPOSE {loaded.config.web.port}" in DOCKERFILE
+    assert loaded.config.web.host == "0.0.0.0"  # noqa: S104 (of the container, not of the machine)
+
+
+def test_a_secret_that_is_mounted_read_only_may_be_readable_by_others_and_no_other_may(tmp_path: Path) -> None:
+    """Docker and Kubernetes mount secrets 0444; whoever is in the container could not change that."""
+    secret = tmp_path / "secret"
+    secret.write_text("s\n")
+    for mode in (0o444, 0o440, 0o644):
+        secret.chmod(mode)
+        assert read_secret_file(secret, is_mounted_read_only=lambda _path: True) == "s"
+        with pytest.raises(SecretUnavailable, match="open to other users"):
+            read_secret_file(secret)
+    secret.chmod(0o666)
+    with pytest.raises(SecretUnavailable, match="open to other users"):
+        read_secret_file(secret, is_mounted_read_only=lambda _path: True)
+
+
+# ---- systemd --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def analyze() -> str:
+    found = shutil.which("systemd-analyze")
+    if found is None:
+        pytest.skip("no systemd-analyze here: apt-get update && apt-get install -y systemd")
+    return found
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string((DEPLOY / name).read_text())
+    return parser
+
+
+def test_systemd_finds_nothing_wrong_with_the_units(analyze: str, tmp_path: Path) -> None:
+    for name in UNITS:
+        text = (DEPLOY / name).read_text()
+        (tmp_path / name).write_text(text.replace("/opt/ethos/bin/ethos", shutil.which("true") or "/bin/true"))
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", "--generators=no", *(tmp_path / name for name in UNITS)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    about_ours = [line for line in done.stderr.splitlines() if "ethos" in line]
+    assert (done.returncode, about_ours) == (0, [])
+
+
+@pytest.mark.parametrize(("name", "threshold"), [("ethos.service", 15), ("ethos-backup.service", 10)])
+def test_systemd_rates_the_services_as_little_exposed(analyze: str, name: str, threshold: int) -> None:
+    """The rate is in tenths; 100 is a service without any limit."""
+    done = subprocess.run(
+        [analyze, "security", "--offline=true", f"--threshold={threshold}", "--no-pager", DEPLOY / name],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_service_speaks_the_notify_protocol_and_its_times_fit_the_gateways() -> None:
+    service = unit("ethos.service")["Service"]
+    assert service["Type"] == "notify"
+    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert float(service["TimeoutStopSec"]) > Config().shutdown_s
+    assert service["RestartPreventExitStatus"] == "78"
+    assert service["User"] not in ("root", "")
+    home = f"/var/lib/{service['StateDirectory']}"
+    assert service["Environment"] == f"ETHOS_HOME={home}"
+    backup = unit("ethos-backup.service")["Service"]
+    assert backup["Environment"] == service["Environment"]
+    assert backup["User"] == service["User"]
+    assert home in backup["ReadWritePaths"].split()
+    assert backup["ExecStart"].split()[-1] in backup["ReadWritePaths"].split()

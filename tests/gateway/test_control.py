@@ -1,0 +1,88 @@
+"""The operator's own door: who may use it, and what it makes of what comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import stat
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.control import SOCKET_NAME, ControlSocket, NotReached, ask
+from gateway.errors import StoreUnavailable
+
+
+async def echo(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"heard": request["word"]}
+
+
+async def fail(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+    raise StoreUnavailable("the disk is full")
+
+
+@asynccontextmanager
+async def listening(home: Path) -> AsyncIterator[None]:
+    (home / "run").mkdir(parents=True, exist_ok=True)
+    control = ControlSocket(home, {"echo": echo, "fail": fail})
+    await control.start()
+    try:
+        yield
+    finally:
+        await control.stop()
+
+
+async def asked(home: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    return await asyncio.to_thread(ask, home, request, timeout_s=20.0)
+
+
+async def test_a_request_is_answered_however_long_the_path_is(tmp_path: Path) -> None:
+    home = tmp_path / ("long" * 40)
+    async with listening(home):
+        assert await asked(home, {"do": "echo", "word": "é"}) == {"ok": True, "heard": "é"}
+        assert stat.S_IMODE((home / SOCKET_NAME).stat().st_mode) == 0o600
+    assert not (home / SOCKET_NAME).exists()
+
+
+async def test_what_went_wrong_is_told(tmp_path: Path) -> None:
+    async with listening(tmp_path):
+        with pytest.raises(NotReached, match="the disk is full"):
+            await asked(tmp_path, {"do": "fail"})
+        for request in ({"do": "something else"}, {}, {"do": ["echo"]}):
+            with pytest.raises(NotReached, match="does not know this request"):
+                await asked(tmp_path, request)
+        with pytest.raises(NotReached, match="word"):
+            await asked(tmp_path, {"do": "echo"})
+
+
+async def test_what_is_no_request_harms_nothing(tmp_path: Path) -> None:
+    async with listening(tmp_path):
+        for line in (b"", b"hello\n", b"[]\n", b"\xff\xfe\n", b"x" * (2 << 20)):
+            reader, writer = await asyncio.open_unix_connection(tmp_path / SOCKET_NAME)
+            try:
+                writer.write(line)
+                writer.write_eof()
+                answer = await reader.read()
+                assert not answer or json.loads(answer)["ok"] is False
+            except ConnectionError:
+                pass
+            finally:
+                writer.close()
+        assert (await asked(tmp_path, {"do": "echo", "word": 1}))["heard"] == 1
+
+
+async def test_the_socket_of_a_dead_process_is_replaced_and_a_missing_one_is_said(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / SOCKET_NAME))
+    left.close()
+    with pytest.raises(NotReached, match="no gateway answers"):
+        await asked(tmp_path, {"do": "echo", "word": 1})
+    async with listening(tmp_path):
+        assert (await asked(tmp_path, {"do": "echo", "word": 1}))["heard"] == 1
+    with pytest.raises(NotReached, match="no gateway answers"):
+        await asked(tmp_path, {"do": "echo", "word": 1})

@@ -1,0 +1,134 @@
+"""Make the data directory of each schema that has none yet: people talk to a real gateway, and one is killed.
+
+Run it in the release that brings a new schema: `python -m tests.released`. What stands in `LEFT` are the rows that only
+a killed process leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from gateway.app import Gateway
+from gateway.config.file import load_config
+from gateway.errors import ModelUnavailable, PermanentSendError
+from gateway.files import make_private_directory
+from gateway.store.schema import Migration, migrate, migrations
+from gateway.store.search_index import register_functions
+from tests.fake_channel import FakeChannel
+from tests.released import HERE
+from tests.scripted_model import ScriptedModel, call
+
+CONFIG = "channels:\n  fake: {kind: tests.fake_channel}\n"
+KEPT = ("config.yaml", "identity-map.json", "USER.md", "MEMORY.md", "memory-archive.md")
+# By table, so that one script serves every schema.
+LEFT = {
+    "adapter_notes": "INSERT INTO adapter_notes (channel, key, text) VALUES ('fake', 'read until', '17')",
+    "turn_steps": """INSERT INTO turn_steps (turn_id, steps, saved_at)
+        SELECT turn_id, '{}', 1 FROM inbox WHERE state = 'done' ORDER BY seq LIMIT 1""",
+    "tool_journal": """INSERT INTO tool_journal (turn_id, call_id, name, result, begun_at, ended_at)
+        SELECT turn_id, 'call_1', 'current_time', 'noon', 1, 2 FROM inbox ORDER BY seq LIMIT 1""",
+    "reservations": """INSERT INTO reservations
+        (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)
+        SELECT '17-dead', '2026-11-21', user_id, 'assistant', turn_id, 'scripted', 10, 100, 0.001, 0.01
+        FROM messages ORDER BY id LIMIT 1""",
+    "outbox": """UPDATE outbox SET state = 'sending', ended_at = NULL, attempts = 1
+        WHERE seq = (SELECT max(seq) FROM outbox)""",
+}
+
+
+async def talk(home: Path) -> None:
+    """Memory of both kinds, a tool, a reply that failed, and a message that waits for its model."""
+    model = ScriptedModel(
+        [call("update_memory", '{"action": "add", "store": "user", "content": "Is called Ada."}')],
+        "I will remember it, Ada.",
+        [call("update_memory", '{"action": "add", "store": "memory", "content": "The engine is ready."}')],
+        "Noted. The engine is ready.",
+        "This one does not arrive.",
+        "Grüße, 世界",
+        [ModelUnavailable("the model is down")],
+    )
+    stop = asyncio.Event()
+    async with Gateway(home, load_config(home=home).config, is_served=False, model=lambda _name: model) as gateway:
+        running = asyncio.create_task(gateway.run(stop))
+        channel = gateway.adapters[0]
+        assert isinstance(channel, FakeChannel)
+        await channel.ask("My name is Ada", user="1")
+        await channel.ask("The analytical engine is ready", user="2", conversation="c2")
+        channel.failures.append(PermanentSendError("blocked by the user"))
+        await channel.say("Say something", user="2", conversation="c3")
+        await channel.until(lambda: channel.attempts == 3)
+        await channel.ask("Hello, world", user="1")
+        await channel.ask("Are you there?", user="1", conversation="c4")  # answered with the word that it waits
+        stop.set()
+        await running
+
+
+def release(home: Path, steps: Sequence[Migration]) -> None:
+    """Write the directory of one version; of an older one, what its tables had room for."""
+    target = HERE / f"{steps[-1].version:04}"
+    (target / "home").mkdir(parents=True)
+    for path in sorted(home.rglob("*")):
+        if path.is_file() and (path.name in KEPT or path.name.endswith(".applied")):
+            place = target / "home" / path.relative_to(home)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(b"" if path.name.endswith(".applied") else path.read_bytes())
+    with tempfile.TemporaryDirectory() as directory:
+        old = Path(directory) / "ethos.sqlite"
+        migrate(old, prepare=register_functions, steps=steps)
+        with closing(sqlite3.connect(home / "ethos.sqlite")) as full, closing(sqlite3.connect(old)) as connection:
+            register_functions(connection)
+            (target / "ethos.sql").write_text("\n".join(dump(full, connection)) + "\n", encoding="utf-8")
+
+
+def dump(rows: sqlite3.Connection, schema: sqlite3.Connection) -> Iterator[str]:
+    """The statements that make the database: its tables and the rows, and then what depends on them."""
+    made = schema.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
+    hidden = [name for _, name, _ in made if name.startswith("search_") and name != "search_progress"]
+    shown = [one for one in made if one[1] not in hidden and not one[1].startswith("sqlite_")]
+    tables = [name for kind, name, sql in shown if kind == "table" and "VIRTUAL" not in sql]
+    yield "BEGIN;"
+    yield from (f"{sql};" for kind, name, sql in shown if name in tables)
+    for table in tables:
+        columns = [column[1] for column in schema.execute(f"PRAGMA table_info({table})")]
+        for row in rows.execute(f"SELECT {', '.join(columns)} FROM {table}"):  # noqa: S608 (names of our own)
+            values = [rows.execute("SELECT quote(?)", (value,)).fetchone()[0] for value in row]
+            yield f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(values)});"  # noqa: S608 (as above)
+    yield from (f"{sql};" for kind, name, sql in shown if name not in tables and kind != "index")
+    yield from (f"{sql};" for kind, name, sql in shown if kind == "index")
+    yield "INSERT INTO search (search, rank) VALUES ('pgsz', 1000);"
+    yield "INSERT INTO search (search) VALUES ('rebuild');"
+    for pragma in ("application_id", "user_version"):
+        yield f"PRAGMA {pragma} = {schema.execute(f'PRAGMA {pragma}').fetchone()[0]};"
+    yield "COMMIT;"
+
+
+def main() -> None:
+    """Make what is missing."""
+    steps = migrations()
+    missing = [step.version for step in steps if not (HERE / f"{step.version:04}").exists()]
+    if not missing:
+        sys.exit("every schema has its data directory")
+    with tempfile.TemporaryDirectory() as directory:
+        home = Path(directory) / "home"
+        make_private_directory(home)
+        (home / "config.yaml").write_text(CONFIG)
+        asyncio.run(talk(home))
+        with closing(sqlite3.connect(home / "ethos.sqlite")) as connection:
+            there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            for table in LEFT.keys() & there:
+                connection.execute(LEFT[table])
+            connection.commit()
+        for version in missing:
+            release(home, steps[:version])
+    shutil.rmtree(HERE / "__pycache__", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
