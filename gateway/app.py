@@ -17,7 +17,7 @@ import structlog
 from gateway.agent.model import Model
 from gateway.agent.model_states import ModelStates
 from gateway.agent.registry import ModelRegistry
-from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
+from gateway.agent.tools import Toolbox, own_tools
 from gateway.backup.placing import refuse_half_placed
 from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
@@ -232,7 +232,6 @@ class Gateway:
         return load_kind(channel.kind).build(channel.settings, services)
 
     def _services(self, commands: Commands, model: Callable[[str | None], Model]) -> Services:
-        own_tools = (UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions))
         return Services(
             store=self.store.turns,
             sessions=self.store.sessions,
@@ -242,7 +241,7 @@ class Gateway:
             access=self.access,
             personalities=self.personalities,
             commands=commands,
-            toolbox=Toolbox([*own_tools, *self.traces.tools]),
+            toolbox=Toolbox([*own_tools(self.store.sessions), *self.traces.tools]),
             parking=self.parking,
             model=model,
             adapter=self._adapter_if_up,

@@ -250,3 +250,8 @@ def search_conversations(sessions: SessionStore) -> Tool:
         arguments=SearchConversations,
         call=call,
     )
+
+
+def own_tools(sessions: SessionStore) -> Sequence[Tool]:
+    """All that come with the gateway itself."""
+    return UPDATE_MEMORY, CURRENT_TIME, search_conversations(sessions)
