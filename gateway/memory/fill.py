@@ -38,10 +38,27 @@ class _Passage:
     start: int
     end: int
 
-    @property
-    def cost_chars(self) -> int:
-        """Its room, with a gap before it."""
-        return self.end - self.start + _GAP_CHARS
+
+class _Choice:
+    """Passages that fit into a room together, with a mark wherever one is left out."""
+
+    def __init__(self, passages: Sequence[_Passage], room_chars: int) -> None:
+        self._passages = passages
+        self._left_chars = room_chars - _GAP_CHARS
+        self.taken: set[int] = set()
+
+    def take(self, number: int, keep_chars: int = 0) -> bool:
+        """Take the passage if more than `keep_chars` are left then; whether it is taken."""
+        if number in self.taken:
+            return True
+        gaps = 1 - (number - 1 in self.taken) - (number + 1 in self.taken)
+        passage = self._passages[number]
+        left_chars = self._left_chars - (passage.end - passage.start) - gaps * _GAP_CHARS
+        if left_chars < keep_chars:
+            return False
+        self.taken.add(number)
+        self._left_chars = left_chars
+        return True
 
 
 class Filler:
@@ -53,15 +70,14 @@ class Filler:
     def fill(self, text: str, question: str, room_chars: int) -> str | None:
         """The chosen passages, with a mark at each gap, at most `room_chars`; None where nothing fits."""
         passages, index = self._indexed(text)
-        order = [*_newest_first(passages, room_chars // 2)]
-        taken = set(order)
-        matching = [number for number in _matching(index, question) if number not in taken]
-        left_chars = room_chars - _GAP_CHARS - sum(passages[number].cost_chars for number in order)
-        for number in (*matching, *range(len(passages) - 1, -1, -1)):
-            if number not in taken and passages[number].cost_chars <= left_chars:
-                taken.add(number)
-                left_chars -= passages[number].cost_chars
-        return _joined(text, [passages[number] for number in sorted(taken)]) if taken else None
+        choice = _Choice(passages, room_chars)
+        newest_first = range(len(passages) - 1, -1, -1)
+        for number in newest_first:
+            if not choice.take(number, keep_chars=room_chars // 2):
+                break
+        for number in (*_matching(index, question), *newest_first):
+            choice.take(number)
+        return _joined(text, [passages[number] for number in sorted(choice.taken)]) if choice.taken else None
 
     def _indexed(self, text: str) -> tuple[Sequence[_Passage], sqlite3.Connection]:
         key = sha256(text.encode("utf-8", "surrogatepass")).digest()
@@ -75,20 +91,14 @@ class Filler:
         return self._kept[key]
 
 
-def _newest_first(passages: Sequence[_Passage], room_chars: int) -> Iterator[int]:
-    for number in range(len(passages) - 1, -1, -1):
-        room_chars -= passages[number].cost_chars
-        if room_chars < 0:
-            return
-        yield number
-
-
 def _passages(text: str) -> Iterator[_Passage]:
     start = 0
     ends = [match.end() for match in _PARAGRAPH_END.finditer(text)]
     for end in (*ends, len(text)):
+        if not text[start:end].strip():
+            continue
         if end - start <= LONGEST_PASSAGE_CHARS:
-            yield from (_Passage(start, end) for _ in [0] if text[start:end].strip())
+            yield _Passage(start, end)
         else:
             yield from _lines(text, start, end)
         start = end
