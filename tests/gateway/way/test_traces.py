@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ import yaml
 
 from gateway import ingest as ingest_module
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
-from gateway.agent.offline import OfflineModel
+from gateway.agent.tools import ToolContext
 from gateway.app import Gateway
 from gateway.errors import ModelRefused, ModelUnavailable, StoreUnavailable
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.search import Wanted
 from gateway.memory.traces.trace import Trace, Viewer
 from gateway.messages import Attachment
+from gateway.protocols import MemoryScope
 from gateway.recall import HEADING
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
@@ -413,6 +415,49 @@ async def test_what_one_tool_adds_the_others_find_change_and_delete(house: House
         assert await contents(gateway, "Max") == []
 
 
-def test_the_offline_model_is_the_default_here() -> None:
-    assert OfflineModel().name == "offline"
-    assert Trace(content="x", owner=Viewer(user_id="u", personality_id="p", session_id=None).owner("user")).id
+async def test_after_so_many_turns_of_a_person_their_traces_are_consolidated_through_a_restart_too(
+    house: House,
+) -> None:
+    async def reasons(gateway: Gateway) -> list[str]:
+        assert gateway.brain is not None
+        return await gateway.brain.database.read(
+            lambda connection: [row[0] for row in connection.execute("SELECT reason FROM consolidation_log")]
+        )
+
+    traces = {"consolidate": {"every_turns": 3}, "ingest": {"enabled": False}}
+    async with traced(house, Worker(), traces=traces) as (gateway, channel):
+        for text in ("one", "two"):
+            await channel.ask(text)
+        await channel.ask("another person", conversation="c2", user="2")
+        await quiet(gateway)
+        assert await reasons(gateway) == []
+    async with traced(house, Worker(), traces=traces) as (gateway, channel):
+        message = channel.message("three", conversation="c1")
+        await channel.deliver(replace(message, id="three", event_id="three"))
+        await channel.until(lambda: bool(channel.sent))
+        await quiet(gateway)
+        assert await reasons(gateway) == ["3 turns"]
+
+
+async def test_an_insight_is_paid_from_the_persons_budget(house: House) -> None:
+    model = Worker()
+    model.facts = ["They keep many herbs."]
+    traces = {"consolidate": {"model": "cheap"}, "ingest": {"enabled": False}}
+    models = {"cheap": {"provider": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}}
+    async with traced(house, model, traces=traces, models=models) as (gateway, channel):
+        await channel.ask("hello")
+        ada = await viewer(gateway)
+        assert gateway.brain is not None
+        for plant in ("basil", "mint", "thyme", "sage", "dill"):
+            text = f"The {plant} on the balcony of the old house by the river wants water"
+            await gateway.brain.add(ada, Trace(content=text, owner=ada.owner("user")))
+        reflect = [tool for tool in gateway.traces.tools if tool.name == "memory_reflect"]
+        context = ToolContext(
+            scope=MemoryScope(personality_id="assistant", user_id=ada.user_id, session_id="s", turn_id="t_reflect"),
+            memory=None,
+        )
+        report = json.loads(await reflect[0].call(reflect[0].arguments(), context))
+        assert report["derived"] == 1
+        [request] = model.of("insight")
+        assert request.spender.user_id == ada.user_id
+        assert await contents(gateway, "herbs") == ["They keep many herbs."]
