@@ -39,9 +39,13 @@ class OpenTurn:
             channel=self.message.conversation.channel,
         )
 
+    @property
+    def has_others_words(self) -> bool:
+        """Whether words that are not the person's own came with the message: a file, or a text that was passed on."""
+        return not self.message.is_trusted_text or bool(self.message.attachments)
+
     def ingest_job(self, recall: Recall | None) -> IngestJob | None:
         """What a memory is to take from the turn by itself; nothing where words of others came with the message."""
-        message = self.message
-        if recall is None or not message.is_trusted_text or message.attachments:
+        if recall is None or self.has_others_words:
             return None
-        return recall.job(self.scope, message.sender.display_name)
+        return recall.job(self.scope, self.message.sender.display_name)

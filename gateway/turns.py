@@ -267,7 +267,9 @@ class TurnRunner:
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
-            context=ToolContext(scope=turn.scope, memory=memory, updates=state.updates),
+            context=ToolContext(
+                scope=turn.scope, memory=memory, updates=state.updates, has_others_words=turn.has_others_words
+            ),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,

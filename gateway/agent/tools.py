@@ -29,11 +29,13 @@ class ToolContext:
     Attributes:
         memory: as it was when the turn began.
         updates: where memory updates are gathered; they are applied once, after the turn, in this order.
+        has_others_words: what the person sent holds words that are not their own.
     """
 
     scope: MemoryScope
     memory: MemoryContext | None
     updates: list[MemoryUpdate] = field(default_factory=list)
+    has_others_words: bool = False
 
 
 class Arguments(BaseModel):

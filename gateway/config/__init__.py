@@ -223,22 +223,6 @@ class ConsolidateConfig(Section):
     model: Text | None = None
 
 
-class EmbeddingsConfig(Section):
-    """A server that speaks OpenAI's embeddings; without `base_url` search goes by words alone."""
-
-    base_url: WebAddress | None = None
-    model: Text | None = None
-    api_key: SecretStr | None = None
-    timeout_s: Seconds = 5
-
-    @field_validator("model")
-    @classmethod
-    def _is_named(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None and info.data.get("base_url") is not None:
-            raise ValueError("missing; expected the server's name of the model")
-        return value
-
-
 class TracesConfig(Section):
     """The trace memory: many small facts, beside the files.
 
@@ -255,7 +239,6 @@ class TracesConfig(Section):
     ingest: IngestConfig = Field(default_factory=IngestConfig)
     consolidate: ConsolidateConfig = Field(default_factory=ConsolidateConfig)
     gist: bool = False
-    embeddings: EmbeddingsConfig = Field(default_factory=EmbeddingsConfig)
 
 
 class MemoryConfig(Section):

@@ -38,6 +38,12 @@ LEFT = {
         (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)
         SELECT '17-dead', '2026-11-21', user_id, 'assistant', turn_id, 'scripted', 10, 100, 0.001, 0.01
         FROM messages ORDER BY id LIMIT 1""",
+    "ingest_jobs": """INSERT INTO ingest_jobs
+        (turn_id, user_id, personality_id, session_id, channel, speaker, facts, attempts, due_at, error)
+        SELECT turn_id, user_id, 'assistant', session_id, 'fake', 'Ada', NULL, 2, 1, 'ModelUnavailable: down'
+        FROM messages ORDER BY id LIMIT 1""",
+    "turns_since_consolidation": """INSERT INTO turns_since_consolidation (user_id, turns)
+        SELECT user_id, 7 FROM messages ORDER BY id LIMIT 1""",
     "outbox": """UPDATE outbox SET state = 'sending', ended_at = NULL, attempts = 1
         WHERE seq = (SELECT max(seq) FROM outbox)""",
 }

@@ -160,7 +160,7 @@ class TraceMemoryProvider:
                 connection.execute(_HIDE, (to_ms(now), number, hash_of(line)))
         for line in new:
             if line not in old:
-                self._remember(connection, _line_trace(scope, store, owner, key, line, now))
+                self._remember(connection, _line_trace(scope, store, owner, line, now))
 
     def _remember(self, connection: sqlite3.Connection, trace: Trace) -> None:
         if connection.execute(_IS_THERE, (trace.id,)).fetchone() is None:
@@ -169,7 +169,8 @@ class TraceMemoryProvider:
             connection.execute(_RESTORE, (trace.id,))
 
 
-def _line_trace(scope: MemoryScope, store: MemoryStoreName, owner: Owner, key: str, line: str, now: datetime) -> Trace:
+def _line_trace(scope: MemoryScope, store: MemoryStoreName, owner: Owner, line: str, now: datetime) -> Trace:
+    key = document_key(scope, store)
     digest = hashlib.sha256(f"{key}\0{line}".encode(errors="replace")).digest()
     known = {"store": store, "turnId": scope.turn_id, "channel": scope.channel}
     return Trace(

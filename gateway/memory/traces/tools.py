@@ -27,6 +27,15 @@ def viewer_of(context: ToolContext) -> Viewer:
     return Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
 
 
+def _refuse_others_words(context: ToolContext) -> None:
+    """Nobody plants, changes or removes a fact by what they send to a person."""
+    if context.has_others_words:
+        raise ToolError(
+            "this message came with words of others (a file, or a text that was passed on), so no fact is written or "
+            "changed in this answer. If the person wants it, let them say it in a message of their own"
+        )
+
+
 def trace_tools(brain: Brain, consolidation: Consolidation) -> Sequence[Tool]:
     """All seven; `rehydrate_memory` is for personalities that name it."""
     return (
@@ -67,6 +76,7 @@ class MemoryAdd(Arguments):
 
 def _add(brain: Brain) -> Tool:
     async def call(arguments: MemoryAdd, context: ToolContext) -> str:
+        _refuse_others_words(context)
         viewer = viewer_of(context)
         try:
             trace = Trace(
@@ -106,6 +116,7 @@ class MemoryUpdate(Arguments):
 
 def _update(brain: Brain) -> Tool:
     async def call(arguments: MemoryUpdate, context: ToolContext) -> str:
+        _refuse_others_words(context)
         content = None if arguments.content is None else arguments.content.strip()
         try:
             updated = await brain.update(viewer_of(context), arguments.trace_id, content=content, tags=arguments.tags)
@@ -132,6 +143,7 @@ class MemoryDelete(Arguments):
 
 def _delete(brain: Brain) -> Tool:
     async def call(arguments: MemoryDelete, context: ToolContext) -> str:
+        _refuse_others_words(context)
         return _json(deleted=await brain.delete(viewer_of(context), arguments.trace_id))
 
     return Tool(
@@ -155,6 +167,7 @@ class MemoryMerge(Arguments):
 
 def _merge(brain: Brain) -> Tool:
     async def call(arguments: MemoryMerge, context: ToolContext) -> str:
+        _refuse_others_words(context)
         try:
             merged = await brain.merge(viewer_of(context), arguments.trace_ids, arguments.content)
         except TraceError as error:
