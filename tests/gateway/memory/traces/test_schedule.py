@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 
 import pytest
 
@@ -124,3 +124,15 @@ async def test_old_traces_are_shortened_after_the_night_where_that_is_wanted(bra
             while not nights:
                 await asyncio.sleep(0.005)
     assert nights == [2]
+
+
+async def test_the_log_tells_what_each_consolidation_did_newest_first(brain: Brain, clock: Clock) -> None:
+    consolidation = Consolidation(brain)
+    for number in range(3):
+        await brain.add(ADA, of(ADA, f"faded {number}", strength=0.01))
+        await consolidation.run(ADA, reason=f"run {number}")
+        clock.move(days=1)
+    entries = await consolidation.log(limit=2)
+    assert [(entry.reason, entry.report.pruned) for entry in entries] == [("run 2", 1), ("run 1", 1)]
+    assert entries[0].started_at == clock.now - timedelta(days=1)
+    assert [entry.reason for entry in await consolidation.log(before=entries[-1].id)] == ["run 0"]
