@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -61,11 +62,15 @@ class _Choice:
         return True
 
 
+_Kept = OrderedDict[bytes, tuple[Sequence[_Passage], sqlite3.Connection]]
+
+
 class Filler:
     """Fills rooms; keeps the indexes of the texts that it saw last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[bytes, tuple[Sequence[_Passage], sqlite3.Connection]] = OrderedDict()
+        self._kept: _Kept = OrderedDict()
+        weakref.finalize(self, _close, self._kept)
 
     def fill(self, text: str, question: str, room_chars: int) -> str | None:
         """The chosen passages, with a mark at each gap, at most `room_chars`; None where nothing fits."""
@@ -89,6 +94,11 @@ class Filler:
             _, (_, index) = self._kept.popitem(last=False)
             index.close()
         return self._kept[key]
+
+
+def _close(kept: _Kept) -> None:
+    for _, index in kept.values():
+        index.close()
 
 
 def _passages(text: str) -> Iterator[_Passage]:
