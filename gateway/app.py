@@ -21,9 +21,9 @@ from gateway.agent.tools import Toolbox, own_tools
 from gateway.backup.placing import refuse_half_placed
 from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
-from gateway.config import OTLP_ENDPOINT, ChannelConfig, Config
+from gateway.config import ChannelConfig, Config
 from gateway.config.channel_kinds import load_kind
-from gateway.configured import access_of, budgets_of, policy_of, turn_settings_of
+from gateway.configured import access_of, budgets_of, policy_of, start_telemetry, turn_settings_of
 from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
 from gateway.errors import EthosError
@@ -34,6 +34,7 @@ from gateway.home import DATABASE_NAME, announce, prepare_home, take
 from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
 from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.memory_review import MemoryReview
 from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.meter import Meter
@@ -45,7 +46,6 @@ from gateway.reloading import Reloading
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
-from gateway.telemetry import start_metrics, start_traces
 from gateway.trace_setup import compose_traces, memory_section, open_configured_brain
 from gateway.turns import Services, TurnRunner
 from gateway.web.server import WebServer
@@ -86,6 +86,7 @@ class Gateway:
         self._only = only
         self._is_served = is_served
         self._model = model
+        self._operator_id: str | None = None
         self._started_at = datetime.now(UTC)
         self._stack = AsyncExitStack()
         self.web: WebServer | None = None
@@ -113,7 +114,7 @@ class Gateway:
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
             self.brain = await open_configured_brain(stack, self.home, self.config)
-            await self._measure(stack)
+            self._metrics = await start_telemetry(stack, self.config)
             self._compose()
             stack.push_async_callback(self._close_models)
             stack.push_async_callback(self.reloading.close)
@@ -132,15 +133,6 @@ class Gateway:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-
-    async def _measure(self, stack: AsyncExitStack) -> None:
-        """Listen to what happens, for whom it was switched on."""
-        telemetry = self.config.telemetry
-        if telemetry.metrics:
-            self._metrics = await start_metrics(stack)
-        if telemetry.traces:
-            is_left_to_environment = telemetry.otlp_endpoint == OTLP_ENDPOINT
-            await start_traces(stack, None if is_left_to_environment else telemetry.otlp_endpoint)
 
     def _compose(self) -> None:
         config, store = self.config, self.store
@@ -167,6 +159,7 @@ class Gateway:
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
+            review=MemoryReview(store.proposals, self.memory_files, self.memory),
             meter=self.meter,
             usage=store.usage,
         )
@@ -249,6 +242,8 @@ class Gateway:
             render_memory=memory_section(lambda: self.config),
             woken=self.outbox.wake,
             caught_up=self.outbox.caught_up,
+            proposals=self.store.proposals,
+            role=lambda user_id: "owner" if user_id == self._operator_id else "member",
             recall=self.traces.memory,
         )
 
@@ -274,7 +269,7 @@ class Gateway:
             if isinstance(adapter, AuthenticatesOperator)
         ]
         if keys:
-            await self.identities.ensure_joined(keys, via="operator")
+            self._operator_id = await self.identities.ensure_joined(keys, via="operator")
 
     # ---- seams between the parts -----------------------------------------------------------------------------------
 

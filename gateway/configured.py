@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
 from gateway.access import Access, AccessRule
 from gateway.budgets import Budgets, Limit
-from gateway.config import Config, DayBudget, zone_of
+from gateway.config import OTLP_ENDPOINT, Config, DayBudget, zone_of
 from gateway.outbox import DeliveryPolicy
+from gateway.telemetry import start_metrics, start_traces
 from gateway.turns import TurnSettings
+
+if TYPE_CHECKING:
+    from gateway.telemetry.metrics import Metrics
 
 
 def access_of(config: Config) -> Access:
@@ -52,3 +59,13 @@ def turn_settings_of(config: Config) -> TurnSettings:
         max_message_chars=config.limits.max_message_chars,
         parked_expire_after_h=config.limits.parked_expire_after_h,
     )
+
+
+async def start_telemetry(stack: AsyncExitStack, config: Config) -> Metrics | None:
+    """Listen to what happens, for whom it was switched on; the metrics, where they were."""
+    telemetry = config.telemetry
+    metrics = await start_metrics(stack) if telemetry.metrics else None
+    if telemetry.traces:
+        is_left_to_environment = telemetry.otlp_endpoint == OTLP_ENDPOINT
+        await start_traces(stack, None if is_left_to_environment else telemetry.otlp_endpoint)
+    return metrics

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gateway.ingest import IngestJob
+from gateway.memory_proposals import Proposal
 from gateway.messages import OutboundMessage
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage
@@ -30,6 +31,7 @@ class TurnCommit:
         session: to be stored as it is, and to be the active one of its key.
         supersedes: a turn whose messages give way to this one's.
         memory: updates for the journal, with their scope; applied to the memory after the commit.
+        proposals: updates that wait for a person's yes.
         ingest: what a memory is still to take from the turn by itself.
     """
 
@@ -45,6 +47,7 @@ class TurnCommit:
     supersedes: str | None = None
     replies: tuple[OutboundMessage, ...] = ()
     memory: tuple[MemoryScope, tuple[MemoryUpdate, ...]] | None = None
+    proposals: tuple[Proposal, ...] = ()
     ingest: IngestJob | None = None
 
 

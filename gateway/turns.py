@@ -15,7 +15,7 @@ from gateway.access import Access, refusal
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
 from gateway.agent.model import ChatMessage, Model, Spender
 from gateway.agent.prompt import Setting, system_prompt
-from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
+from gateway.agent.tools import UPDATE_MEMORY, Toolbox
 from gateway.attachments import Asked, read_message
 from gateway.commands import CommandCall, Commands, parse_command
 from gateway.dispatcher import TurnControl
@@ -24,6 +24,7 @@ from gateway.failpoints import reach
 from gateway.history import History
 from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
+from gateway.memory_proposals import ProposalStore, Role
 from gateway.memory_sync import MemorySync
 from gateway.messages import Capabilities, ConversationRef
 from gateway.observe import note, span, stage, waited
@@ -38,10 +39,10 @@ from gateway.sessions import (
     SessionStore,
     new_session,
     session_key,
-    with_title,
 )
 from gateway.turn_commit import InboxEnd, TurnCommit, TurnStore
 from gateway.turn_messages import as_stored, gave_up, problem_of, reply_to
+from gateway.untrusted import EARLIER, own_words
 
 STOPPED = "_(stopped)_"
 STOPPED_EARLY = "Stopped before I could answer."
@@ -77,6 +78,7 @@ class Services:
         render_memory: makes the memory section of the prompt, of what is remembered and what is asked.
         recall: a memory that brings up facts by itself; None where there is none.
         woken: told that a conversation has replies to send.
+        role: of a user, by id.
         caught_up: waits until a conversation's replies are out.
     """
 
@@ -96,6 +98,8 @@ class Services:
     render_memory: Callable[[MemoryContext, str], str | None]
     woken: Callable[[ConversationRef], None]
     caught_up: Callable[[ConversationRef], Awaitable[None]]
+    proposals: ProposalStore
+    role: Callable[[str], Role] = lambda _user_id: "member"
     recall: Recall | None = None
 
 
@@ -177,15 +181,19 @@ class TurnRunner:
             session=turn.session,
             personality=turn.personality,
             had_effect=control.had_effect,
+            turn_id=row.turn_id,
+            role=turn.role,
         )
         control.is_decided = command.name != "retry"
         result = await self._services.commands.run(command.name, call)
         if result.ask_again:
             last = await self._services.history.last_question(turn.session, user_id)
             if last is not None:
-                return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
+                again = Asked(text=last.text, sources=(EARLIER,) if last.is_tainted else ())
+                return await self._answer(turn, control, again, supersedes=last.turn_id)
         control.is_decided = True
-        await self._commit(replace(self._end(row, replies=(result.text,)), session=result.session))
+        reply = reply_to(row, result.text, "reply", result.actions)
+        await self._commit(replace(self._end(row), replies=(reply,), session=result.session))
         return None
 
     async def _opened(self, row: InboxRow, user_id: str, key: str) -> OpenTurn | str:
@@ -206,7 +214,8 @@ class TurnRunner:
             if command is None or command.name not in ("personality", "help"):
                 return f"Nobody can answer here: {error}. Choose another with `/personality name`."
             personality = self._services.personalities.get(self._settings.default_personality)
-        return OpenTurn(row=row, user_id=user_id, session=session, personality=personality)
+        role = self._services.role(user_id)
+        return OpenTurn(row=row, user_id=user_id, session=session, personality=personality, role=role)
 
     # ---- the agent -------------------------------------------------------------------------------------------------
 
@@ -233,7 +242,7 @@ class TurnRunner:
             raise
         if ending is not None:
             state.stop()
-        await self._commit_answer(turn, state, asked=asked.text, ending=ending, supersedes=supersedes)
+        await self._commit_answer(turn, state, asked=asked, ending=ending, supersedes=supersedes)
         if ending is None:
             await services.parking.answered(turn.message.conversation, work.model.name)
         return None
@@ -244,9 +253,10 @@ class TurnRunner:
         services, personality, message = self._services, turn.personality, turn.message
         with span("memory.prefetch"):
             memory = await services.memory.prefetch(turn.scope)
-        recalled = await services.recall.before_turn(turn.scope, asked.text) if services.recall is not None else ()
-        history = await services.history.window(turn.session, leave_out=supersedes)
-        toolbox = services.toolbox.allowed(personality.tools)
+        question = own_words(asked.text)
+        recalled = await services.recall.before_turn(turn.scope, question) if services.recall is not None else ()
+        history = await services.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
+        toolbox = turn.toolbox(services.toolbox)
         adapter = services.adapter(message.conversation.channel)
         setting = Setting(
             capabilities=_UNKNOWN_CHANNEL if adapter is None else adapter.capabilities,
@@ -260,16 +270,14 @@ class TurnRunner:
             system=system_prompt(
                 personality.prompt,
                 setting,
-                memory=None if memory is None else services.render_memory(memory, asked.text),
+                memory=None if memory is None else services.render_memory(memory, question),
                 summary=turn.session.summary,
                 can_remember=UPDATE_MEMORY.name in toolbox.names,
                 recalled=recalled_section(recalled),
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
-            context=ToolContext(
-                scope=turn.scope, memory=memory, updates=state.updates, has_others_words=turn.has_others_words
-            ),
+            context=turn.tool_context(state, asked, memory),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
@@ -324,13 +332,14 @@ class TurnRunner:
     # ---- the commit ------------------------------------------------------------------------------------------------
 
     async def _commit_answer(
-        self, turn: OpenTurn, state: AgentState, *, asked: str, ending: str | None, supersedes: str | None
+        self, turn: OpenTurn, state: AgentState, *, asked: Asked, ending: str | None, supersedes: str | None
     ) -> None:
+        memory = await turn.settle_memory(state, asked, self._services.proposals)
         text = "\n\n".join(part for part in (state.text, ending) if part) or "Done."
-        session = replace(with_title(turn.session, asked), updated_at=datetime.now(UTC))
-        updates = tuple(state.updates)
+        session = turn.session_after(asked, memory)
         commit = replace(
-            self._end(turn.row, replies=(text,)),
+            self._end(turn.row),
+            replies=(reply_to(turn.row, text + memory.notice, "reply", memory.choices),),
             session=session,
             messages=as_stored(
                 state,
@@ -338,20 +347,23 @@ class TurnRunner:
                 turn_id=turn.row.turn_id,
                 personality_id=turn.personality.id,
                 user_id=turn.user_id,
+                author=turn.message.sender.display_name,
                 asked=asked,
+                sources=memory.sources,
                 asked_at=turn.message.sent_at,
             ),
             supersedes=supersedes,
-            memory=(turn.scope, updates) if updates else None,
-            ingest=turn.ingest_job(self._services.recall),
+            memory=(turn.scope, memory.applied) if memory.applied else None,
+            proposals=memory.proposals,
+            ingest=turn.ingest_job(self._services.recall, memory),
         )
         await self._commit(commit)
         if self._services.recall is not None:
             self._services.recall.after_turn(turn.scope, state.text)
         if supersedes is not None:
             self._services.history.forget(session.id)
-        if updates:
-            await self._services.memory.apply(turn.scope, updates)
+        if memory.applied:
+            await self._services.memory.apply(turn.scope, memory.applied)
         self._services.history.answered(session, turn.personality.model)
 
     async def _say(self, row: InboxRow, control: TurnControl, text: str | None) -> None:
@@ -363,7 +375,7 @@ class TurnRunner:
         self,
         row: InboxRow,
         *,
-        replies: Sequence[str],
+        replies: Sequence[str] = (),
         kind: str = "reply",
         end: InboxEnd = "done",
         error: str | None = None,

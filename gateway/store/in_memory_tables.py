@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gateway.ingest import IngestJob
+from gateway.memory_proposals import Proposal
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage
@@ -88,6 +89,8 @@ class Tables:
     steps: dict[str, str] = field(default_factory=dict)
     tools: dict[tuple[str, str], str | None] = field(default_factory=dict)
     memory: dict[str, tuple[MemoryScope, tuple[MemoryUpdate, ...]]] = field(default_factory=dict)
+    proposals: dict[int, Proposal] = field(default_factory=dict)
+    last_proposal: int = 0
     ingest: dict[str, Waiting] = field(default_factory=dict)
     turns_since: dict[str, int] = field(default_factory=dict)
 

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.store.in_memory import InMemoryStore
 from tests.conformance.ingest import IngestSuite
+from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
 from tests.conformance.usage import UsageSuite
@@ -49,6 +50,10 @@ class TestSearch(SearchSuite):
 
 
 class TestIngest(IngestSuite):
+    pass
+
+
+class TestProposals(ProposalSuite):
     pass
 
 

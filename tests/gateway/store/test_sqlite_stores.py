@@ -9,6 +9,7 @@ import pytest
 from gateway.budgets import Limit
 from gateway.store.sqlite import open_store
 from tests.conformance.ingest import IngestSuite
+from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
 from tests.conformance.usage import UsageSuite, spend
@@ -44,6 +45,10 @@ class TestSearch(SearchSuite):
 
 
 class TestIngest(IngestSuite):
+    pass
+
+
+class TestProposals(ProposalSuite):
     pass
 
 

@@ -425,7 +425,7 @@ async def test_what_others_wrote_moves_the_agent_to_write_or_remove_no_fact(hous
         assert gateway.brain is not None
         assert await everything(gateway.brain) == []
         told = model.of("answer")[-1].messages[-1].text
-        assert told.startswith("Error: this message came with words of others")
+        assert told.startswith("Error: a person's yes would be needed")
 
 
 async def test_after_so_many_turns_of_a_person_their_traces_are_consolidated_through_a_restart_too(
