@@ -395,6 +395,26 @@ async def test_the_traits_of_a_personality_change_what_it_keeps(house: House) ->
         assert "emotional_context" in model.of("facts")[-1].system
 
 
+@pytest.mark.parametrize("writes", ["review", "off"])
+async def test_a_personality_whose_notes_need_a_yes_keeps_no_fact_but_recalls_those_that_are_there(
+    house: House, writes: str
+) -> None:
+    house.home.mkdir(mode=0o700)
+    personality(house.home, "careful", memory_writes=writes)
+    model = Worker("Noted.", using("memory_add", content="Ada's cat is Tom"), "No.", "Rex.")
+    model.facts = [[fact("Ada's dog is Rex")]]
+    async with traced(house, model) as (gateway, channel):
+        await channel.ask("my dog is Rex")
+        await quiet(gateway)
+        await channel.ask("/personality careful")
+        await channel.ask("my cat is Tom")
+        await channel.ask("who is my dog?")
+        await quiet(gateway)
+        assert len(model.of("facts")) == 1
+        assert await contents(gateway, "dog OR cat") == ["Ada's dog is Rex"]
+        assert "Ada's dog is Rex" in prompt_of(model)
+
+
 # ---- tools ----------------------------------------------------------------------------------------------------------
 
 
