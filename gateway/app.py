@@ -23,9 +23,10 @@ from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
 from gateway.config import ChannelConfig, Config
 from gateway.config.channel_kinds import load_kind
-from gateway.configured import access_of, budgets_of, policy_of, start_telemetry, turn_settings_of
+from gateway.configured import budgets_of, measure, policy_of, rules_of, turn_settings_of
 from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
+from gateway.entrance import Entrance, make_entrance
 from gateway.errors import EthosError
 from gateway.failpoints import reach
 from gateway.health import Health
@@ -33,21 +34,26 @@ from gateway.history import History
 from gateway.home import DATABASE_NAME, announce, prepare_home, take
 from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
+from gateway.linking.chat import Linking
+from gateway.linking.operator import operating
+from gateway.memory.linked_notes import linking_on
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory_review import MemoryReview
 from gateway.memory_sync import MemorySync
-from gateway.messages import ConversationRef, InboundMessage
+from gateway.messages import ConversationRef
 from gateway.meter import Meter
+from gateway.operators import Operators
 from gateway.outbox import Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
-from gateway.protocols import AdapterServices, AuthenticatesOperator, ChannelAdapter, SupportsHttp
+from gateway.protocols import AdapterServices, ChannelAdapter, SupportsHttp
 from gateway.reloading import Reloading
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
 from gateway.trace_setup import compose_traces, memory_section, open_configured_brain
-from gateway.turns import Services, TurnRunner
+from gateway.turn_services import Services
+from gateway.turns import TurnRunner
 from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -114,20 +120,24 @@ class Gateway:
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
             self.brain = await open_configured_brain(stack, self.home, self.config)
-            self._metrics = await start_telemetry(stack, self.config)
+            self._metrics = await measure(stack, self.config)
             self._compose()
+            await self.entrance.people.book()
             stack.push_async_callback(self._close_models)
             stack.push_async_callback(self.reloading.close)
             stack.push_async_callback(self.history.close)
-            await self.join_operator_accounts()
+            stack.push_async_callback(self.linking.close)
+            await self.operators.join(self.identities)
             if self._is_served:
                 self.web = self._web_server()
                 stack.push_async_callback(self.web.stop)
                 await self.web.start()
             stack.push_async_callback(self.control.stop)
+            self.control.add("links", operating(self.linking))
             await self.control.start()
-            url = self.web.url if self.web else None
-            stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
+            stack.callback(
+                await asyncio.to_thread(announce, self.home, self.web.url if self.web else None, self._started_at)
+            )
             self._stack = stack.pop_all()
         return self
 
@@ -136,7 +146,6 @@ class Gateway:
 
     def _compose(self) -> None:
         config, store = self.config, self.store
-        policy = policy_of(config)
         owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.personalities = Personalities(self.home)
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
@@ -152,23 +161,27 @@ class Gateway:
             on_step=lambda step: reach(f"memory.{step}"),
         )
         self.memory = MemorySync(self.memory_files, store.turns)
-        self.traces = compose_traces(self)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
+        self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy_of(config), on_sent=self._exchanged)
+        self.linking: Linking = linking_on(
+            self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self.outbox.wake
+        )
         commands = self.commands = Commands(
             identities=self.identities,
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
             review=MemoryReview(store.proposals, self.memory_files, self.memory),
+            linking=self.linking,
             meter=self.meter,
             usage=store.usage,
         )
-        self.access = access_of(config)
+        self.operators = Operators(lambda: self.adapters)
+        self.entrance = self._entrance(commands)
         self.adapters: Sequence[ChannelAdapter] = [
             self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)
         ]
-        self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy, on_sent=self._exchanged)
-        self.parking = Parking(self._expedite, self._is_operator)
+        self.parking = Parking(lambda place: self.dispatcher.expedite(place), self.operators.wrote)  # noqa: PLW0108 (made later)
         self.turns = TurnRunner(self._services(commands, self.meter.model), turn_settings_of(config), owner=owner)
         self.dispatcher = Dispatcher(
             store.inbox,
@@ -177,19 +190,30 @@ class Gateway:
             running_turns=config.limits.running_turns,
             running_turns_per_user=config.limits.running_turns_per_user,
             lease_s=config.limits.lease_s,
-            policy=policy,
-            is_let_in=self._is_let_in,
+            policy=policy_of(config),
+            is_let_in=self.entrance.access.is_let_in,
         )
         self.inbox = self._inbox()
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
         self._checkup = Checkup(self._parts(), started_at=self._started_at)
+
+    def _entrance(self, commands: Commands) -> Entrance:
+        return make_entrance(
+            self.home,
+            self.store.people,
+            commands,
+            rules_of(self.config),
+            identities=self.identities,
+            kind=self._kind,
+            operator_accounts=self.operators.accounts,
+        )
 
     def _inbox(self) -> Inbox:
         return Inbox(
             self.store.inbox,
             self.dispatcher.accepted,
             queued_messages=self.config.limits.queued_messages_per_user,
-            is_let_in=self._is_let_in,
+            is_let_in=self.entrance.access.is_let_in,
             woken=self.outbox.wake,
         )
 
@@ -225,13 +249,14 @@ class Gateway:
         return load_kind(channel.kind).build(channel.settings, services)
 
     def _services(self, commands: Commands, model: Callable[[str | None], Model]) -> Services:
+        self.traces = compose_traces(self)
         return Services(
             store=self.store.turns,
             sessions=self.store.sessions,
             history=self.history,
             memory=self.memory,
-            identities=self.identities,
-            access=self.access,
+            people=self.linking.people,
+            entrance=self.entrance,
             personalities=self.personalities,
             commands=commands,
             toolbox=Toolbox([*own_tools(self.store.sessions), *self.traces.tools]),
@@ -241,9 +266,9 @@ class Gateway:
             kind=self._kind,
             render_memory=memory_section(lambda: self.config),
             woken=self.outbox.wake,
+            reopened=lambda place: self.dispatcher.wake(place),  # noqa: PLW0108 (the dispatcher is made later)
             caught_up=self.outbox.caught_up,
             proposals=self.store.proposals,
-            role=lambda user_id: "owner" if user_id == self._operator_id else "member",
             recall=self.traces.memory,
         )
 
@@ -261,16 +286,6 @@ class Gateway:
     async def _close_models(self) -> None:
         await self.models.close()
 
-    async def join_operator_accounts(self) -> None:
-        """Whoever holds the data directory is one person on every channel that can tell."""
-        keys = [
-            (f"{adapter.kind}:{adapter.operator_account}", "Operator")
-            for adapter in self.adapters
-            if isinstance(adapter, AuthenticatesOperator)
-        ]
-        if keys:
-            self._operator_id = await self.identities.ensure_joined(keys, via="operator")
-
     # ---- seams between the parts -----------------------------------------------------------------------------------
 
     def _adapter_if_up(self, channel: str) -> ChannelAdapter | None:
@@ -281,9 +296,6 @@ class Gateway:
 
     def _exchanged(self, channel: str) -> None:
         self.supervisor.exchanged(channel)
-
-    async def _expedite(self, conversation: ConversationRef) -> None:
-        await self.dispatcher.expedite(conversation)
 
     async def _wake(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """An operator's command has changed a queue."""
@@ -296,20 +308,16 @@ class Gateway:
     async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         return asdict(await self.reloading.reload())
 
-    def _is_let_in(self, message: InboundMessage) -> bool:
-        return self.access.verdict(message) == "answer"
-
-    def _is_operator(self, message: InboundMessage) -> bool:
-        adapter = self._adapter_if_up(message.conversation.channel)
-        if adapter is None or not isinstance(adapter, AuthenticatesOperator):
-            return False
-        return adapter.operator_account == message.sender.user
+    async def lacks_owner(self) -> bool:
+        """Whether no owner is known on the channels that cannot tell by themselves who runs this gateway."""
+        return bool(self.operators.kinds_of_others()) and not await self.entrance.owners(self.operators.accounts())
 
     # ---- running ---------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
+        await self.linking.recover()
         reach("start.replayed")
         uncertain = await self.outbox.recover()
         await self.meter.recover()
@@ -324,13 +332,12 @@ class Gateway:
                 ("outbox", self.outbox.run()),
                 ("dispatcher", self.dispatcher.run()),
                 ("memory", self.memory.run()),
+                ("traces", self.traces.run()),
                 ("supervisor", self.supervisor.run()),
             )
         ]
         if self.web is not None:
             parts.append(asyncio.create_task(self.web.serve(), name="web"))
-        if self.traces.memory is not None:
-            parts.append(asyncio.create_task(self.traces.memory.run(), name="traces"))
         self.is_serving.set()
         stopped = asyncio.create_task(stop.wait(), name="stop")
         warming = asyncio.create_task(self._warm_up(), name="warm up")

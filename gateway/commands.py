@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gateway.budgets import UsageStore
+from gateway.command_text import ParsedCommand, parse_command
 from gateway.errors import EthosError
 from gateway.identity import IdentityMap
+from gateway.linking.chat import LinkAnswer, Linking, Speaker
+from gateway.linking.links import Party
 from gateway.memory_commands import USAGE, MemoryCall, MemoryCommands
-from gateway.memory_proposals import Reviewer, Role
+from gateway.memory_proposals import Reviewer
 from gateway.memory_review import MemoryReview
-from gateway.messages import Action, InboundMessage
+from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage
 from gateway.meter import Meter
+from gateway.people import PeopleChange
 from gateway.personalities import Personalities, Personality
 from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
+from gateway.roles import Right, Role, may, needs
 from gateway.sessions import Session, SessionStore, new_session
 from gateway.spending import first_day, spending
 
+__all__ = ["CommandCall", "CommandResult", "Commands", "ParsedCommand", "parse_command"]
+
 SEARCH_LIMIT = 10
 # Their answers are about one person, and are not for a group.
-PERSONAL = frozenset({"memory", "whoami", "search", "usage"})
-# A name, perhaps the bot's own name behind it, and nothing or a blank after that: `/etc/passwd` is no command.
-_COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedCommand:
-    """`/name arguments`; the name in lower case, the arguments stripped."""
-
-    name: str
-    arguments: str
-
-
-def parse_command(message: InboundMessage) -> ParsedCommand | None:
-    """The command that the message is, None where it is talk for the agent."""
-    if not message.is_trusted_text and message.command is None:
-        return None  # what was forwarded or quoted is nobody's order
-    text = f"/{message.command}" if message.command is not None else message.text.strip()
-    found = _COMMAND.fullmatch(text)
-    if found is None:
-        return None
-    return ParsedCommand(name=found[1].lower(), arguments=(found[2] or "").strip())
+PERSONAL = frozenset({"memory", "whoami", "search", "usage", "link", "unlink"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +36,21 @@ class CommandCall:
     """What a command is called with.
 
     Attributes:
+        turn_id: the same however often it is tried.
+        account: the sender's, `kind:id`.
+        role: what the writer may do.
         session: the active one; new, and not yet stored, where there is none.
-        turn_id: of the command's own turn.
         had_effect: for `/stop` and `/retry`: a turn was running, or waited, and was acted on when they arrived.
     """
 
     arguments: str
     message: InboundMessage
+    turn_id: str
+    account: str
     user_id: str
+    role: Role
     session: Session
     personality: Personality
-    turn_id: str
-    role: Role = "member"
     had_effect: bool = False
 
 
@@ -73,18 +62,28 @@ class CommandResult:
         session: to be stored, and to be the active one.
         ask_again: the agent is to answer the last message of the session once more.
         actions: choices that the answer offers.
+        notices: for others.
+        people: who is let in.
+        woken: conversations in which messages get their turn now.
+        then: to be called once the answer is committed.
     """
 
     text: str
     session: Session | None = None
     ask_again: bool = False
     actions: tuple[Action, ...] = ()
+    notices: tuple[OutboundMessage, ...] = ()
+    people: PeopleChange | None = None
+    woken: tuple[ConversationRef, ...] = ()
+    then: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Command:
     info: CommandInfo
     run: Callable[[CommandCall], Awaitable[CommandResult]]
+    is_personal: bool
+    right: Right
 
 
 class Commands:
@@ -100,6 +99,7 @@ class Commands:
         review: MemoryReview,
         usage: UsageStore,
         meter: Meter,
+        linking: Linking,
     ) -> None:
         self._identities = identities
         self._personalities = personalities
@@ -107,20 +107,34 @@ class Commands:
         self._memory = MemoryCommands(memory, review)
         self._usage = usage
         self._meter = meter
+        self._linking = linking
         self._commands = {
-            name: _Command(info=CommandInfo(name=name, usage=usage, description=description), run=run)
+            name: _Command(
+                info=CommandInfo(name=name, usage=usage, description=description),
+                run=run,
+                is_personal=name in PERSONAL,
+                right="search own messages" if name == "search" else "talk",
+            )
             for name, usage, description, run in (
                 ("help", "/help", "what you can type", self._help),
                 ("new", "/new", "start a fresh session; memory stays", self._new),
                 ("personality", "/personality [name]", "show who can answer, or choose", self._personality),
                 ("memory", USAGE, "show what I remember, decide on it, ask where it comes from", self._show_memory),
                 ("whoami", "/whoami", "show who I take you for", self._whoami),
+                ("link", "/link [code]", "be one person with me on another channel", self._link),
+                ("unlink", "/unlink", "take the last link back, within 7 days", self._unlink),
                 ("search", "/search words", "find what was said before", self._search),
                 ("usage", "/usage", "show what you have used, and what is left", self._show_usage),
                 ("stop", "/stop", "stop the answer that is being written", self._stop),
                 ("retry", "/retry", "answer my last message again", self._retry),
             )
         }
+
+    def add(
+        self, info: CommandInfo, run: Callable[[CommandCall], Awaitable[CommandResult]], *, right: Right = "talk"
+    ) -> None:
+        """One more, for direct chats only; what is not given away with the channels' menus must be added before."""
+        self._commands[info.name] = _Command(info=info, run=run, is_personal=True, right=right)
 
     @property
     def infos(self) -> tuple[CommandInfo, ...]:
@@ -132,15 +146,18 @@ class Commands:
         command = self._commands.get(name)
         if command is None:
             return CommandResult(text=f"There is no command `/{name}`. `/help` shows those that there are.")
-        if name in PERSONAL and not call.message.is_direct:
+        if command.is_personal and not call.message.is_direct:
             return CommandResult(text=f"Others read the answers here; ask me `/{name}` in a direct chat.")
+        if not may(call.role, command.right):
+            return CommandResult(text=f"`/{name}` is for an {needs(command.right)} only, and you are a {call.role}.")
         try:
             return await command.run(call)
         except EthosError as error:
             return CommandResult(text=f"That did not work: {error}")
 
-    async def _help(self, _call: CommandCall) -> CommandResult:
-        lines = [f"- `{info.usage}`: {info.description}" for info in self.infos]
+    async def _help(self, call: CommandCall) -> CommandResult:
+        mine = [command.info for command in self._commands.values() if may(call.role, command.right)]
+        lines = [f"- `{info.usage}`: {info.description}" for info in mine]
         return CommandResult(text="Write to me as you would to a person. Besides:\n\n" + "\n".join(lines))
 
     async def _new(self, call: CommandCall) -> CommandResult:
@@ -158,6 +175,8 @@ class Commands:
                 if isinstance(one, Personality)
             ]
             return CommandResult(text="\n".join(lines) + "\n\nChoose with `/personality name`.")
+        if not may(call.role, "choose a personality"):
+            return CommandResult(text=f"Only an {needs('choose a personality')} chooses who answers; you are a guest.")
         chosen = self._personalities.get(wanted)
         session = replace(call.session, personality_id=chosen.id)
         return CommandResult(text=f"From now on **{chosen.name}** answers here.", session=session)
@@ -182,10 +201,21 @@ class Commands:
     async def _whoami(self, call: CommandCall) -> CommandResult:
         accounts = await self._identities.accounts_of(call.user_id)
         lines = [f"- `{account.key}` {account.label}".rstrip() for account in accounts]
+        links = "".join(f"\n{line}" for line in await self._linking.whoami(call.user_id))
         return CommandResult(
-            text=f"You are `{call.user_id}`, known by:\n\n" + "\n".join(lines) + "\n\n"
+            text=f"You are `{call.user_id}`, {call.role} here, known by:\n\n" + "\n".join(lines) + f"{links}\n\n"
             f"**{call.personality.name}** answers here, in session `{call.session.id}`."
         )
+
+    async def _link(self, call: CommandCall) -> CommandResult:
+        return self._answered(await self._linking.link(call.arguments, _speaker(call)))
+
+    async def _unlink(self, call: CommandCall) -> CommandResult:
+        return self._answered(await self._linking.unlink(call.arguments, _speaker(call)))
+
+    def _answered(self, answer: LinkAnswer) -> CommandResult:
+        link = answer.link
+        return CommandResult(text=answer.text, then=None if link is None else partial(self._linking.carry_out, link))
 
     async def _search(self, call: CommandCall) -> CommandResult:
         if not call.arguments:
@@ -208,6 +238,12 @@ class Commands:
         if call.had_effect:
             return CommandResult(text="I tried the message that was waiting.")
         return CommandResult(text="There is nothing to answer again in this session.", ask_again=True)
+
+
+def _speaker(call: CommandCall) -> Speaker:
+    sender = call.message.sender
+    me = Party(account=call.account, label=sender.display_name, conversation=call.message.conversation)
+    return Speaker(me=me, user_id=call.user_id, turn_id=call.turn_id)
 
 
 def _one_line(text: str) -> str:

@@ -5,25 +5,28 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from gateway.access import Access, AccessRule
+from gateway.access import AccessRule
 from gateway.budgets import Budgets, Limit
 from gateway.config import OTLP_ENDPOINT, Config, DayBudget, zone_of
 from gateway.outbox import DeliveryPolicy
 from gateway.telemetry import start_metrics, start_traces
-from gateway.turns import TurnSettings
+from gateway.turn_services import TurnSettings
 
 if TYPE_CHECKING:
     from gateway.telemetry.metrics import Metrics
 
 
-def access_of(config: Config) -> Access:
+def rules_of(config: Config) -> dict[str, AccessRule]:
     """Who may talk on which channel."""
-    return Access(
-        {
-            name: AccessRule(mode=channel.access, allow=frozenset(channel.allow))
-            for name, channel in config.channels.items()
-        }
-    )
+    return {
+        name: AccessRule(
+            mode=channel.access,
+            in_groups=channel.access_in_groups,
+            allow=frozenset(channel.allow),
+            role=channel.role,
+        )
+        for name, channel in config.channels.items()
+    }
 
 
 def budgets_of(config: Config) -> Budgets:
@@ -61,8 +64,8 @@ def turn_settings_of(config: Config) -> TurnSettings:
     )
 
 
-async def start_telemetry(stack: AsyncExitStack, config: Config) -> Metrics | None:
-    """Listen to what happens, for whom it was switched on; the metrics, where they were."""
+async def measure(stack: AsyncExitStack, config: Config) -> Metrics | None:
+    """Listen to what happens, for whom it was switched on, until the stack is closed; the metrics, where they are."""
     telemetry = config.telemetry
     metrics = await start_metrics(stack) if telemetry.metrics else None
     if telemetry.traces:

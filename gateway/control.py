@@ -43,8 +43,12 @@ class ControlSocket:
 
     def __init__(self, home: Path, handlers: Mapping[str, Handler]) -> None:
         self._path = home / SOCKET_NAME
-        self._handlers = handlers
+        self._handlers = dict(handlers)
         self._server: asyncio.Server | None = None
+
+    def add(self, what: str, handler: Handler) -> None:
+        """Answer one more kind of request, from now on."""
+        self._handlers[what] = handler
 
     async def start(self) -> None:
         """Listen. The data directory is ours, so what lies at the place is of a dead process.

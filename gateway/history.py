@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -108,10 +108,10 @@ class History:
             for message in (block.messages if block.user_id == reader else _as_of_another(block))
         )
 
-    async def last_question(self, session: Session, user_id: str) -> SessionMessage | None:
-        """The person's own newest message in the session that was answered; others may write in it, too."""
+    async def last_question(self, session: Session, person: Collection[str]) -> SessionMessage | None:
+        """The newest message in the session that was answered, by whoever has these ids; others may write, too."""
         messages = await self._sessions.messages(session.id, limit=200)
-        asked = [message for message in messages if message.role == "user" and message.user_id == user_id]
+        asked = [message for message in messages if message.role == "user" and message.user_id in person]
         return next((message for message in reversed(asked) if not message.is_superseded), None)
 
     def forget(self, session_id: str) -> None:

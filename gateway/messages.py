@@ -152,6 +152,8 @@ class Capabilities:
         is_idempotent_send: sending one id twice shows one message, so an uncertain send is simply repeated.
         max_attachment_bytes: 0 where the channel takes no files.
         preview_interval_s: the shortest time between two previews of one message; None where there are none.
+        is_sender_only_claimed: who wrote is what a letter says of itself, however well that was checked on its way:
+            enough for an answer, and not to vouch that another account is the same person.
     """
 
     max_text_chars: int
@@ -159,3 +161,4 @@ class Capabilities:
     is_idempotent_send: bool = False
     max_attachment_bytes: int = 0
     preview_interval_s: float | None = None
+    is_sender_only_claimed: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
@@ -16,7 +16,7 @@ from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, Sto
 from gateway.failpoints import reach
 from gateway.messages import InboundMessage
 from gateway.observe import happened
-from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
+from gateway.protocols import Accept, AuthenticatesOperator, ChannelAdapter, SupportsBackfill
 
 CONNECT_TIMEOUT_S = 60.0
 FIRST_RETRY_S = 1.0
@@ -81,6 +81,18 @@ class Supervisor:
         """The platform of a channel; the channel's own name where it is not configured any more."""
         adapter = self._adapters.get(channel)
         return adapter.kind if adapter is not None else channel
+
+    @property
+    def adapters(self) -> Mapping[str, ChannelAdapter]:
+        """By the names of their channels, connected or not."""
+        return self._adapters
+
+    def is_operator(self, message: InboundMessage) -> bool:
+        """Whether the message's channel is up and proves that its writer holds the data directory."""
+        adapter = self.adapter_if_up(message.conversation.channel)
+        if adapter is None or not isinstance(adapter, AuthenticatesOperator):
+            return False
+        return adapter.operator_account == message.sender.user
 
     def adapter_if_up(self, channel: str) -> ChannelAdapter | None:
         """The adapter, while it is connected."""

@@ -41,6 +41,13 @@ class Traces:
     memory: TraceMemory | None = None
     tools: tuple[Tool, ...] = ()
 
+    async def run(self) -> None:
+        """Do what turns left to do, until cancelled."""
+        if self.memory is None:
+            await asyncio.Event().wait()
+        else:
+            await self.memory.run()
+
 
 async def open_configured_brain(stack: AsyncExitStack, home: Path, config: Config) -> Brain | None:
     """The brain in the data directory, closed with the stack; None where traces are off.

@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 from gateway.ingest import IngestJob
 from gateway.memory_proposals import Proposal
 from gateway.messages import OutboundMessage
+from gateway.people import PeopleChange
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage
 
@@ -32,6 +33,7 @@ class TurnCommit:
         supersedes: a turn whose messages give way to this one's.
         memory: updates for the journal, with their scope; applied to the memory after the commit.
         proposals: updates that wait for a person's yes.
+        people: who is let in, or asks to be.
         ingest: what a memory is still to take from the turn by itself.
     """
 
@@ -48,6 +50,7 @@ class TurnCommit:
     replies: tuple[OutboundMessage, ...] = ()
     memory: tuple[MemoryScope, tuple[MemoryUpdate, ...]] | None = None
     proposals: tuple[Proposal, ...] = ()
+    people: PeopleChange | None = None
     ingest: IngestJob | None = None
 
 

@@ -72,7 +72,11 @@ class EmailAdapter:
         idle_s: float = IDLE_S,
     ) -> None:
         self.name = services.name
-        self.capabilities = Capabilities(max_text_chars=50_000, max_attachment_bytes=account.max_attachment_bytes)
+        self.capabilities = Capabilities(
+            max_text_chars=50_000,
+            max_attachment_bytes=account.max_attachment_bytes,
+            is_sender_only_claimed=True,
+        )
         self._account = account
         self._rules = rules
         self._notes = services.notes

@@ -1,23 +1,63 @@
-"""`ethos users`: who is known."""
+"""`ethos users`: who is known, who is whom, who is let in, and as what."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from gateway.cli import people
 from gateway.cli.options import AsJson, run
 
-app = typer.Typer(help="See who is known.", no_args_is_help=True)
-
-
-@app.callback()
-def _users() -> None:
-    """See who is known."""
+app = typer.Typer(help="See who is who, let people in, and say what they may do.", no_args_is_help=True)
+app.add_typer(people.pair, name="pair")
+app.command("role")(people.role)
+app.command("revoke")(people.revoke)
+app.command("owner-code")(people.owner_code)
 
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List everybody with their accounts."""
     run(_list(as_json=as_json))
+
+
+Who = Annotated[str, typer.Argument(help="A user id or an account, `kind:id`.")]
+
+
+@app.command()
+def show(user: Who, as_json: AsJson = False) -> None:
+    """Print one person: the accounts, and the links that brought them together."""
+    from gateway.cli.links import show_user
+
+    run(show_user(user, as_json=as_json))
+
+
+@app.command()
+def link(user: Who, other: Who, as_json: AsJson = False) -> None:
+    """Make two users one, as they could themselves; the one who was there first keeps the id. Both are told."""
+    from gateway.cli.links import link_users
+
+    run(link_users(user, other, is_one_kept=False, as_json=as_json))
+
+
+@app.command()
+def merge(user: Who, other: Who, as_json: AsJson = False) -> None:
+    """Make two users one, and let the first keep the id, whoever was there first. Both are told."""
+    from gateway.cli.links import link_users
+
+    run(link_users(user, other, is_one_kept=True, as_json=as_json))
+
+
+@app.command()
+def unlink(
+    which: Annotated[str, typer.Argument(help="An account or a user id that came in with a link, or the link's id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Take a link back, however old it is. Both are told."""
+    from gateway.cli.links import unlink_user
+
+    run(unlink_user(which, as_json=as_json))
 
 
 async def _list(*, as_json: bool) -> None:

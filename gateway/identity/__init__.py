@@ -22,7 +22,7 @@ import structlog
 from gateway.errors import FileError, IdentityMapBroken
 from gateway.files import Signature, make_private_directory, read_once
 from gateway.identity.disk import IdentityDisk, Reading
-from gateway.identity.file import Account, IdentityDocument, check_key, clean_label, parse
+from gateway.identity.file import Account, IdentityDocument, Move, check_key, clean_label, parse
 from gateway.locks import FileLock
 from gateway.marked.json import Mistake
 
@@ -76,14 +76,20 @@ class IdentityMap:
         Raises:
             InvalidAccount: the key cannot stand in the map.
         """
-        last = self._last
-        if last is not None and last.is_settled and last.signature == self._sign():
-            user_id = last.document.users.get(key)
-            if user_id is not None:
-                return user_id
-        reading = await self._read()
-        user_id = reading.document.users.get(key)
+        user_id = (await self.known((key,))).get(key)
         return await self._meet(check_key(key), label) if user_id is None else user_id
+
+    async def known(self, keys: Collection[str]) -> dict[str, str]:
+        """The user behind each of these accounts that is in the map. Nobody is written down."""
+        last = self._last
+        if last is None or not last.is_settled or last.signature != self._sign():
+            await self._read()
+        return self.last_known(keys)
+
+    def last_known(self, keys: Collection[str]) -> dict[str, str]:
+        """The same of the map as it was read last, without a look at the file; empty before the first reading."""
+        users = {} if self._last is None else self._last.document.users
+        return {key: users[key] for key in keys if key in users}
 
     async def ensure_joined(self, keys: Sequence[tuple[str, str]], *, via: str) -> str:
         """See to it that accounts which are proved to be one person's are one user.
@@ -107,6 +113,22 @@ class IdentityMap:
             async with self._locked(self._lock_timeout_s):
                 reading = await self._add(_joining(keys, via))
         return next(reading.document.users[name] for name in names if name in reading.document.users)
+
+    async def move(self, moves: Mapping[str, Move]) -> None:
+        """Give accounts another user, by key. Those that have a third user, or are not in the map, stay as they are."""
+        async with self._locked(self._lock_timeout_s):
+            await self._write(lambda last: self._disk.change(lambda document: document.with_moves(moves), last))
+
+    async def add(self, key: str, label: str, *, user_id: str, via: str) -> bool:
+        """Write down an account that is known to be a user's; False where it is in the map already.
+
+        Raises:
+            InvalidAccount: the key cannot stand in the map.
+        """
+        account = _account(check_key(key), label, user_id, via)
+        async with self._locked(self._lock_timeout_s):
+            reading = await self._add(lambda document: [] if key in document.users else [account])
+        return reading.document.users[key] == user_id
 
     async def users(self) -> list[User]:
         """Everybody, in the order of the map."""
@@ -199,8 +221,11 @@ class IdentityMap:
         return reading.document.users[key]
 
     async def _add(self, additions: Callable[[IdentityDocument], Sequence[Account]]) -> Reading:
+        return await self._write(lambda last: self._disk.add(additions, last))
+
+    async def _write(self, write: Callable[[Reading | None], Reading]) -> Reading:
         last = self._last
-        reading = await _to_the_end(lambda: self._disk.add(additions, last))
+        reading = await _to_the_end(lambda: write(last))
         self._last = reading
         self._report(reading)
         if last is not None and last.trouble is not None and reading.trouble is None:

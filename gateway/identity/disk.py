@@ -154,13 +154,30 @@ class IdentityDisk:
         Raises:
             FileError: nothing was added (the disk is full, or an editor saves without pause), or as `read`.
         """
+
+        def change(document: IdentityDocument) -> IdentityDocument | None:
+            accounts = additions(document)
+            return document.with_accounts(accounts) if accounts else None
+
+        return self.change(change, last)
+
+    def change(self, change: Callable[[IdentityDocument], IdentityDocument | None], last: Reading | None) -> Reading:
+        """Put another map in the place of the one that is there; a broken or missing one is restored first.
+
+        Args:
+            change: makes the other map of the one it is given, None for no write. Called again, with a newer map,
+                whenever an editor slipped in.
+            last: as for `read`.
+
+        Raises:
+            FileError: nothing was changed, as for `add`, or as `read`.
+        """
         self._sweep()
         for _ in range(_TRIES):
             reading = self._read_to_write(last)
-            accounts = additions(reading.document)
-            if not accounts:
+            document = change(reading.document)
+            if document is None:
                 return reading
-            document = reading.document.with_accounts(accounts)
             if reading.trouble is not None and reading.live is not None:
                 self._set_aside(reading.live.data)
             if not reading.document.is_own_form:

@@ -74,6 +74,11 @@ class MarkdownFileMemoryProvider:
         self._step = on_step
         self._writers: dict[str, DocumentWriter] = {}
 
+    @property
+    def root(self) -> Path:
+        """The data directory, links resolved."""
+        return self._root
+
     # ---- MemoryProvider ---------------------------------------------------------------------------------------------
 
     async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
@@ -135,6 +140,19 @@ class MarkdownFileMemoryProvider:
         place = self._place(scope, store)
         data = rules.encode(rules.clean(content))
         return await self._put(place, scope, data, expected_version=expected_version, action="write")
+
+    async def is_behind(self, user_id: str) -> bool:
+        """Whether something that this user's turns have noted is not in the files yet."""
+        return any(scope.user_id == user_id for scope, _ in await self._journal.unsettled())
+
+    async def read_bytes(self, scope: MemoryScope, store: MemoryStoreName) -> bytes:
+        """The file's own bytes, none where there is no file; for whoever will put them back with `restore`."""
+        snapshot = await asyncio.to_thread(self._snapshot, self._place(scope, store))
+        return b"" if snapshot is None else snapshot.data
+
+    async def restore(self, scope: MemoryScope, store: MemoryStoreName, data: bytes, expected_version: str) -> None:
+        """Put bytes in place as they are, if it is still the version that was read; raises as `write` does."""
+        await self._put(self._place(scope, store), scope, data, expected_version=expected_version, action="write")
 
     # ---- history ----------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionHit, SessionMessage
 from gateway.store.clock import steady_ms
 from gateway.store.in_memory_ingest import InMemoryIngestJobs
+from gateway.store.in_memory_links import InMemoryLinks
+from gateway.store.in_memory_people import InMemoryPeople, apply_change
 from gateway.store.in_memory_proposals import InMemoryProposals
 from gateway.store.in_memory_tables import Answer, Said, Tables, Waiting
 from gateway.store.in_memory_usage import InMemoryUsage
@@ -204,7 +206,7 @@ class _Sessions:
         chosen = [
             session
             for session in self._tables.sessions.values()
-            if user_id in {None, session.user_id} and (before is None or session.updated_at < before)
+            if self._is_of(user_id, session.user_id) and (before is None or session.updated_at < before)
         ]
         return sorted(chosen, key=lambda session: session.updated_at, reverse=True)[:limit]
 
@@ -237,7 +239,7 @@ class _Sessions:
         found = [
             message
             for message in self._tables.messages
-            if message.role in {"user", "assistant"} and user_id in {None, message.user_id}
+            if message.role in {"user", "assistant"} and self._is_of(user_id, message.user_id)
             if terms and matcher.is_in(message.text)
         ]
         scored = zip(bm25(matcher, [message.text for message in found]), found, strict=True)
@@ -255,6 +257,9 @@ class _Sessions:
             )
             for score, message in best
         ]
+
+    def _is_of(self, user_id: str | None, writer: str) -> bool:
+        return user_id is None or writer in self._tables.person_ids(user_id)
 
     def _shown(self, session_id: str, after: int) -> list[SessionMessage]:
         return [
@@ -290,6 +295,8 @@ class _Turns:
             known_turns = {(one.scope.turn_id, one.store) for one in tables.proposals.values()}
             if (proposal.scope.turn_id, proposal.store) not in known_turns:
                 tables.proposals[proposal.id] = proposal
+        if commit.people is not None:
+            apply_change(tables, commit.people, inbox_seq=commit.inbox_seq)
         if commit.ingest is not None:
             tables.ingest.setdefault(commit.turn_id, Waiting(commit.ingest, tables.now_ms()))
 
@@ -373,9 +380,11 @@ class InMemoryStore:
         self.outbox = _Outbox(tables)
         self.sessions = _Sessions(tables)
         self.turns = _Turns(tables)
-        self.usage = InMemoryUsage()
+        self.usage = InMemoryUsage(tables.person_ids)
         self.log = _Log(tables)
         self.proposals = InMemoryProposals(tables)
+        self.people = InMemoryPeople(tables)
+        self.links = InMemoryLinks(tables)
         self.ingest = InMemoryIngestJobs(tables)
 
     async def close(self) -> None:

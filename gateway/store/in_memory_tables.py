@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gateway.ingest import IngestJob
+from gateway.linking.links import Link
 from gateway.memory_proposals import Proposal
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
+from gateway.people import Rank, Request
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage
 from gateway.store.clock import LONGEST_WAIT_MS
@@ -93,6 +95,21 @@ class Tables:
     last_proposal: int = 0
     ingest: dict[str, Waiting] = field(default_factory=dict)
     turns_since: dict[str, int] = field(default_factory=dict)
+    ranks: dict[str, Rank] = field(default_factory=dict)
+    admitted: set[tuple[str, str]] = field(default_factory=set)
+    chats: dict[str, ConversationRef] = field(default_factory=dict)
+    requests: dict[tuple[str, str], Request] = field(default_factory=dict)
+    held: dict[int, tuple[str, str]] = field(default_factory=dict)
+    owner_code: tuple[str, datetime] | None = None
+
+    links: dict[str, Link] = field(default_factory=dict)
+
+    def person_ids(self, user_id: str) -> list[str]:
+        """The user id, and the ids of all that it has absorbed."""
+        ids = [user_id]
+        for one in ids:  # which grows
+            ids += [link.absorbed for link in self.links.values() if link.survivor == one and link.undone_at is None]
+        return ids
 
     def next_seq(self) -> int:
         """The next cursor, of both queues."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -24,7 +24,9 @@ class _Reserved:
 class InMemoryUsage:
     """Counts calls by day. Nothing here waits, so every method is one step."""
 
-    def __init__(self) -> None:
+    def __init__(self, person_ids: Callable[[str], Collection[str]] = lambda user_id: (user_id,)) -> None:
+        """Nothing is counted yet; `person_ids` are all ids of the person behind a user id."""
+        self._person_ids = person_ids
         self._days: dict[tuple[str, str, str, str], DayUsage] = {}
         self._turns: set[str] = set()
         self._reserved: dict[int, _Reserved] = {}
@@ -65,7 +67,7 @@ class InMemoryUsage:
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         """What was used on that day and after it, newest day first; by one person, or by all."""
-        found = [row for row in self._days.values() if row.day >= since and user_id in {None, row.user_id}]
+        found = [row for row in self._days.values() if row.day >= since and self._is_by(row.user_id, user_id)]
         found.sort(key=lambda row: (row.user_id, row.personality_id, row.model))
         return sorted(found, key=lambda row: row.day, reverse=True)
 
@@ -98,7 +100,7 @@ class InMemoryUsage:
         rows = [
             row
             for row in self._days.values()
-            if row.day == ask.day and _is_of(scope, ask, row.user_id, row.personality_id)
+            if row.day == ask.day and self._is_of(scope, ask, row.user_id, row.personality_id)
         ]
         return Totals(
             turns=sum(row.turns for row in rows),
@@ -110,7 +112,8 @@ class InMemoryUsage:
         rows = [
             held
             for held in self._reserved.values()
-            if held.ask.day == ask.day and _is_of(scope, ask, held.ask.spender.user_id, held.ask.spender.personality_id)
+            if held.ask.day == ask.day
+            and self._is_of(scope, ask, held.ask.spender.user_id, held.ask.spender.personality_id)
         ]
         return Totals(
             turns=len({held.ask.spender.turn_id for held in rows} - self._turns - {""}),
@@ -118,8 +121,10 @@ class InMemoryUsage:
             usd=sum(held.usd for held in rows),
         )
 
+    def _is_of(self, scope: Scope, ask: Ask, user_id: str, personality_id: str) -> bool:
+        if scope == "user":
+            return self._is_by(user_id, ask.spender.user_id)
+        return scope == "gateway" or personality_id == ask.spender.personality_id
 
-def _is_of(scope: Scope, ask: Ask, user_id: str, personality_id: str) -> bool:
-    if scope == "user":
-        return user_id == ask.spender.user_id
-    return scope == "gateway" or personality_id == ask.spender.personality_id
+    def _is_by(self, user_id: str, person: str | None) -> bool:
+        return person is None or user_id in self._person_ids(person)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from gateway.sessions import SessionHit
 from gateway.store.payloads import from_ms
+from gateway.store.persons import ids_of_person
 from gateway.store.words import Matcher, Term, parse
 
 RANKED = 200
@@ -32,18 +33,21 @@ def search_messages(
     terms = parse(query)
     if not terms or limit <= 0:
         return []
-    rows = connection.execute(_CANDIDATES, (expression(terms, user_id), max(RANKED, limit))).fetchall()
+    user_ids = None if user_id is None else ids_of_person(connection, user_id)
+    rows = connection.execute(_CANDIDATES, (expression(terms, user_ids), max(RANKED, limit))).fetchall()
     matcher = Matcher(terms)
     scores = bm25(matcher, [row["text"] for row in rows])
     best = sorted(range(len(rows)), key=lambda i: (scores[i], rows[i]["id"]), reverse=True)[:limit]
     return [_hit(rows[i], scores[i], matcher) for i in best]
 
 
-def expression(terms: Sequence[Term], user_id: str | None) -> str:
+def expression(terms: Sequence[Term], user_ids: Sequence[str] | None) -> str:
     """The query in FTS5's language, https://www.sqlite.org/fts5.html#full_text_query_syntax; every word is quoted."""
     wanted = " AND ".join(f'"{term.text}" *' if term.is_prefix else f'"{term.text}"' for term in terms)
-    among = "" if user_id is None else f'scope : "{user_id.encode().hex()}" AND '
-    return f"{among}text : ({wanted})"
+    if user_ids is None:
+        return f"text : ({wanted})"
+    among = " OR ".join(f'"{user_id.encode().hex()}"' for user_id in user_ids)
+    return f"scope : ({among}) AND text : ({wanted})"
 
 
 def bm25(matcher: Matcher, texts: Sequence[str]) -> list[float]:

@@ -10,6 +10,7 @@ from itertools import groupby
 from gateway.sessions import Session, SessionHit, SessionMessage
 from gateway.store.database import Database
 from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
+from gateway.store.persons import PERSON
 from gateway.store.search import search_messages
 from gateway.store.search_index import SearchIndex
 from gateway.store.statement import statement
@@ -19,10 +20,10 @@ _LIST = """
     SELECT * FROM sessions WHERE (?1 IS NULL OR user_id = ?1) AND (?2 IS NULL OR updated_at < ?2)
     ORDER BY updated_at DESC, rowid DESC LIMIT ?3
 """
-_LIST_OF_USER = """
-    SELECT * FROM sessions WHERE user_id = ?1 AND (?2 IS NULL OR updated_at < ?2)
+_LIST_OF_PERSON = f"""
+    SELECT * FROM sessions WHERE user_id IN {PERSON.format("?1")} AND (?2 IS NULL OR updated_at < ?2)
     ORDER BY updated_at DESC, rowid DESC LIMIT ?3
-"""
+"""  # noqa: S608 (a constant)
 _NEWEST = "SELECT * FROM messages WHERE session_id = ? ORDER BY id DESC LIMIT ?"
 _WINDOW = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND NOT is_superseded ORDER BY id DESC"
 _OLDER = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND id < ? AND NOT is_superseded ORDER BY id"
@@ -48,7 +49,7 @@ class SqliteSessions:
         self, *, user_id: str | None = None, limit: int = 50, before: datetime | None = None
     ) -> Sequence[Session]:
         """Newest first by `updated_at`."""
-        sql = _LIST if user_id is None else _LIST_OF_USER
+        sql = _LIST if user_id is None else _LIST_OF_PERSON
         values = (user_id, None if before is None else to_ms(before), limit)
         rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return [_session(row) for row in rows]

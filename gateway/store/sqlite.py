@@ -13,9 +13,11 @@ from gateway.store.deliveries import SqliteDeliveries
 from gateway.store.facts import SqliteFacts
 from gateway.store.inbox import SqliteInbox
 from gateway.store.ingest import SqliteIngestJobs
+from gateway.store.links import SqliteLinks
 from gateway.store.log import SqliteConversationLog
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.outbox import SqliteOutbox
+from gateway.store.people import SqlitePeople
 from gateway.store.proposals import SqliteProposals
 from gateway.store.schema import migrate
 from gateway.store.search_index import SearchIndex, register_functions
@@ -38,6 +40,8 @@ class SqliteStore:
     journal: SqliteMemoryJournal
     deliveries: SqliteDeliveries
     proposals: SqliteProposals
+    people: SqlitePeople
+    links: SqliteLinks
     facts: SqliteFacts
     ingest: SqliteIngestJobs
     index: SearchIndex
@@ -85,6 +89,8 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         journal=SqliteMemoryJournal(database),
         deliveries=SqliteDeliveries(database, now_ms=now_ms),
         proposals=SqliteProposals(database),
+        people=SqlitePeople(database, now_ms=now_ms),
+        links=SqliteLinks(database, now_ms=now_ms),
         facts=SqliteFacts(database),
         ingest=SqliteIngestJobs(database, now_ms=now_ms),
         index=index,

@@ -9,6 +9,7 @@ from gateway.agent.model import ModelUsage, Spender
 from gateway.budgets import Ask, DayUsage, Denied, Granted, Limit, Scope, Totals, grant
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
+from gateway.store.persons import PERSON
 
 _SAVE = """
     INSERT INTO usage (turn_id, user_id, personality_id, model, input_tokens, output_tokens, cost_usd, at)
@@ -25,7 +26,11 @@ _RESERVE = """
                               input_usd, usd)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
 """
-_WHOSE: Mapping[Scope, str] = {"user": " AND user_id = ?2", "personality": " AND personality_id = ?2", "gateway": ""}
+_WHOSE: Mapping[Scope, str] = {
+    "user": f" AND user_id IN {PERSON.format('?2')}",
+    "personality": " AND personality_id = ?2",
+    "gateway": "",
+}
 _SPENT = """
     SELECT ifnull(sum(turns), 0), ifnull(sum(input_tokens + output_tokens), 0), total(cost_usd)
     FROM usage_days WHERE day = ?1
@@ -41,9 +46,10 @@ _IS_KNOWN_TURN = """
     SELECT EXISTS (SELECT 1 FROM usage WHERE turn_id = ?1) OR EXISTS (SELECT 1 FROM reservations WHERE turn_id = ?1)
 """
 _SINCE = "SELECT * FROM usage_days WHERE day >= ? ORDER BY day DESC, user_id, personality_id, model"
-_SINCE_OF_USER = """
-    SELECT * FROM usage_days WHERE day >= ? AND user_id = ? ORDER BY day DESC, personality_id, model
-"""
+_SINCE_OF_PERSON = f"""
+    SELECT * FROM usage_days WHERE day >= ?1 AND user_id IN {PERSON.format("?2")}
+    ORDER BY day DESC, user_id, personality_id, model
+"""  # noqa: S608 (a constant)
 
 
 class SqliteUsage:
@@ -103,7 +109,7 @@ class SqliteUsage:
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         """What was used on that day and after it, newest day first; by one person, or by all."""
-        sql, values = (_SINCE, (since,)) if user_id is None else (_SINCE_OF_USER, (since, user_id))
+        sql, values = (_SINCE, (since,)) if user_id is None else (_SINCE_OF_PERSON, (since, user_id))
         rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return [DayUsage(**dict(row)) for row in rows]
 

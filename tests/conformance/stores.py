@@ -28,6 +28,7 @@ from gateway.messages import (
     Sender,
 )
 from gateway.outbox import OutboxRow, OutboxStore
+from gateway.people import PeopleStore
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage, SessionStore, new_session
 from gateway.turn_commit import TurnCommit, TurnStore
@@ -48,6 +49,7 @@ class Stores(Protocol):
     log: ConversationLog
     proposals: ProposalStore
     ingest: Any
+    people: PeopleStore
 
     async def close(self) -> None: ...
 

@@ -10,6 +10,8 @@ import pytest
 
 from gateway.agent.model import ModelUsage, Spender
 from gateway.budgets import Ask, Denied, Granted, Limit, Scope, UsageStore
+from gateway.linking.links import LinkStore
+from tests.conformance.links import link
 from tests.conformance.stores import House
 
 DAY = "2026-11-21"
@@ -160,6 +162,22 @@ class UsageSuite:
         ]
         await store.settle(mine.reservation, ADA, DAY, [cost(1)])
         assert (await granted(store, ask(output_tokens=150), limits)).output_tokens == 150
+
+    async def test_accounts_that_are_linked_share_what_was_spent_and_what_is_reserved(self, house: House) -> None:
+        """Row 22: budgets follow the person, from the decision to its end."""
+        store = usage_of(house)
+        links: LinkStore = house.store.links  # type: ignore[attr-defined]
+        await store.settle(None, BEN, DAY, [cost(50)])
+        await granted(store, ask(BEN), {})
+        await links.decide(link(ADA.user_id, BEN.user_id), request_id=None)
+        await links.advance("l_1", "linked")
+        assert await store.reserve(ask(), per_user(tokens=170), owner="me") == Denied(
+            scope="user", what="tokens", limit=170, is_final=False
+        )
+        assert [row.user_id for row in await store.spent(since=DAY, user_id=ADA.user_id)] == [BEN.user_id]
+        await links.undo("l_1")
+        await granted(store, ask(), per_user(tokens=110))
+        assert await store.spent(since=DAY, user_id=ADA.user_id) == []
 
     async def test_usage_is_added_up_by_day_person_personality_and_model(self, house: House) -> None:
         store = usage_of(house)

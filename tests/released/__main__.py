@@ -48,6 +48,12 @@ LEFT = {
         FROM messages ORDER BY id LIMIT 1""",
     "turns_since_consolidation": """INSERT INTO turns_since_consolidation (user_id, turns)
         SELECT user_id, 7 FROM messages ORDER BY id LIMIT 1""",
+    "link_requests": """INSERT INTO link_requests (id, code_hash, state, starter, starter_is, begun_at)
+        VALUES ('r_1', 'ab12', 'open', 'fake:1', '["Person 1", ["fake", "c1", null]]', 1)""",
+    "link_tries": "INSERT INTO link_tries (turn_id, account, tried_at) VALUES ('t_1', 'fake:2', 1)",
+    "user_links": """INSERT INTO user_links
+        (id, survivor, absorbed, accounts, parties, linked_by, linked_at, state, undone_at)
+        VALUES ('l_1', 'u_1', 'u_2', '[["fake:9", "hand"]]', '[]', 'code', 1, 'undone', 2)""",
     "outbox": """UPDATE outbox SET state = 'sending', ended_at = NULL, attempts = 1
         WHERE seq = (SELECT max(seq) FROM outbox)""",
 }

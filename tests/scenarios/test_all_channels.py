@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -228,3 +229,29 @@ async def test_accounts_that_are_linked_by_hand_while_it_runs_are_one_person_fro
     assert phone.account in await ask(desk, "/whoami", desk.account)
     await tell(desk, "discord")
     await ask(phone, "what is my horse?", "From my notes: Horse: Bucephalus")
+
+
+async def test_accounts_are_linked_by_a_code_and_a_yes_on_real_channels_and_by_mail(world: World) -> None:
+    """Row 22 through the real adapters: Telegram asks, Discord and a letter redeem; a letter begins nothing."""
+    phone, desk, letters = world.bob["telegram"], world.bob["discord"], world.bob["mail"]
+    await tell(phone, "telegram")
+    await tell(desk, "discord")
+    await ask(letters, "/link", "by letter only")
+    for other in (desk, letters):
+        code = re.findall(r"/link (\w{4}-\w{4})", await ask(phone, "/link", "type within 10 minutes"))[-1]
+        await ask(other, f"/link {code}", "I am asking")
+        account = other.account.partition(":")[2]
+        await phone.until(lambda heard, account=account: any("Link" in one and account in one for one in heard))
+        linked = sum("Linked:" in one for one in await phone.heard())
+        await ask(phone, "/link yes", "I am linking them")
+        await phone.until(lambda heard, linked=linked: sum("Linked:" in one for one in heard) > linked)
+        await other.until(lambda heard: any("Linked:" in one for one in heard))
+    assert len(world.users({name: world.bob[name] for name in ("telegram", "discord", "mail")})) == 1
+    for way in (phone, desk, letters):
+        await ask(way, "what is my cat?", "From my notes: Cat: Mia")
+        await ask(way, "what is my horse?", "From my notes: Horse: Bucephalus")
+    await ask(letters, "/unlink", "by letter only")
+    await ask(desk, f"/unlink {desk.account}", "I am taking it back")
+    await desk.until(lambda heard: any("No longer linked" in one for one in heard))
+    await ask(desk, "what is my cat?", "I have no note about that")
+    assert len(world.users({name: world.bob[name] for name in ("telegram", "discord", "mail")})) == 2

@@ -6,6 +6,8 @@ import pytest
 
 from gateway.store.in_memory import InMemoryStore
 from tests.conformance.ingest import IngestSuite
+from tests.conformance.links import LinkSuite
+from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
@@ -41,6 +43,10 @@ class TestLog(LogSuite):
     pass
 
 
+class TestPeople(PeopleSuite):
+    pass
+
+
 class TestSessions(SessionSuite):
     pass
 
@@ -58,4 +64,8 @@ class TestProposals(ProposalSuite):
 
 
 class TestUsage(UsageSuite):
+    pass
+
+
+class TestLinks(LinkSuite):
     pass

@@ -59,7 +59,7 @@ def test_the_index_and_the_matcher_agree_on_what_matches(text: str, query: str) 
     database.execute("INSERT INTO search VALUES ('75', ?)", (words_of(text),))
     sql = "SELECT count(*) FROM search WHERE search MATCH ?"
     (found,) = database.execute(sql, (expression(terms, None),)).fetchone()
-    (found_of_user,) = database.execute(sql, (expression(terms, "u"),)).fetchone()
+    (found_of_user,) = database.execute(sql, (expression(terms, ["u"]),)).fetchone()
     database.close()
     assert found == found_of_user == Matcher(terms).is_in(text)
 

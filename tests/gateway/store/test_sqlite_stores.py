@@ -9,6 +9,8 @@ import pytest
 from gateway.budgets import Limit
 from gateway.store.sqlite import open_store
 from tests.conformance.ingest import IngestSuite
+from tests.conformance.links import LinkSuite
+from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
@@ -33,6 +35,10 @@ class TestTurns(TurnSuite):
 
 
 class TestLog(LogSuite):
+    pass
+
+
+class TestPeople(PeopleSuite):
     pass
 
 
@@ -68,3 +74,7 @@ async def test_two_processes_at_once_do_not_spend_more_than_there_is(tmp_path: P
     finally:
         for store in stores:
             await store.close()
+
+
+class TestLinks(LinkSuite):
+    pass

@@ -488,6 +488,7 @@ async def test_an_insight_is_paid_from_the_persons_budget(house: House) -> None:
         context = ToolContext(
             scope=MemoryScope(personality_id="assistant", user_id=ada.user_id, session_id="s", turn_id="t_reflect"),
             memory=None,
+            role="member",
         )
         report = json.loads(await reflect[0].call(reflect[0].arguments(), context))
         assert report["derived"] == 1

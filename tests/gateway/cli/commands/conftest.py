@@ -100,6 +100,20 @@ def ethos(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
+def ethos_beside(home: Path) -> Ethos:
+    """The command in a process of its own, for tests that have an event loop."""
+
+    def run(*arguments: object) -> Answer:
+        command = [sys.executable, "-m", "gateway.cli", *map(str, arguments)]
+        done = subprocess.run(
+            command, env={**os.environ, "ETHOS_HOME": str(home)}, capture_output=True, text=True, check=False
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
 def people(home: Path) -> dict[str, str]:
     """The user ids of those who talked, by their account."""
     document = json.loads((home / "users" / "identity-map.json").read_text())

@@ -80,7 +80,7 @@ async def test_nothing_crosses_between_two_people_in_any_operation(brain: Brain,
 
     async def use(name: str, **arguments: Any) -> str:
         call = ToolCall(id="c", name=name, arguments=json.dumps(arguments))
-        return await toolbox.call(call, ToolContext(scope=scope(ADA, "t"), memory=None))
+        return await toolbox.call(call, ToolContext(scope=scope(ADA, "t"), memory=None, role="member"))
 
     # by an id that is not hers
     for ben_id in ben_ids:

@@ -1,0 +1,164 @@
+"""The Markdown files of people who are linked: united, and parted again; see `gateway.linking.notes`.
+
+The originals are kept in `users/<user id>/before-<link id>/`, of both users, where no prompt reads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from gateway.errors import FileError, MemoryConflict
+from gateway.files import check_id, inside, make_private_directory, read_once, sync_directory, write_atomically
+from gateway.identity import IdentityMap
+from gateway.linking.chat import Channel, Linking
+from gateway.linking.codes import load_pepper
+from gateway.linking.links import Link, LinkStore
+from gateway.linking.notes import has_any, only_in, without
+from gateway.memory import rules
+from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.messages import ConversationRef
+from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
+
+CHANNEL = "link"
+"""Stands in the journal where a channel stands for other changes."""
+_ANY_PERSONALITY = "assistant"  # which one makes no difference to a USER.md
+_DONE_NAME = ".complete"
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A document that a person has; `personality_id` of a `MEMORY.md` that is kept for each person, else None."""
+
+    personality_id: str | None
+
+    @property
+    def store(self) -> MemoryStoreName:
+        return "user" if self.personality_id is None else "memory"
+
+    @property
+    def name(self) -> str:
+        """Its path below the person's directory."""
+        return "USER.md" if self.personality_id is None else f"personalities/{self.personality_id}/MEMORY.md"
+
+    def scope(self, user_id: str, turn_id: str) -> MemoryScope:
+        return MemoryScope(
+            personality_id=self.personality_id or _ANY_PERSONALITY,
+            user_id=user_id,
+            session_id=None,
+            turn_id=turn_id if self.personality_id is None else f"{turn_id}:{self.personality_id}",
+            place="per-user",
+            channel=CHANNEL,
+        )
+
+
+class MarkdownNotes:
+    """The `PersonalNotes` of the Markdown memory."""
+
+    def __init__(self, memory: MarkdownFileMemoryProvider) -> None:
+        self._users = memory.root / "users"
+        self._memory = memory
+
+    async def unite(self, link: Link) -> None:
+        """Keep both people's documents as they are, then add to the survivor's what only the absorbed one's have."""
+        if await self._memory.is_behind(link.absorbed):  # a full disk, a lock: it is tried again, and so is this
+            raise FileError(f"what {link.absorbed} noted last is not in the files yet")
+        await asyncio.to_thread(self._keep, link)
+        for document in await asyncio.to_thread(self._kept, link, link.absorbed):
+            brought = await asyncio.to_thread(self._brought, link, document)
+            if brought:
+                update = MemoryUpdate.add(document.store, "\n\n".join(brought))
+                await self._memory.sync(document.scope(link.survivor, f"link:{link.id}"), [update])
+
+    async def part(self, link: Link, heirs: Sequence[str]) -> bool:
+        """Take out again what came in with the link; whether something else has changed since."""
+        is_changed = False
+        for document in await asyncio.to_thread(self._kept, link, link.absorbed):
+            brought = await asyncio.to_thread(self._brought, link, document)
+            for heir in heirs if brought else ():
+                is_changed |= await self._part(link, document, heir, brought)
+        return is_changed
+
+    async def _part(self, link: Link, document: _Document, heir: str, brought: Sequence[str]) -> bool:
+        """Take it out of one document, however often somebody else writes meanwhile."""
+        scope = document.scope(heir, f"unlink:{link.id}")
+        before = (
+            await asyncio.to_thread(self._original, link, link.survivor, document) if heir == link.survivor else None
+        )
+        update = MemoryUpdate.add(document.store, "\n\n".join(brought))
+        united = None if before is None else rules.apply(rules.decode(before), update)
+        for _ in range(_TRIES):
+            now = await self._memory.read_bytes(scope, document.store)
+            text = rules.decode(now)
+            if before is not None and now == before:
+                return False
+            if before is not None and text == united:
+                data, is_changed = before, False
+            elif not has_any(rules.to_newlines(text), brought):
+                return True
+            else:
+                data, is_changed = rules.encode(without(rules.to_newlines(text), brought)), True
+            try:
+                await self._memory.restore(scope, document.store, data, rules.version(now))
+            except MemoryConflict:
+                continue
+            return is_changed
+        raise FileError(f"{scope.user_id}: {document.name} changes faster than it can be written")
+
+    # ---- what is kept -----------------------------------------------------------------------------------------------
+
+    def _keep(self, link: Link) -> None:
+        """Copy both people's documents, once: what was kept completely stays as it is."""
+        for user_id in (link.survivor, link.absorbed):
+            place = self._place(link, user_id)
+            if (place / _DONE_NAME).exists():
+                continue
+            make_private_directory(place)
+            for document in self._documents(self._users / check_id("user", user_id)):
+                found = read_once(inside(self._users, user_id, document.name))
+                if found is not None:
+                    make_private_directory((place / document.name).parent)
+                    write_atomically(place / document.name, found.data)
+            write_atomically(place / _DONE_NAME, b"")
+            sync_directory(place)
+
+    def _kept(self, link: Link, user_id: str) -> list[_Document]:
+        return self._documents(self._place(link, user_id))
+
+    def _brought(self, link: Link, document: _Document) -> list[str]:
+        theirs = self._original(link, link.absorbed, document)
+        mine = self._original(link, link.survivor, document)
+        return only_in(_text(theirs), _text(mine))
+
+    def _original(self, link: Link, user_id: str, document: _Document) -> bytes:
+        found = read_once(self._place(link, user_id) / document.name)
+        return b"" if found is None else found.data
+
+    def _place(self, link: Link, user_id: str) -> Path:
+        return inside(self._users, check_id("user", user_id), f"before-{check_id('link', link.id)}")
+
+    @staticmethod
+    def _documents(directory: Path) -> list[_Document]:
+        found = [_Document(None)] if (directory / "USER.md").exists() else []
+        personal = sorted(path.parent.name for path in directory.glob("personalities/*/MEMORY.md"))
+        return [*found, *map(_Document, personal)]
+
+
+def linking_on(
+    memory: MarkdownFileMemoryProvider,
+    store: LinkStore,
+    identities: IdentityMap,
+    channels: Callable[[], Mapping[str, Channel]],
+    woken: Callable[[ConversationRef], None],
+) -> Linking:
+    """Linking on a data directory whose memory is Markdown; arguments as `Linking` has them."""
+    pepper = partial(asyncio.to_thread, load_pepper, memory.root)
+    return Linking(store, identities, MarkdownNotes(memory), pepper=pepper, channels=channels, woken=woken)
+
+
+def _text(data: bytes) -> str:
+    return rules.to_newlines(rules.decode(data)).removeprefix("\ufeff")

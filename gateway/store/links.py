@@ -1,0 +1,268 @@
+"""Links between users in SQLite: see `gateway.linking.links.LinkStore`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from gateway.linking.links import (
+    CODE_VALID_S,
+    TRIES,
+    TRIES_WITHIN_S,
+    AccountBefore,
+    Link,
+    LinkRequest,
+    LinkState,
+    OwnCode,
+    Party,
+    TooManyTries,
+    Wrong,
+)
+from gateway.messages import ConversationRef, OutboundMessage
+from gateway.store.clock import steady_ms
+from gateway.store.database import Database
+from gateway.store.outbox import insert_replies
+from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
+from gateway.store.persons import ids_of_person
+
+KEPT_MS = 86_400_000
+_VALID_MS = round(CODE_VALID_S * 1000)
+_WITHIN_MS = round(TRIES_WITHIN_S * 1000)
+
+_START = """
+    INSERT INTO link_requests (id, code_hash, state, starter, starter_is, begun_at) VALUES (?, ?, 'open', ?, ?, ?)
+"""
+_REPLACE = "UPDATE link_requests SET state = 'replaced' WHERE starter = ? AND state IN ('open', 'asked')"
+_OPEN = "SELECT * FROM link_requests WHERE code_hash = ? AND state = 'open' AND begun_at BETWEEN ? AND ?"
+_ASK = """
+    UPDATE link_requests SET state = 'asked', redeemer = ?, redeemer_is = ?, redeem_turn = ?, begun_at = ? WHERE id = ?
+    RETURNING *
+"""
+_REQUESTS_OF = "SELECT * FROM link_requests WHERE starter = ?1 OR redeemer = ?1 ORDER BY begun_at DESC, rowid DESC"
+_TRIES = "SELECT tried_at FROM link_tries WHERE account = ? AND tried_at BETWEEN ? AND ? ORDER BY tried_at"
+_ADD_LINK = """
+    INSERT INTO user_links (id, survivor, absorbed, accounts, parties, linked_by, linked_at, state)
+    VALUES (?, ?, ?, ?, ?, ?, ?, 'decided')
+"""
+# Absorbed already, or part of something that is still being carried out: then the map may say one thing or the other.
+_IS_TAKEN = """
+    SELECT 1 FROM user_links WHERE (absorbed IN (?1, ?2) AND state <> 'undone')
+        OR (survivor IN (?1, ?2) AND state NOT IN ('linked', 'undone'))
+"""
+_UNDO = "UPDATE user_links SET state = 'undoing', undone_at = ? WHERE id = ? AND state = 'linked' RETURNING *"
+_END_BY_HAND = "UPDATE user_links SET state = 'undone', undone_at = ? WHERE id = ? AND undone_at IS NULL"
+_COUNTING = "SELECT * FROM user_links WHERE state <> 'undone' ORDER BY linked_at, rowid"
+_ALL = "SELECT * FROM user_links ORDER BY linked_at, rowid"
+_DIRECT = """
+    SELECT channel, conversation, thread FROM inbox
+    WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ? AND json_extract(payload, '$.is_direct')
+    ORDER BY seq DESC LIMIT 1
+"""
+
+
+class SqliteLinks:
+    """`now_ms` measures how long codes and questions are good."""
+
+    def __init__(self, database: Database, *, now_ms: Callable[[], int] = steady_ms) -> None:
+        self._database = database
+        self._now_ms = now_ms
+
+    async def start(self, request: LinkRequest, code_hash: str) -> None:
+        """Keep a new request; an unfinished one of the same starter gives way to it. Old ones are forgotten."""
+        now_ms, starter = self._now_ms(), request.starter
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM link_requests WHERE begun_at < ?", (now_ms - KEPT_MS,))
+            connection.execute(_REPLACE, (starter.account,))
+            row = (request.id, code_hash, storable(starter.account), _party_json(starter), now_ms)
+            connection.execute(_START, row)
+
+        await self._database.write(work)
+
+    async def redeem(
+        self, code_hash: str, guesser: Party, *, turn_id: str, question: Callable[[LinkRequest], OutboundMessage]
+    ) -> LinkRequest | Wrong | TooManyTries | OwnCode:
+        """Use a code up, and queue the question to its starter; counts as a try of the guesser."""
+        now_ms = self._now_ms()
+
+        def work(connection: sqlite3.Connection) -> LinkRequest | Wrong | TooManyTries | OwnCode:
+            again = connection.execute("SELECT * FROM link_requests WHERE redeem_turn = ?", (turn_id,)).fetchone()
+            if again is not None:
+                return _request(again, now_ms)
+            tries = _count_try(connection, guesser.account, turn_id, now_ms)
+            if isinstance(tries, TooManyTries):
+                return tries
+            found = connection.execute(_OPEN, (code_hash, now_ms - _VALID_MS + 1, now_ms)).fetchone()
+            if found is None:
+                return Wrong(tries_left=TRIES - tries)
+            if found["starter"] == guesser.account:
+                return OwnCode()
+            row = (storable(guesser.account), _party_json(guesser), turn_id, now_ms, found["id"])
+            request = _request(connection.execute(_ASK, row).fetchone(), now_ms)
+            insert_replies(connection, turn_id, [question(request)], now_ms)
+            return request
+
+        return await self._database.write(work)
+
+    async def requests_of(self, account: str) -> Sequence[LinkRequest]:
+        """Those in which the account is the starter or the redeemer, whatever became of them, newest first."""
+        rows = await self._database.read(lambda connection: connection.execute(_REQUESTS_OF, (account,)).fetchall())
+        now_ms = self._now_ms()
+        return [_request(row, now_ms) for row in rows]
+
+    async def refuse(self, request_id: str, notice: Callable[[LinkRequest], OutboundMessage | None]) -> bool:
+        """End a request that is `open` or `asked`, and queue a word to the other side; whether it is refused now."""
+        now_ms = self._now_ms()
+
+        def work(connection: sqlite3.Connection) -> bool:
+            request = _request_by_id(connection, request_id, now_ms)
+            if request is None or request.state not in {"open", "asked"}:
+                return request is not None and request.state == "refused"
+            connection.execute("UPDATE link_requests SET state = 'refused' WHERE id = ?", (request_id,))
+            word = notice(request)
+            insert_replies(connection, request_id, [] if word is None else [word], now_ms)
+            return True
+
+        return await self._database.write(work)
+
+    async def decide(self, link: Link, *, request_id: str | None) -> Link | None:
+        """Commit the decision that two users are one person."""
+        now_ms = self._now_ms()
+
+        def work(connection: sqlite3.Connection) -> Link | None:
+            if request_id is not None:
+                request = _request_by_id(connection, request_id, now_ms)
+                if request is not None and request.link_id is not None:
+                    return _link_by_id(connection, request.link_id)
+                if request is None or request.state != "asked":
+                    return None
+            if connection.execute(_IS_TAKEN, (link.survivor, link.absorbed)).fetchone() is not None:
+                return None
+            connection.execute(
+                "UPDATE link_requests SET state = 'linked', link_id = ? WHERE id = ?", (link.id, request_id)
+            )
+            accounts = json.dumps([[account.key, account.via] for account in link.accounts])
+            parties = json.dumps([[party.account, _party_json(party)] for party in link.parties])
+            whose = (link.id, link.survivor, link.absorbed)
+            connection.execute(_ADD_LINK, (*whose, accounts, parties, link.by, to_ms(link.linked_at)))
+            return _link_by_id(connection, link.id)
+
+        return await self._database.write(work)
+
+    async def undo(self, link_id: str) -> Link | None:
+        """Commit that a `linked` link ends; it counts no more from now on. None where there is nothing to end."""
+        now_ms = self._now_ms()
+
+        def work(connection: sqlite3.Connection) -> Link | None:
+            row = connection.execute(_UNDO, (now_ms, link_id)).fetchone()
+            return None if row is None else _link(row)
+
+        return await self._database.write(work)
+
+    async def end_by_hand(self, link_id: str) -> None:
+        """The identity map was edited, and says otherwise: the link counts no more, and nothing is left to do."""
+        values = (self._now_ms(), link_id)
+        await self._database.write(lambda connection: connection.execute(_END_BY_HAND, values).rowcount)
+
+    async def advance(self, link_id: str, state: LinkState, told: Sequence[OutboundMessage] = ()) -> None:
+        """Note that a step is done, and queue what is to be said of it, each message once."""
+        now_ms = self._now_ms()
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("UPDATE user_links SET state = ? WHERE id = ?", (state, link_id))
+            insert_replies(connection, link_id, told, now_ms)
+
+        await self._database.write(work)
+
+    async def link(self, link_id: str) -> Link | None:
+        """One link."""
+        return await self._database.read(lambda connection: _link_by_id(connection, link_id))
+
+    async def links(self, *, ended_too: bool = False) -> Sequence[Link]:
+        """Those that count or are not carried out yet, and where wished all others, oldest first."""
+        sql = _ALL if ended_too else _COUNTING
+        return await self._database.read(lambda connection: [_link(row) for row in connection.execute(sql)])
+
+    async def person_ids(self, user_id: str) -> Sequence[str]:
+        """The user id, and the ids of all that it has absorbed, directly or not."""
+        return await self._database.read(lambda connection: ids_of_person(connection, user_id))
+
+    async def direct_conversation(self, channels: Collection[str], sender: str) -> ConversationRef | None:
+        """Where the platform's account has written last in a direct chat on one of the channels."""
+
+        def work(connection: sqlite3.Connection) -> ConversationRef | None:
+            for channel in channels:
+                row = connection.execute(_DIRECT, (channel, sender)).fetchone()
+                if row is not None:
+                    return conversation_of(row)
+            return None
+
+        return await self._database.read(work)
+
+
+def _count_try(connection: sqlite3.Connection, account: str, turn_id: str, now_ms: int) -> int | TooManyTries:
+    """Note a try; how many there are in the window, this one included."""
+    connection.execute("DELETE FROM link_tries WHERE tried_at <= ?", (now_ms - _WITHIN_MS,))
+    tried = [row[0] for row in connection.execute(_TRIES, (account, now_ms - _WITHIN_MS + 1, now_ms))]
+    is_repeated = connection.execute("SELECT 1 FROM link_tries WHERE turn_id = ?", (turn_id,)).fetchone() is not None
+    if is_repeated:
+        return len(tried)
+    if len(tried) >= TRIES:
+        return TooManyTries(again_in_s=(tried[0] + _WITHIN_MS - now_ms) / 1000)
+    connection.execute("INSERT INTO link_tries VALUES (?, ?, ?)", (turn_id, storable(account), now_ms))
+    return len(tried) + 1
+
+
+# ---- rows and values ------------------------------------------------------------------------------------------------
+
+
+def _request_by_id(connection: sqlite3.Connection, request_id: str, now_ms: int) -> LinkRequest | None:
+    row = connection.execute("SELECT * FROM link_requests WHERE id = ?", (request_id,)).fetchone()
+    return None if row is None else _request(row, now_ms)
+
+
+def _request(row: sqlite3.Row, now_ms: int) -> LinkRequest:
+    # a moment in the future says that the clock was set back: nobody knows how old the code is, so it is over
+    is_over = row["state"] in {"open", "asked"} and not 0 <= now_ms - row["begun_at"] < _VALID_MS
+    return LinkRequest(
+        id=row["id"],
+        starter=_party(row["starter"], row["starter_is"]),
+        state="expired" if is_over else row["state"],
+        redeemer=None if row["redeemer"] is None else _party(row["redeemer"], row["redeemer_is"]),
+        link_id=row["link_id"],
+    )
+
+
+def _link_by_id(connection: sqlite3.Connection, link_id: str) -> Link | None:
+    row = connection.execute("SELECT * FROM user_links WHERE id = ?", (link_id,)).fetchone()
+    return None if row is None else _link(row)
+
+
+def _link(row: sqlite3.Row) -> Link:
+    return Link(
+        id=row["id"],
+        survivor=row["survivor"],
+        absorbed=row["absorbed"],
+        accounts=tuple(AccountBefore(key=key, via=via) for key, via in json.loads(row["accounts"])),
+        parties=tuple(_party(account, rest) for account, rest in json.loads(row["parties"])),
+        by=row["linked_by"],
+        linked_at=from_ms(row["linked_at"]),
+        state=row["state"],
+        undone_at=None if row["undone_at"] is None else from_ms(row["undone_at"]),
+    )
+
+
+def _party_json(party: Party) -> str:
+    where = party.conversation
+    place = None if where is None else [where.channel, where.conversation, where.thread]
+    return storable(json.dumps([party.label, place], ensure_ascii=False))
+
+
+def _party(account: str, rest: str) -> Party:
+    label, place = json.loads(rest)
+    where: Any = None
+    if place is not None:
+        where = ConversationRef(channel=place[0], conversation=place[1], thread=place[2])
+    return Party(account=account, label=label, conversation=where)

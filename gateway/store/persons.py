@@ -1,0 +1,20 @@
+"""All ids of one person in SQLite: the user's own, and those of the users that were linked to it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+# Stands behind `user_id IN`; {} is the place of the user id, such as `?1`.
+PERSON = """(
+    WITH RECURSIVE person (id) AS (
+        SELECT {0} UNION SELECT absorbed FROM user_links JOIN person ON survivor = person.id WHERE undone_at IS NULL
+    ) SELECT id FROM person
+)"""
+_IDS = f"SELECT * FROM {PERSON.format('?')}"  # noqa: S608 (a constant)
+
+
+def ids_of_person(connection: sqlite3.Connection, user_id: str) -> Sequence[str]:
+    """The id itself first; nothing else for a user who was never linked, or is absorbed without having absorbed."""
+    rows = connection.execute(_IDS, (user_id,))
+    return [str(row[0]) for row in rows]

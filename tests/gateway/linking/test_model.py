@@ -1,0 +1,394 @@
+"""The protocol, in every order in which its parts can happen: a small explicit-state search over the real code.
+
+Each path is run anew from its start. People's commands, the job and the recovery stop in front of every change to a
+store, the map or the notes; the search decides who goes on, when the time of a code passes, and where the process
+dies. What was not committed is done again after the next start, as the inbox does it. Twins stand in for the disk; they
+pass the suites of the real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.linking import chat
+from gateway.linking.chat import LinkAnswer, Linking, Speaker
+from gateway.linking.codes import ALPHABET
+from gateway.linking.links import CODE_VALID_S, LinkRequest, Party
+from gateway.messages import Capabilities, ConversationRef
+from gateway.store.in_memory import InMemoryStore
+from tests.gateway.linking.twins import TwinAccounts, TwinNotes
+
+USERS = {"fake:a": "u_a", "fake:b": "u_b", "fake:e": "u_e"}
+NOTES = {"u_a": "Cat: Mia\n", "u_b": "Boat: Argo\n\nCat: Mia\n", "u_e": "Eve.\n"}
+CODES = [ALPHABET[i : i + 4] + "-" + ALPHABET[i + 4 : i + 8] for i in range(6)]
+QUIET_ROUNDS = 5
+CHANGES = {"start", "redeem", "refuse", "decide", "undo", "end_by_hand", "advance", "move", "unite", "part"}
+
+Words = Callable[["World"], str | None]
+"""What a person types next; None while they wait for something."""
+
+
+@dataclass(slots=True)
+class Person:
+    """Somebody with a list of things to type, one after another."""
+
+    name: str
+    script: Sequence[Words]
+    at: int = 0
+    answers: list[str] = field(default_factory=list)
+
+    @property
+    def account(self) -> str:
+        return f"fake:{self.name}"
+
+
+class Channel:
+    kind = "fake"
+    capabilities = Capabilities(max_text_chars=4_000)
+
+
+class Gated:
+    """Every call that changes something waits for its permission, and then happens at once.
+
+    What was read before it is as old as the wait was long.
+    """
+
+    def __init__(self, world: World, inner: object) -> None:
+        self._world = world
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            if name in CHANGES:
+                await self._world.gate(name)
+            result = await getattr(self._inner, name)(*args, **kwargs)
+            self._world.seen(name, args, result)
+            return result
+
+        return call
+
+
+class World:
+    """One run: the stores that survive a crash, the process that does not, and what is known to have been proved."""
+
+    def __init__(self, people: Sequence[Person], *, ticks: int, crashes: int) -> None:
+        self.now_ms = 1_700_000_000_000
+        self.store = InMemoryStore(now_ms=lambda: self.now_ms)
+        self.accounts = TwinAccounts(USERS)
+        self.notes = TwinNotes(NOTES)
+        self.people = {person.name: person for person in people}
+        self.ticks, self.crashes = ticks, crashes
+        self.codes = iter(CODES)
+        self.begun: dict[str, str] = {}  # commands that have no committed answer yet, by person
+        self.typed: set[tuple[str, str]] = set()  # (account, code)
+        self.given: dict[str, tuple[str, int]] = {}  # by code hash: to whom, and when
+        self.asked: dict[str, tuple[str, str, int]] = {}  # by request: starter, redeemer, and when
+        self.said_yes: set[tuple[str, str]] = set()  # (account, request that it could see)
+        self.redeemers: dict[str, set[str]] = {}
+        self.decided_at: dict[str, int] = {}
+        self.waiting: dict[str, asyncio.Future[None]] = {}
+        self.history: dict[str, list[str]] = {}
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.is_recovering = False
+        self.start()
+
+    # ---- the process -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        async def pepper() -> bytes:
+            return b"pepper"
+
+        self.linking = Linking(
+            Gated(self, self.store.links),  # type: ignore[arg-type]
+            Gated(self, self.accounts),  # type: ignore[arg-type]
+            Gated(self, self.notes),  # type: ignore[arg-type]
+            pepper=pepper,
+            channels=lambda: {"fake": Channel()},
+            woken=lambda _place: None,
+            code=lambda: next(self.codes),
+        )
+        self.is_recovering = True
+        self.run("recovery", self.recover())
+
+    async def recover(self) -> None:
+        await self.linking.recover()
+        self.is_recovering = False
+
+    def run(self, name: str, work: Any) -> None:
+        self.history[name] = []
+        task = asyncio.create_task(work, name=name)
+        self.tasks.add(task)
+
+    async def crash(self) -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await self.quiet()
+        self.waiting.clear()
+        self.history.clear()
+        self.tasks.clear()
+        self.start()
+
+    async def gate(self, label: str) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.waiting[task.get_name()] = future = asyncio.get_running_loop().create_future()
+        self.history.setdefault(task.get_name(), []).append(label)
+        await future
+
+    async def quiet(self) -> None:
+        """Let everybody come to their next gate."""
+        for _ in range(QUIET_ROUNDS):
+            await asyncio.sleep(0)
+
+    async def command(self, person: Person, words: str) -> None:
+        place = ConversationRef(channel="fake", conversation=person.name)
+        me = Party(account=person.account, label=person.name, conversation=place)
+        speaker = Speaker(me=me, user_id=USERS[person.account], turn_id=f"t_{person.name}{person.at}")
+        name, _, arguments = words.partition(" ")
+        work = self.linking.link if name == "/link" else self.linking.unlink
+        answer: LinkAnswer = await work(arguments, speaker)
+        await self.gate("commit")
+        person.answers.append(answer.text)
+        person.at += 1
+        del self.begun[person.name]
+        if answer.link is not None:
+            self.linking.carry_out(answer.link)
+
+    # ---- what can happen next --------------------------------------------------------------------------------------
+
+    def choices(self) -> list[str]:
+        found = [f"go {name}" for name in sorted(self.waiting)]
+        if not self.is_recovering:
+            found += [
+                f"type {person.name}"
+                for person in self.people.values()
+                if person.name not in self.history and self.next_words(person) is not None
+            ]
+        if self.ticks:
+            found.append("tick")
+        if self.crashes:
+            found.append("crash")
+        return found
+
+    def next_words(self, person: Person) -> str | None:
+        if person.name in self.begun:  # to be done again
+            return self.begun[person.name]
+        return person.script[person.at](self) if person.at < len(person.script) else None
+
+    async def take(self, choice: str) -> None:
+        what, _, name = choice.partition(" ")
+        if what == "tick":
+            self.ticks -= 1
+            self.now_ms += round(CODE_VALID_S * 1000)
+        elif what == "crash":
+            self.crashes -= 1
+            await self.crash()
+        elif what == "type":
+            person = self.people[name]
+            words = self.next_words(person)
+            assert words is not None
+            self.begun[name] = words
+            if words.startswith("/link yes"):
+                self.said_yes.add((person.account, words.removeprefix("/link yes").strip()))
+            self.typed.add((person.account, words.removeprefix("/link ").replace("-", "")))
+            self.run(name, self.command(person, words))
+        else:
+            self.waiting.pop(name).set_result(None)
+        await self.quiet()
+        for task in [task for task in self.tasks if task.done()]:
+            task.result()
+            self.tasks.discard(task)
+            self.history.pop(task.get_name(), None)
+        running = {task.get_name() for task in asyncio.all_tasks()}
+        self.history = {name: seen for name, seen in self.history.items() if name in running}
+
+    def seen(self, name: str, args: Sequence[Any], result: object) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.history.setdefault(task.get_name(), []).append(repr(result))
+        if name == "start":
+            self.given[args[1]] = (args[0].starter.account, self.now_ms)
+        if name == "redeem" and isinstance(result, LinkRequest) and result.redeemer is not None:
+            starter, given_at = self.given[args[0]]
+            assert starter == result.starter.account
+            self.asked.setdefault(result.id, (starter, result.redeemer.account, self.now_ms))
+            assert self.asked[result.id][2] - given_at < CODE_VALID_S * 1000
+            self.redeemers.setdefault(args[0], set()).add(result.redeemer.account)
+        if name == "decide" and result is not None:
+            self.decided_at.setdefault(result.id, self.now_ms)  # type: ignore[attr-defined]
+
+    # ---- what must hold --------------------------------------------------------------------------------------------
+
+    def signature(self) -> int:
+        """Tells two states apart: all that is stored, and all that every running part has seen."""
+        links, tables = self.store.links, self.store.links._tables
+        requests = [(row.request, row.begun_at, row.redeem_turn) for row in links._requests.values()]
+        stored = (requests, links._tries, tables.links, [one.message for one in tables.answers.values()])
+        elsewhere = (self.accounts.entries, self.notes.texts, self.notes.kept, sorted(self.notes.united))
+        people = [(person.name, person.at, person.answers) for person in self.people.values()]
+        running = (sorted(self.history.items()), self.linking.people._absorbed, self.is_recovering, self.begun)
+        return hash(repr((stored, elsewhere, people, running, self.now_ms, self.crashes)))
+
+    def check_always(self) -> None:
+        links = self.store.links._tables.links
+        requests = {row.request.link_id: row.request for row in self.store.links._requests.values()}
+        for link in links.values():
+            request = requests[link.id]
+            starter, redeemer, asked_at = self.asked[request.id]
+            assert {USERS[starter], USERS[redeemer]} == {link.survivor, link.absorbed}
+            assert any(account == redeemer and len(code) == 8 for account, code in self.typed), (
+                "typed on the other side"
+            )
+            assert (starter, request.id) in self.said_yes, "and confirmed on this one"
+            assert self.decided_at.get(link.id, self.now_ms) - asked_at < CODE_VALID_S * 1000
+        assert all(len(accounts) == 1 for accounts in self.redeemers.values()), "a code is used once"
+        moved = {key for key, account in self.accounts.entries.items() if account.user_id != USERS[key]}
+        assert moved <= {one.key for link in links.values() for one in link.accounts}, "nobody moves without a link"
+        assert all("Eve." not in text for user, text in self.notes.texts.items() if user != "u_e") or any(
+            "u_e" in (link.survivor, link.absorbed) for link in links.values()
+        )
+
+    def check_end(self) -> None:
+        """Nothing runs, and nobody has anything to say: nothing is half done."""
+        links = list(self.store.links._tables.links.values())
+        assert all(link.state in {"linked", "undone"} for link in links), links
+        counting = {link.absorbed: link for link in links if link.undone_at is None}
+        for key, account in self.accounts.entries.items():
+            user = USERS[key]
+            while user in counting:
+                user = counting[user].survivor
+            assert account.user_id == user
+        for user, text in NOTES.items():
+            for paragraph in text.split("\n\n"):
+                living = user
+                while living in counting:
+                    living = counting[living].survivor
+                assert self.notes.texts[living].count(paragraph.strip()) == 1
+        if not counting:
+            assert self.notes.texts == NOTES
+        told = [one.message for one in self.store.links._tables.answers.values()]
+        for link in links:
+            for kind in ("linked", "unlinked") if link.undone_at else ("linked",):
+                places = [one.conversation for one in told if one.id.startswith(f"{link.id}.{kind}.")]
+                assert sorted(places, key=str) == sorted((party.conversation for party in link.parties), key=str)
+
+
+def code_given(name: str) -> Words:
+    """`/link CODE`, once the person of that name has been given one."""
+
+    def words(world: World) -> str | None:
+        found = [re.search(r"`/link (\S+)`", text) for text in world.people[name].answers]
+        codes = [match[1] for match in found if match]
+        return f"/link {codes[-1]}" if codes else None
+
+    return words
+
+
+def yes_to(name: str, *, otherwise: str | None = None) -> Words:
+    """The button of the newest question, where it names that person."""
+
+    def words(world: World) -> str | None:
+        asked = [one.message for one in world.store.links._tables.answers.values() if one.message.actions]
+        mine = [one for one in asked if one.actions[0].id not in world.begun.values()]
+        for one in reversed(mine):
+            if f"account `{name}`" in one.text:
+                return f"/{one.actions[0].id}"
+            if otherwise is not None:
+                return otherwise
+        return None
+
+    return words
+
+
+def says(words: str, after: str = "") -> Words:
+    """That, once some other answer of the person is there."""
+
+    def when(world: World) -> str | None:
+        heard = [text for person in world.people.values() for text in person.answers]
+        heard += [one.message.text for one in world.store.links._tables.answers.values()]
+        return words if any(after in text for text in heard) or not after else None
+
+    return when
+
+
+SCENARIOS: dict[str, Callable[[], list[Person]]] = {
+    "both agree": lambda: [Person("a", [says("/link"), yes_to("b")]), Person("b", [code_given("a")])],
+    "two type the same code, and only one of them is known": lambda: [
+        Person("a", [says("/link"), yes_to("b", otherwise="/link no")]),
+        Person("b", [code_given("a")]),
+        Person("e", [code_given("a")]),
+    ],
+    "each types the other's code, and both say yes": lambda: [
+        Person("a", [says("/link"), code_given("b"), yes_to("b")]),
+        Person("b", [says("/link"), code_given("a"), yes_to("a")]),
+    ],
+    "one says yes while the other steps back": lambda: [
+        Person("a", [says("/link"), yes_to("b")]),
+        Person("b", [code_given("a"), says("/link no", "I am asking")]),
+    ],
+    "they are linked, and both take it back at once": lambda: [
+        Person("a", [says("/link"), yes_to("b"), says("/unlink", "Linked:")]),
+        Person("b", [code_given("a"), says("/unlink", "Linked:")]),
+    ],
+}
+# How often the ten minutes pass, and how often the process dies; what the links may be at the end.
+RUNS = [
+    ("both agree", 1, 1, {"", "linked"}),
+    ("two type the same code, and only one of them is known", 0, 0, {"", "linked"}),
+    ("each types the other's code, and both say yes", 0, 0, {"", "linked"}),
+    ("one says yes while the other steps back", 1, 0, {"", "linked"}),
+    ("one says yes while the other steps back", 0, 1, {"", "linked"}),
+    ("they are linked, and both take it back at once", 0, 0, {"undone"}),
+]
+
+
+async def explore(people: Callable[[], list[Person]], *, ticks: int, crashes: int) -> tuple[int, int, set[str]]:
+    """Visit every state; how many there are, how many are ends, and in which states their links are."""
+    visited: set[object] = set()
+    ends, outcomes = 0, set()
+    paths: list[tuple[str, ...]] = [()]
+    while paths:
+        path = paths.pop()
+        numbers = count(1)
+        chat.secrets.token_hex = lambda _bytes, ids=numbers: f"{next(ids):04}"  # type: ignore[attr-defined]
+        world = World(people(), ticks=ticks, crashes=crashes)
+        await world.quiet()
+        for choice in path:
+            await world.take(choice)
+        while (signature := world.signature()) not in visited:  # on with the first choice, the others another time
+            visited.add(signature)
+            world.check_always()
+            choices = world.choices()
+            if not [choice for choice in choices if choice.split()[0] in {"go", "type"}]:
+                ends += 1
+                world.check_end()
+                outcomes.add(" ".join(sorted(link.state for link in world.store.links._tables.links.values())))
+            if not choices:
+                break
+            paths += [(*path, choice) for choice in choices[1:]]
+            path = (*path, choices[0])
+            await world.take(choices[0])
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await world.quiet()
+    return len(visited), ends, outcomes
+
+
+@pytest.mark.parametrize(("name", "ticks", "crashes", "expected"), RUNS)
+async def test_it_is_never_linked_without_both_proofs_never_half_and_a_code_is_used_once(
+    name: str, ticks: int, crashes: int, expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 22, in every interleaving of the parties, the clock and a crash."""
+    monkeypatch.setattr(chat, "secrets", SimpleNamespace())
+    states, ends, outcomes = await explore(SCENARIOS[name], ticks=ticks, crashes=crashes)
+    assert states > 400, "the search went somewhere"
+    assert ends > 50
+    assert outcomes == expected

@@ -1,0 +1,81 @@
+"""The identity map and the notes without a disk; both pass the suites that the real ones pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from gateway.identity import User
+from gateway.identity.file import Account, Move
+from gateway.linking.links import Link
+from gateway.linking.notes import has_any, only_in, without
+
+BEGAN = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+
+
+class TwinAccounts:
+    """The `AccountMap`: accounts by key, the oldest first."""
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self.entries = {
+            key: Account(
+                key=key, user_id=user, label=key, first_seen_at=BEGAN + timedelta(hours=i), via="first-contact"
+            )
+            for i, (key, user) in enumerate(users.items())
+        }
+
+    async def resolve(self, key: str, label: str) -> str:
+        del label
+        return self.entries[key].user_id
+
+    async def users(self) -> Sequence[User]:
+        found: dict[str, list[Account]] = {}
+        for account in self.entries.values():
+            found.setdefault(account.user_id, []).append(account)
+        return [User(id=user_id, accounts=tuple(accounts)) for user_id, accounts in found.items()]
+
+    async def move(self, moves: Mapping[str, Move]) -> None:
+        for key, move in moves.items():
+            old = self.entries.get(key)
+            if old is not None and old.user_id in move.from_users:
+                self.entries[key] = Account(
+                    key=key, user_id=move.to_user, label=old.label, first_seen_at=old.first_seen_at, via=move.via
+                )
+
+
+class TwinNotes:
+    """The `PersonalNotes`: one text for each user, and the kept originals."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = dict(texts)
+        self.kept: dict[tuple[str, str], str] = {}
+        self.united: set[str] = set()
+
+    async def unite(self, link: Link) -> None:
+        for user_id in (link.survivor, link.absorbed):
+            self.kept.setdefault((link.id, user_id), self.texts.get(user_id, ""))
+        brought = self._brought(link)
+        if brought and link.id not in self.united:
+            self.texts[link.survivor] = _with(self.texts.get(link.survivor, ""), brought)
+        self.united.add(link.id)
+
+    async def part(self, link: Link, heirs: Sequence[str]) -> bool:
+        brought, is_changed = self._brought(link), False
+        for heir in heirs if brought else ():
+            now = self.texts.get(heir, "")
+            before = self.kept.get((link.id, link.survivor), "") if heir == link.survivor else None
+            if before is not None and now in (before, _with(before, brought)):
+                self.texts[heir] = before
+                continue
+            is_changed = True
+            if has_any(now, brought):
+                self.texts[heir] = without(now, brought)
+        return is_changed
+
+    def _brought(self, link: Link) -> list[str]:
+        theirs = self.kept.get((link.id, link.absorbed), "")
+        return only_in(theirs, self.kept.get((link.id, link.survivor), ""))
+
+
+def _with(text: str, brought: Sequence[str]) -> str:
+    return "\n\n".join(part for part in (text.rstrip(), *brought) if part) + "\n"
