@@ -17,7 +17,7 @@ import structlog
 from gateway.agent.model import Model
 from gateway.agent.model_states import ModelStates
 from gateway.agent.registry import ModelRegistry
-from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, search_conversations
+from gateway.agent.tools import Toolbox, own_tools
 from gateway.backup.placing import refuse_half_placed
 from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
@@ -38,7 +38,6 @@ from gateway.linking.chat import Linking
 from gateway.linking.operator import operating
 from gateway.memory.linked_notes import linking_on
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.memory.render import render_memory
 from gateway.memory_review import MemoryReview
 from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef
@@ -52,6 +51,7 @@ from gateway.reloading import Reloading
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
+from gateway.trace_setup import compose_traces, memory_section, open_configured_brain
 from gateway.turn_services import Services
 from gateway.turns import TurnRunner
 from gateway.web.server import WebServer
@@ -119,6 +119,7 @@ class Gateway:
             reach("start.held")
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
+            self.brain = await open_configured_brain(stack, self.home, self.config)
             self._metrics = await measure(stack, self.config)
             self._compose()
             await self.entrance.people.book()
@@ -134,8 +135,9 @@ class Gateway:
             stack.push_async_callback(self.control.stop)
             self.control.add("links", operating(self.linking))
             await self.control.start()
-            url = self.web.url if self.web else None
-            stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
+            stack.callback(
+                await asyncio.to_thread(announce, self.home, self.web.url if self.web else None, self._started_at)
+            )
             self._stack = stack.pop_all()
         return self
 
@@ -250,6 +252,7 @@ class Gateway:
         return load_kind(channel.kind).build(channel.settings, services)
 
     def _services(self, commands: Commands, model: Callable[[str | None], Model]) -> Services:
+        self.traces = compose_traces(self)
         return Services(
             store=self.store.turns,
             sessions=self.store.sessions,
@@ -259,16 +262,17 @@ class Gateway:
             entrance=self.entrance,
             personalities=self.personalities,
             commands=commands,
-            toolbox=Toolbox([UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions)]),
+            toolbox=Toolbox([*own_tools(self.store.sessions), *self.traces.tools]),
             parking=self.parking,
             model=model,
             adapter=self._adapter_if_up,
             kind=self._kind,
-            render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
+            render_memory=memory_section(lambda: self.config),
             woken=self.outbox.wake,
             reopened=lambda place: self.dispatcher.wake(place),  # noqa: PLW0108 (the dispatcher is made later)
             caught_up=self.outbox.caught_up,
             proposals=self.store.proposals,
+            recall=self.traces.memory,
         )
 
     def _web_server(self) -> WebServer:
@@ -331,6 +335,7 @@ class Gateway:
                 ("outbox", self.outbox.run()),
                 ("dispatcher", self.dispatcher.run()),
                 ("memory", self.memory.run()),
+                ("traces", self.traces.run()),
                 ("supervisor", self.supervisor.run()),
             )
         ]

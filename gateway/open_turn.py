@@ -9,10 +9,12 @@ from gateway.agent.loop import AgentState
 from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
 from gateway.attachments import Asked
 from gateway.inbox import InboxRow
+from gateway.ingest import IngestJob
 from gateway.memory_proposals import Proposal, ProposalStore, Reviewer, choices, notice, sort_updates
 from gateway.messages import Action, InboundMessage
 from gateway.personalities import Personality
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.recall import Recall
 from gateway.roles import Role
 from gateway.sessions import Session, with_title
 from gateway.untrusted import ANOTHER_SPEAKER, EARLIER
@@ -73,10 +75,10 @@ class OpenTurn:
 
     def toolbox(self, tools: Toolbox) -> Toolbox:
         """Those that the personality may use."""
-        allowed = tools.names if self.personality.tools is None else self.personality.tools
+        allowed = tools.allowed(self.personality.tools)
         if self.personality.memory_writes == "off":
-            allowed = tuple(name for name in allowed if name != UPDATE_MEMORY.name)
-        return tools if allowed == tools.names else tools.only(allowed)
+            return allowed.only([name for name in allowed.names if name != UPDATE_MEMORY.name])
+        return allowed
 
     def tool_context(self, state: AgentState, asked: Asked, memory: MemoryContext | None) -> ToolContext:
         """On whose behalf tools are called."""
@@ -117,3 +119,9 @@ class OpenTurn:
             updated_at=datetime.now(UTC),
             is_tainted=self.session.is_tainted or bool(memory.sources),
         )
+
+    def ingest_job(self, recall: Recall | None, memory: SettledMemory) -> IngestJob | None:
+        """What a memory is to take from the turn by itself; nothing where a person's yes would be needed."""
+        if recall is None or memory.sources or self.personality.memory_writes != "auto":
+            return None
+        return recall.job(self.scope, self.message.sender.display_name)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from gateway.ingest import IngestJob
 from gateway.memory_proposals import Proposal
 from gateway.messages import OutboundMessage
 from gateway.people import PeopleChange
@@ -33,6 +34,7 @@ class TurnCommit:
         memory: updates for the journal, with their scope; applied to the memory after the commit.
         proposals: updates that wait for a person's yes.
         people: who is let in, or asks to be.
+        ingest: what a memory is still to take from the turn by itself.
     """
 
     inbox_seq: int
@@ -49,6 +51,7 @@ class TurnCommit:
     memory: tuple[MemoryScope, tuple[MemoryUpdate, ...]] | None = None
     proposals: tuple[Proposal, ...] = ()
     people: PeopleChange | None = None
+    ingest: IngestJob | None = None
 
 
 class TurnStore(Protocol):

@@ -17,6 +17,7 @@ from gateway.messages import ConversationRef
 from gateway.parking import Parking
 from gateway.personalities import Personalities
 from gateway.protocols import ChannelAdapter, MemoryContext
+from gateway.recall import Recall
 from gateway.sessions import SessionScope, SessionStore
 from gateway.turn_commit import TurnStore
 
@@ -42,7 +43,8 @@ class Services:
         model: by the name of the configuration; None for the default.
         adapter: by the channel's name; None while it is not connected.
         kind: by the channel's name: the platform, which is the first half of an identity's key.
-        render_memory: makes the memory section of the prompt.
+        render_memory: makes the memory section of the prompt, of what is remembered and what is asked.
+        recall: a memory that brings up facts by itself; None where there is none.
         woken: told that a conversation has replies to send.
         caught_up: waits until a conversation's replies are out.
         reopened: told that a conversation has messages to answer, which were held back before.
@@ -61,8 +63,9 @@ class Services:
     model: Callable[[str | None], Model]
     adapter: Callable[[str], ChannelAdapter | None]
     kind: Callable[[str], str]
-    render_memory: Callable[[MemoryContext], str | None]
+    render_memory: Callable[[MemoryContext, str], str | None]
     woken: Callable[[ConversationRef], None]
     caught_up: Callable[[ConversationRef], Awaitable[None]]
     reopened: Callable[[ConversationRef], None]
     proposals: ProposalStore
+    recall: Recall | None = None

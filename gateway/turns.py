@@ -29,6 +29,7 @@ from gateway.open_turn import OpenTurn
 from gateway.pair_command import PAIR
 from gateway.parking import expired
 from gateway.preview import Preview
+from gateway.recall import recalled_section
 from gateway.roles import Role
 from gateway.sessions import (
     SessionMessage,
@@ -38,7 +39,7 @@ from gateway.sessions import (
 from gateway.turn_commit import InboxEnd, TurnCommit
 from gateway.turn_messages import BURIED, as_stored, gave_up, problem_of, reply_to
 from gateway.turn_services import Services, TurnSettings
-from gateway.untrusted import EARLIER
+from gateway.untrusted import EARLIER, own_words
 
 STOPPED = "_(stopped)_"
 STOPPED_EARLY = "Stopped before I could answer."
@@ -211,6 +212,8 @@ class TurnRunner:
         services, personality, message = self._services, turn.personality, turn.message
         with span("memory.prefetch"):
             memory = await services.memory.prefetch(turn.scope)
+        question = own_words(asked.text)
+        recalled = await services.recall.before_turn(turn.scope, question) if services.recall is not None else ()
         history = await services.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
         toolbox = turn.toolbox(services.toolbox)
         adapter = services.adapter(message.conversation.channel)
@@ -226,9 +229,10 @@ class TurnRunner:
             system=system_prompt(
                 personality.prompt,
                 setting,
-                memory=None if memory is None else services.render_memory(memory),
+                memory=None if memory is None else services.render_memory(memory, question),
                 summary=turn.session.summary,
                 can_remember=UPDATE_MEMORY.name in toolbox.names,
+                recalled=recalled_section(recalled),
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
@@ -309,8 +313,11 @@ class TurnRunner:
             supersedes=supersedes,
             memory=(turn.scope, memory.applied) if memory.applied else None,
             proposals=memory.proposals,
+            ingest=turn.ingest_job(self._services.recall, memory),
         )
         await self._commit(commit)
+        if self._services.recall is not None:
+            self._services.recall.after_turn(turn.scope, state.text)
         if supersedes is not None:
             self._services.history.forget(session.id)
         if memory.applied:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+Purpose = Literal["answer", "summary", "facts", "insight", "gist"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
@@ -82,7 +84,7 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...] = ()
     may_call_tools: bool = True
     max_output_tokens: int | None = None
-    purpose: Literal["answer", "summary", "facts"] = "answer"
+    purpose: Purpose = "answer"
     spender: Spender = field(default_factory=Spender)
 
 

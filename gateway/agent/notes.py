@@ -11,6 +11,7 @@ from gateway.protocols import MemoryStoreName
 _STORES: dict[str, MemoryStoreName] = {"## About You": "user", "## Memory": "memory"}
 _BEFORE = "\n## Where you are\n"
 _AFTER = "## Earlier in this conversation"
+_RECALLED = "## What you recall"
 _TRUNCATED = "[...truncated]"
 _MAX_CHARS = 2_000
 _MAX_WORDS = 50
@@ -57,7 +58,7 @@ def read_notes(system: str) -> list[Note]:
     store: MemoryStoreName | None = None
     for raw in section.split("\n"):
         line = raw.strip()
-        if line == _AFTER:
+        if line in (_AFTER, _RECALLED):
             break
         if line in _STORES and store != "memory":  # nothing comes after the memory but its own lines
             store = _STORES[line]

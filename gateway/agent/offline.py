@@ -15,10 +15,20 @@ from itertools import cycle, islice
 from zoneinfo import ZoneInfo
 
 from gateway.agent.arithmetic import NotASum, evaluate
-from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage, TextDelta, ToolCall
+from gateway.agent.model import (
+    ChatMessage,
+    ModelEvent,
+    ModelReply,
+    ModelRequest,
+    ModelUsage,
+    Purpose,
+    TextDelta,
+    ToolCall,
+)
 from gateway.agent.notes import Note, best_notes, content_words, notes_about, read_notes
+from gateway.agent.offline_work import FORGET, beginning, facts_of, gist_of, polite, summary_of
 from gateway.agent.prompt import estimated_tokens
-from gateway.agent.summary import EARLIER, PERSON, read_transcript
+from gateway.recall import read_recalled
 from gateway.untrusted import own_words
 
 ABILITIES = """\
@@ -36,8 +46,6 @@ MAX_WORDS = 5_000
 _WORDS_BETWEEN_TURNS = 16  # so that a long answer neither holds up the event loop nor hides from a cancellation
 _QUOTED_CHARS = 60
 _FACT_CHARS = 300
-_SUMMARY_CHARS = 2_000
-_SENTENCE_CHARS = 160
 
 _PROSE = "The quick brown fox jumps over the lazy dog, and somebody counts every word of it."
 
@@ -59,7 +67,7 @@ class OfflineModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Answer word by word, at no cost. Never raises."""
-        message = _summary(request) if request.purpose == "summary" else _answer(request)
+        message = _WORK[request.purpose](request)
         for number, piece in enumerate(re.finditer(r"\s*\S+|\s+", message.text), start=1):
             yield TextDelta(text=piece.group())
             if number % _WORDS_BETWEEN_TURNS == 0:
@@ -94,16 +102,10 @@ def _reply(asked: str, request: ModelRequest) -> ChatMessage:
             return answer
     if not asked:
         return _say("There were no words in your message, and words are all I can read.")
-    quoted = _beginning(asked, _QUOTED_CHARS)
+    quoted = beginning(asked, _QUOTED_CHARS)
     return _say(
         f'You wrote "{quoted}". I am only the offline model and have no answer to that; "help" lists what I do.'
     )
-
-
-def _beginning(text: str, limit_chars: int) -> str:
-    """The first words, on one line."""
-    words = " ".join(text[: 4 * limit_chars].split())
-    return words if len(words) <= limit_chars else words[:limit_chars].rstrip() + "…"
 
 
 def _say(text: str) -> ChatMessage:
@@ -153,9 +155,9 @@ def _told(request: ModelRequest, *, is_verbatim: bool) -> str:
 def _tell_update(arguments: str, result: str) -> str:
     update = json.loads(arguments)
     if update["action"] == "remove":
-        return f"I forget this: {_beginning(update['substring_match'], _FACT_CHARS)}"
+        return f"I forget this: {beginning(update['substring_match'], _FACT_CHARS)}"
     known = "I have that note already" if result.startswith("Already") else "I will remember this"
-    return f"{known}: {_beginning(update['content'], _FACT_CHARS)}"
+    return f"{known}: {beginning(update['content'], _FACT_CHARS)}"
 
 
 def _tell_time(_arguments: str, result: str) -> str:
@@ -245,7 +247,7 @@ def _forget(match: re.Match[str], request: ModelRequest) -> ChatMessage | None:
         return _say('Tell me what to forget, such as "forget my name".')
     found = notes_about(what, read_notes(request.system))
     if not found:
-        return _say(f"I have no note about that, so there is nothing to forget: {_beginning(what, _QUOTED_CHARS)}")
+        return _say(f"I have no note about that, so there is nothing to forget: {beginning(what, _QUOTED_CHARS)}")
     return _use(request, "update_memory", *(_removal(note) for note in found))
 
 
@@ -295,7 +297,8 @@ def _know(match: re.Match[str], request: ModelRequest) -> ChatMessage | None:
 
 def _recall(match: re.Match[str], request: ModelRequest) -> ChatMessage | None:
     question = match.string
-    if answer := _from_notes(best_notes(question, read_notes(request.system))):
+    recalled = [Note("memory", fact) for fact in read_recalled(request.system)]
+    if answer := _from_notes(best_notes(question, [*read_notes(request.system), *recalled])):
         return answer
     asks_of_memory = re.search(r"\byou (?:know|remember)\b", question, re.IGNORECASE)
     is_personal = asks_of_memory or _FIRST_PERSON.search(re.sub(r"(?i)^tell me\b", "", question))
@@ -320,11 +323,8 @@ def _help(_match: re.Match[str], _request: ModelRequest) -> ChatMessage | None:
 
 
 def _skill(pattern: str, skill: Skill) -> tuple[re.Pattern[str], Skill]:
-    polite = r"(?:(?:please|can you|could you|would you|bitte|kannst du),?\s+)*"
-    return re.compile(polite + pattern, re.IGNORECASE | re.DOTALL), skill
+    return polite(pattern), skill
 
-
-_FORGET, _ = _skill(r"(?:forget|vergiss)\b(?:,?\s+(?:that|about|dass)\b)*\s*[:,]?\s*(?P<what>.*)", _forget)
 
 # in this order; the whole message has to match
 _SKILLS: tuple[tuple[re.Pattern[str], Skill], ...] = (
@@ -336,7 +336,7 @@ _SKILLS: tuple[tuple[re.Pattern[str], Skill], ...] = (
         r"(?:\s+that\b|,?\s+dass\b)?\s*[:,]?\s*(?P<fact>.+)",
         _remember,
     ),
-    (_FORGET, _forget),
+    (FORGET, _forget),
     _skill(r"(?:search|suche?)\b(?:\s+(?:our conversations\s+)?(?:for|nach)\b)?\s*:?\s*(?P<query>.+)", _search),
     _skill(
         r"(?:what(?:['\u2019]s|\s+is)?\s+(?:the\s+)?(?:current\s+)?(?:time|date|day)(?:\s+is\s+it)?(?:\s+(?:now|today))?"
@@ -368,28 +368,10 @@ _SKILLS: tuple[tuple[re.Pattern[str], Skill], ...] = (
 )
 
 
-# ---- summaries -------------------------------------------------------------------------------------------------------
-
-
-def _summary(request: ModelRequest) -> ChatMessage:
-    """The first sentence of whatever the person said, newest last, without what they asked to forget."""
-    kept: list[str] = []
-    for said in request.messages:
-        if said.role != "user":
-            continue
-        for speaker, text in read_transcript(said.text) or [(PERSON, said.text)]:
-            if speaker == EARLIER:
-                kept.extend(line for line in text.split("\n") if line.strip())
-            elif speaker == PERSON and (request_to_forget := _FORGET.fullmatch(text.strip())):
-                gone = notes_about(request_to_forget["what"], [Note("memory", line) for line in kept])
-                kept = [line for line in kept if Note("memory", line) not in gone]
-            elif speaker == PERSON:
-                kept.append(f"- {_first_sentence(text)}")
-    limit_chars = min(_SUMMARY_CHARS, 4 * (request.max_output_tokens or _SUMMARY_CHARS))
-    while kept and sum(len(line) + 1 for line in kept) > limit_chars:
-        kept.pop(0)
-    return _say("\n".join(kept) or "Nothing was said that is worth keeping.")
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.!?])\s", _beginning(text, _SENTENCE_CHARS), maxsplit=1)[0]
+_WORK: dict[Purpose, Callable[[ModelRequest], ChatMessage]] = {
+    "answer": _answer,
+    "summary": lambda request: _say(summary_of(request)),
+    "facts": lambda request: _say(facts_of(request)),
+    "insight": lambda _request: _say("NOTHING"),
+    "gist": lambda request: _say(gist_of(request)),
+}

@@ -37,7 +37,15 @@ class Setting:
     today: date
 
 
-def system_prompt(persona: str, setting: Setting, *, memory: str | None, summary: str, can_remember: bool) -> str:
+def system_prompt(
+    persona: str,
+    setting: Setting,
+    *,
+    memory: str | None,
+    summary: str,
+    can_remember: bool,
+    recalled: str | None = None,
+) -> str:
     """The system prompt; what changes least stands first, so that a provider's prompt cache is of use.
 
     Args:
@@ -45,6 +53,7 @@ def system_prompt(persona: str, setting: Setting, *, memory: str | None, summary
         memory: the rendered memory section, None when nothing is remembered.
         summary: of the session's older messages, empty when none were left out.
         can_remember: the tool `update_memory` is at hand.
+        recalled: what bears on this one question, as a section; it changes with every turn, so it stands last.
     """
     sections = [persona.strip()]
     if can_remember:
@@ -55,6 +64,8 @@ def system_prompt(persona: str, setting: Setting, *, memory: str | None, summary
         sections.append(memory.strip())
     if summary:
         sections.append(f"## Earlier in this conversation\n\n{summary.strip()}")
+    if recalled:
+        sections.append(recalled)
     return "\n\n".join(sections)
 
 

@@ -66,6 +66,7 @@ class Tool:
         call: does it and returns text for the model; raises ToolError.
         is_repeatable: calling it again after a crash does no harm (it only reads, or only gathers). Calls of all
             others are journalled, and none is made twice.
+        is_opt_in: only personalities that name it have it.
         is_untrusted: what it returns was written by others, such as a page; memory updates of the turn then wait.
     """
 
@@ -74,6 +75,7 @@ class Tool:
     arguments: type[Arguments]
     call: Callable[[Any, ToolContext], Awaitable[str]]
     is_repeatable: bool = True
+    is_opt_in: bool = False
     is_untrusted: bool = False
 
     @property
@@ -100,6 +102,12 @@ class Toolbox:
     def only(self, names: Sequence[str]) -> Toolbox:
         """The same tools, less those that are not named; names that are not here are passed over."""
         return Toolbox([tool for name, tool in self._tools.items() if name in names])
+
+    def allowed(self, names: Sequence[str] | None) -> Toolbox:
+        """Those that a personality may use: the named ones; for None all but those that have to be named."""
+        if names is None:
+            return Toolbox([tool for tool in self._tools.values() if not tool.is_opt_in])
+        return self.only(names)
 
     def is_repeatable(self, name: str) -> bool:
         """Whether a call of it may be made again; true for an unknown tool, whose call does nothing."""
@@ -284,3 +292,8 @@ def search_conversations(sessions: SessionStore) -> Tool:
         arguments=SearchConversations,
         call=call,
     )
+
+
+def own_tools(sessions: SessionStore) -> Sequence[Tool]:
+    """All that come with the gateway itself."""
+    return UPDATE_MEMORY, CURRENT_TIME, search_conversations(sessions)

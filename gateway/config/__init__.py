@@ -33,6 +33,7 @@ DEFAULT_CHANNELS = {"terminal": {"kind": "cli"}, "web": {"kind": "web"}}
 OTLP_ENDPOINT = "http://localhost:4318"
 """Where a collector listens by default, as OpenTelemetry has it."""
 
+_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]%-]+")
 
 
@@ -67,6 +68,12 @@ def _web_address(value: str) -> str:
     return value
 
 
+def _time_of_day(value: str) -> str:
+    if not _TIME_OF_DAY.fullmatch(value):
+        raise ValueError("not a time of day; expected one such as 03:00")
+    return value
+
+
 def zone_of(name: str) -> tzinfo:
     """The time zone; UTC is there on every machine.
 
@@ -93,6 +100,7 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Count = Annotated[int, BeforeValidator(_no_truth)]
 Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400)]
 Usd = Annotated[float, BeforeValidator(_no_truth), Field(ge=0)]
+Share = Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=1)]
 AccountId = Annotated[Text, BeforeValidator(_id_text)]
 Host = Annotated[Text, AfterValidator(_host)]
 WebAddress = Annotated[Text, AfterValidator(_web_address)]
@@ -188,12 +196,63 @@ class WebConfig(Section):
     allowed_hosts: tuple[Host, ...] = ()
 
 
+class IngestConfig(Section):
+    """What is kept of a turn by itself; a personality's traits change these.
+
+    Attributes:
+        threshold: facts less important than that are left out.
+        most: facts of one turn.
+        duplicate_from: a fact so similar to one that is there is left out.
+        model: an entry of `models`; None for the default one.
+    """
+
+    enabled: bool = True
+    threshold: Share = 0.4
+    most: Annotated[Count, Field(ge=1, le=20)] = 3
+    duplicate_from: Share = 0.85
+    model: Text | None = None
+
+
+class ConsolidateConfig(Section):
+    """When traces are tidied up.
+
+    Attributes:
+        every_turns: of one person.
+        at: the time of day, in UTC, for everything.
+        model: for insights, an entry of `models`; None for the default one.
+    """
+
+    enabled: bool = True
+    every_turns: Annotated[Count, Field(ge=1, le=100_000)] = 50
+    at: Annotated[Text, AfterValidator(_time_of_day)] = "03:00"
+    model: Text | None = None
+
+
+class TracesConfig(Section):
+    """The trace memory: many small facts, beside the files.
+
+    Attributes:
+        recall: what stands in the prompt of a MEMORY.md that is too long: `fill`, what the question needs and the
+            newest; `tail`, the newest.
+        stability_days: in which a new fact that is never used fades to a third.
+        gist: old facts that are hardly used are shortened; the full text stays in the archive.
+    """
+
+    enabled: bool = False
+    recall: Literal["fill", "tail"] = "fill"
+    stability_days: Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=36_500)] = 30
+    ingest: IngestConfig = Field(default_factory=IngestConfig)
+    consolidate: ConsolidateConfig = Field(default_factory=ConsolidateConfig)
+    gist: bool = False
+
+
 class MemoryConfig(Section):
-    """The memory files; `max_chars` is for the section of the prompt, `max_file_bytes` for one file."""
+    """What is remembered; `max_chars` is for the section of the prompt, `max_file_bytes` for one file."""
 
     max_chars: Annotated[Count, Field(ge=200, le=2_000_000)] = 20_000
     max_file_bytes: Annotated[Count, Field(ge=1_024, le=1 << 30)] = 524_288
     lock_timeout_s: Seconds = 10
+    traces: TracesConfig = Field(default_factory=TracesConfig)
 
 
 class LimitsConfig(Section):

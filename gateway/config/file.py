@@ -252,7 +252,8 @@ def _check_names(reading: _Reading) -> None:
         for name, section in models.items()
         for index in range(len(section["fallbacks"]) if isinstance(section.get("fallbacks"), list) else 0)
     ]
-    for path in [("model",), *fallbacks]:
+    trace_models: list[KeyPath] = [("memory", "traces", part, "model") for part in ("ingest", "consolidate")]
+    for path in [("model",), *fallbacks, *trace_models]:
         _check_reference(reading, path, "model", model_names)
     _check_circles(models, document)
     personalities = Personalities(reading.home).ids()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.protocols import MemoryContext
 
 MAX_CHARS = 20_000
@@ -10,11 +12,15 @@ _PROFILE = "## About You"
 _MEMORY = "## Memory"
 
 
-def render_memory(context: MemoryContext | None, max_chars: int = MAX_CHARS) -> str | None:
+Fill = Callable[[str, int], str | None]
+"""Chooses of a text what fits into so many characters; None where nothing does."""
+
+
+def render_memory(context: MemoryContext | None, max_chars: int = MAX_CHARS, *, fill: Fill | None = None) -> str | None:
     """Headings and texts, never longer than `max_chars`; None where there is nothing to say.
 
-    The tail of the project's memory is kept when it does not fit, and the profile is cut only after nothing of the
-    memory is left to cut.
+    Of a project's memory that does not fit `fill` chooses; without it the tail is kept. The profile is cut only after
+    nothing of the memory is left to cut.
     """
     if context is None:
         return None
@@ -27,7 +33,8 @@ def render_memory(context: MemoryContext | None, max_chars: int = MAX_CHARS) -> 
     if len(whole) <= max_chars:
         return whole
     room = max_chars - sum(len(section) + 2 for section in sections)
-    tail = _fit(_MEMORY, memory, room)
+    chosen = None if fill is None else fill(memory, room - len(_MEMORY) - 2)
+    tail = _fit(_MEMORY, memory, room) if chosen is None else f"{_MEMORY}\n\n{chosen}"
     if tail is not None:
         return "\n\n".join([*sections, tail])
     return _fit(_PROFILE, profile, max_chars) if profile else None

@@ -17,10 +17,11 @@ from gateway.outbox import OutboxRow
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionHit, SessionMessage
 from gateway.store.clock import steady_ms
+from gateway.store.in_memory_ingest import InMemoryIngestJobs
 from gateway.store.in_memory_links import InMemoryLinks
 from gateway.store.in_memory_people import InMemoryPeople, apply_change
 from gateway.store.in_memory_proposals import InMemoryProposals
-from gateway.store.in_memory_tables import Answer, Said, Tables
+from gateway.store.in_memory_tables import Answer, Said, Tables, Waiting
 from gateway.store.in_memory_usage import InMemoryUsage
 from gateway.store.search import bm25
 from gateway.store.words import Matcher, parse
@@ -296,6 +297,8 @@ class _Turns:
                 tables.proposals[proposal.id] = proposal
         if commit.people is not None:
             apply_change(tables, commit.people, inbox_seq=commit.inbox_seq)
+        if commit.ingest is not None:
+            tables.ingest.setdefault(commit.turn_id, Waiting(commit.ingest, tables.now_ms()))
 
     def _keep_messages(self, commit: TurnCommit) -> None:
         tables, session = self._tables, commit.session
@@ -382,6 +385,7 @@ class InMemoryStore:
         self.proposals = InMemoryProposals(tables)
         self.people = InMemoryPeople(tables)
         self.links = InMemoryLinks(tables)
+        self.ingest = InMemoryIngestJobs(tables)
 
     async def close(self) -> None:
         """Forget nothing: a store that is closed and used again stands for one that was opened again."""

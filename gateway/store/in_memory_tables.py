@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from gateway.ingest import IngestJob
 from gateway.linking.links import Link
 from gateway.memory_proposals import Proposal
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
@@ -68,6 +69,15 @@ class Answer:
 
 
 @dataclass(slots=True)
+class Waiting:
+    """A job of the ingest."""
+
+    job: IngestJob
+    due_at: int
+    is_given_up: bool = False
+
+
+@dataclass(slots=True)
 class Tables:
     """Everything that is stored."""
 
@@ -83,6 +93,8 @@ class Tables:
     memory: dict[str, tuple[MemoryScope, tuple[MemoryUpdate, ...]]] = field(default_factory=dict)
     proposals: dict[int, Proposal] = field(default_factory=dict)
     last_proposal: int = 0
+    ingest: dict[str, Waiting] = field(default_factory=dict)
+    turns_since: dict[str, int] = field(default_factory=dict)
     ranks: dict[str, Rank] = field(default_factory=dict)
     admitted: set[tuple[str, str]] = field(default_factory=set)
     chats: dict[str, ConversationRef] = field(default_factory=dict)

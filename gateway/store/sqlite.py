@@ -12,6 +12,7 @@ from gateway.store.database import Database
 from gateway.store.deliveries import SqliteDeliveries
 from gateway.store.facts import SqliteFacts
 from gateway.store.inbox import SqliteInbox
+from gateway.store.ingest import SqliteIngestJobs
 from gateway.store.links import SqliteLinks
 from gateway.store.log import SqliteConversationLog
 from gateway.store.memory_journal import SqliteMemoryJournal
@@ -42,6 +43,7 @@ class SqliteStore:
     people: SqlitePeople
     links: SqliteLinks
     facts: SqliteFacts
+    ingest: SqliteIngestJobs
     index: SearchIndex
 
     async def problems(self) -> Sequence[str]:
@@ -90,5 +92,6 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         people=SqlitePeople(database, now_ms=now_ms),
         links=SqliteLinks(database, now_ms=now_ms),
         facts=SqliteFacts(database),
+        ingest=SqliteIngestJobs(database, now_ms=now_ms),
         index=index,
     )

@@ -12,6 +12,7 @@ from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database
+from gateway.store.ingest import insert_job
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
@@ -98,6 +99,8 @@ class SqliteTurns:
             insert_proposals(connection, commit.proposals)
             if commit.people is not None:
                 apply_change(connection, commit.people, inbox_seq=commit.inbox_seq)
+            if commit.ingest is not None:
+                insert_job(connection, commit.ingest, now_ms)
             if commit.end != "parked":
                 delete_steps(connection, commit.turn_id)
 

@@ -135,6 +135,10 @@ class _Inside:
         self._memory = Counter(
             "ethos_memory_updates", "Memory updates brought to the files.", ["result"], registry=registry
         )
+        self._ingested = Counter(
+            "ethos_ingest_turns", "Turns whose facts were taken, by each try.", ["outcome"], registry=registry
+        )
+        self._facts = Counter("ethos_ingest_facts", "What became of the facts of turns.", ["result"], registry=registry)
         self._commits = Histogram(
             "ethos_store_commit_seconds",
             "Commits; a durable one waits for the disk's fsync.",
@@ -150,7 +154,12 @@ class _Inside:
             "ethos_channel_changes", "Changes of a channel's state.", ["channel", "state"], registry=registry
         )
         self._requests = Counter("ethos_http_requests", "Answered requests.", ["method", "status"], registry=registry)
-        self.counts = {"model.call": self._call, "tool.call": self._tool, "memory.sync": self._sync}
+        self.counts = {
+            "model.call": self._call,
+            "tool.call": self._tool,
+            "memory.sync": self._sync,
+            "memory.ingest": self._ingest,
+        }
 
     def happened(self, name: str, facts: Mapping[str, Fact]) -> None:
         if name == "store.commit":
@@ -174,6 +183,11 @@ class _Inside:
 
     def _sync(self, span: Span) -> None:
         self._memory.labels(span.facts["result"]).inc(float(span.facts["updates"]))
+
+    def _ingest(self, span: Span) -> None:
+        self._ingested.labels("released" if span.error == "CancelledError" else span.facts["outcome"]).inc()
+        for result in ("stored", "duplicate", "below_threshold", "over_limit"):
+            self._facts.labels(result).inc(float(span.facts.get(result, 0)))
 
 
 def _outcome_of(span: Span) -> str:

@@ -48,6 +48,7 @@ class Stores(Protocol):
     turns: TurnStore
     log: ConversationLog
     proposals: ProposalStore
+    ingest: Any
     people: PeopleStore
 
     async def close(self) -> None: ...

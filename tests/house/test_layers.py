@@ -30,6 +30,7 @@ TOP = {
     "gateway.config",
     "gateway.configured",
     "gateway.reloading",
+    "gateway.trace_setup",
     "gateway.web",
 }
 PLATFORMS = ("telegram", "slack", "discord")

@@ -52,6 +52,12 @@ LEFT = {
     "owner_code": "INSERT INTO owner_code (only_row, code_hash, expires_at) VALUES (1, 'ab12', 2)",
     "owner_chats": """INSERT INTO owner_chats (user_id, channel, conversation)
         SELECT user_id, 'fake', 'c1' FROM messages ORDER BY id LIMIT 1""",
+    "ingest_jobs": """INSERT INTO ingest_jobs
+        (turn_id, user_id, personality_id, session_id, channel, speaker, facts, attempts, due_at, error)
+        SELECT turn_id, user_id, 'assistant', session_id, 'fake', 'Ada', NULL, 2, 1, 'ModelUnavailable: down'
+        FROM messages ORDER BY id LIMIT 1""",
+    "turns_since_consolidation": """INSERT INTO turns_since_consolidation (user_id, turns)
+        SELECT user_id, 7 FROM messages ORDER BY id LIMIT 1""",
     "link_requests": """INSERT INTO link_requests (id, code_hash, state, starter, starter_is, begun_at)
         VALUES ('r_1', 'ab12', 'open', 'fake:1', '["Person 1", ["fake", "c1", null]]', 1)""",
     "link_tries": "INSERT INTO link_tries (turn_id, account, tried_at) VALUES ('t_1', 'fake:2', 1)",

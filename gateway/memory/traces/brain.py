@@ -18,7 +18,7 @@ from gateway.memory.traces.changes import Added, Merged
 from gateway.memory.traces.rows import as_json, find, places, visible
 from gateway.memory.traces.search import Found, Wanted, search
 from gateway.memory.traces.search_words import register_functions
-from gateway.memory.traces.trace import Trace, Viewer, united
+from gateway.memory.traces.trace import STABILITY_MS, Trace, Viewer, united
 from gateway.store.database import Database
 from gateway.store.schema import migrate, migrations
 
@@ -26,23 +26,30 @@ BRAIN_NAME = "brain.sqlite"
 _FEWEST_TO_MERGE = 2
 
 
-def open_brain(path: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Brain:
+def open_brain(
+    path: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC), stability_ms: float = STABILITY_MS
+) -> Brain:
     """Open the file, make it, or bring it up to date.
+
+    Args:
+        now: the wall clock.
+        stability_ms: of traces that are made by a turn or a tool.
 
     Raises:
         SchemaTooNew, StoreUnavailable, UnsafePath: see `gateway.store.schema.migrate`.
     """
     migrate(path, prepare=register_functions, steps=migrations("gateway.memory.traces"))
-    return Brain(Database(path, prepare=register_functions), now=now)
+    return Brain(Database(path, prepare=register_functions), now=now, stability_ms=stability_ms)
 
 
 class Brain:
     """One file of traces."""
 
-    def __init__(self, database: Database, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, database: Database, *, now: Callable[[], datetime], stability_ms: float = STABILITY_MS) -> None:
         """Made by `open_brain`."""
         self.database = database
         self.now = now
+        self.stability_ms = stability_ms
 
     async def __aenter__(self) -> Self:
         return self

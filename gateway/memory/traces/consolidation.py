@@ -25,7 +25,7 @@ from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.insights import Insight, clusters, keep_insight
 from gateway.memory.traces.rows import visible
 from gateway.memory.traces.trace import Viewer
-from gateway.store.payloads import to_ms
+from gateway.store.payloads import from_ms, to_ms
 
 T = TypeVar("T")
 LOCK_NAME = "brain.consolidating"
@@ -37,6 +37,7 @@ _LOG = """
     INSERT INTO consolidation_log (started_at, duration_ms, reason, pruned, merged, derived, compacted)
     VALUES (?, ?, ?, ?, ?, ?, ?)
 """
+_READ_LOG = "SELECT * FROM consolidation_log WHERE ? IS NULL OR id < ? ORDER BY id DESC LIMIT ?"
 
 _log = structlog.get_logger(__name__)
 
@@ -50,6 +51,16 @@ class ConsolidationReport:
     derived: int = 0
     compacted: int = 0
     duration_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationEntry:
+    """One consolidation that came to its end; `reason` is `nightly`, `50 turns`, or `tool` with what the agent gave."""
+
+    id: int
+    started_at: datetime
+    reason: str
+    report: ConsolidationReport
 
 
 class Consolidation:
@@ -75,6 +86,14 @@ class Consolidation:
             return await self._run(viewer, reason)
         finally:
             await asyncio.to_thread(lock.release)
+
+    async def log(self, *, limit: int = 50, before: int | None = None) -> Sequence[ConsolidationEntry]:
+        """What was done, newest first; with `before` the entries that are older than the one with that id."""
+
+        def work(connection: sqlite3.Connection) -> list[ConsolidationEntry]:
+            return [_entry(row) for row in connection.execute(_READ_LOG, (before, before, limit)).fetchall()]
+
+        return await self._brain.database.read(work)
 
     async def _run(self, viewer: Viewer | None, reason: str) -> ConsolidationReport:
         started_at, clock = self._brain.now(), time.monotonic()
@@ -126,6 +145,21 @@ class Consolidation:
                 keep = partial(keep_insight, cluster=cluster, sentence=sentence, now=self._brain.now())
                 derived += await self._brain.database.write(keep)
         return derived
+
+
+def _entry(row: sqlite3.Row) -> ConsolidationEntry:
+    return ConsolidationEntry(
+        id=row["id"],
+        started_at=from_ms(row["started_at"]),
+        reason=row["reason"],
+        report=ConsolidationReport(
+            pruned=row["pruned"],
+            merged=row["merged"],
+            derived=row["derived"],
+            compacted=row["compacted"],
+            duration_ms=row["duration_ms"],
+        ),
+    )
 
 
 def _close(connection: sqlite3.Connection, started_at: datetime, reason: str, report: ConsolidationReport) -> None:

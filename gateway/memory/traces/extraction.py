@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, ModelUsage
+from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, ModelUsage, Spender
 from gateway.errors import ModelRefused
 from gateway.memory.traces.hexaco import Category, IngestRules
 from gateway.memory.traces.trace import TraceType
@@ -77,8 +77,10 @@ class Fact:
         return TYPES[self.category]
 
 
-async def extract(model: Model, exchange: Exchange, rules: IngestRules) -> tuple[Sequence[Fact], ModelUsage]:
-    """Ask the model; an answer that is not what was asked for counts as no facts.
+async def extract(
+    model: Model, exchange: Exchange, rules: IngestRules, *, spender: Spender | None = None
+) -> tuple[Sequence[Fact], ModelUsage]:
+    """Ask the model, on the spender's account; an answer that is not what was asked for counts as no facts.
 
     Raises:
         ModelUnavailable: no answer now.
@@ -89,6 +91,7 @@ async def extract(model: Model, exchange: Exchange, rules: IngestRules) -> tuple
         messages=(ChatMessage(role="user", text=_as_data(exchange)),),
         max_output_tokens=_MAX_OUTPUT_TOKENS,
         purpose="facts",
+        spender=spender or Spender(),
     )
     reply: ModelReply | None = None
     async for event in model.stream(request):

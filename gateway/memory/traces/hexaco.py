@@ -59,7 +59,7 @@ def modulated(base: IngestRules, traits: Mapping[str, float]) -> IngestRules:
             _gaining(rules, {"goal": 0.1, "action_item": 0.15}),
             categories=(*rules.categories, "action_item"),
             duplicate_from=0.92,
-            consolidate_every_turns=30,
+            consolidate_every_turns=min(30, rules.consolidate_every_turns),
         )
     if found["agreeableness"] > _HIGH:
         rules = replace(_gaining(rules, {"user_preference": 0.15}), recalled=rules.recalled + 2)

@@ -57,7 +57,9 @@ async def keep_facts(
         reverse=True,
     )
     admitted = [fact for importance, fact in weighed if importance >= rules.threshold - 1e-9]
-    work = partial(_store, traces=[_trace(turn, fact, owner) for fact in admitted], rules=rules, brain=brain)
+    work = partial(
+        _store, traces=[_trace(turn, fact, owner, brain.stability_ms) for fact in admitted], rules=rules, brain=brain
+    )
     stored, duplicate, over_limit = await brain.database.write(work)
     return IngestReport(
         extracted=len(turn.facts),
@@ -68,13 +70,14 @@ async def keep_facts(
     )
 
 
-def _trace(turn: TurnFacts, fact: Fact, owner: Owner) -> Trace:
+def _trace(turn: TurnFacts, fact: Fact, owner: Owner, stability_ms: float) -> Trace:
     known = {"turnId": turn.turn_id, "channel": turn.channel, "sessionId": turn.session_id, "category": fact.category}
     return Trace(
         id=_id_of(turn.turn_id, fact),
         content=fact.text,
         owner=owner,
         type=fact.type,
+        stability_ms=stability_ms,
         tags=(fact.category,),
         emotions={"intensity": fact.intensity} if fact.intensity else {},
         metadata={name: value for name, value in known.items() if value is not None},

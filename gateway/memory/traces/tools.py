@@ -27,6 +27,22 @@ def viewer_of(context: ToolContext) -> Viewer:
     return Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
 
 
+def _check_write(context: ToolContext) -> None:
+    """Nobody plants, changes or removes a fact by what they send to a person.
+
+    Raises:
+        ToolError: it would need a person's yes, which a fact cannot wait for.
+    """
+    if context.writes == "off":
+        raise ToolError("nothing may be written to the memory here")
+    if context.is_reviewed:
+        raise ToolError(
+            "a person's yes would be needed, because not all that was read is their own or every change is reviewed, "
+            "so no fact is written or changed in this answer. If the person wants it, let them say it in a message of "
+            "their own in a new session"
+        )
+
+
 def trace_tools(brain: Brain, consolidation: Consolidation) -> Sequence[Tool]:
     """All seven; `rehydrate_memory` is for personalities that name it."""
     return (
@@ -67,12 +83,14 @@ class MemoryAdd(Arguments):
 
 def _add(brain: Brain) -> Tool:
     async def call(arguments: MemoryAdd, context: ToolContext) -> str:
+        _check_write(context)
         viewer = viewer_of(context)
         try:
             trace = Trace(
                 content=arguments.content.strip(),
                 owner=viewer.owner(arguments.scope),
                 type=arguments.type,
+                stability_ms=brain.stability_ms,
                 tags=united(arguments.tags),
                 metadata={"turnId": context.scope.turn_id},
                 created_at=brain.now(),
@@ -105,6 +123,7 @@ class MemoryUpdate(Arguments):
 
 def _update(brain: Brain) -> Tool:
     async def call(arguments: MemoryUpdate, context: ToolContext) -> str:
+        _check_write(context)
         content = None if arguments.content is None else arguments.content.strip()
         try:
             updated = await brain.update(viewer_of(context), arguments.trace_id, content=content, tags=arguments.tags)
@@ -131,6 +150,7 @@ class MemoryDelete(Arguments):
 
 def _delete(brain: Brain) -> Tool:
     async def call(arguments: MemoryDelete, context: ToolContext) -> str:
+        _check_write(context)
         return _json(deleted=await brain.delete(viewer_of(context), arguments.trace_id))
 
     return Tool(
@@ -154,6 +174,7 @@ class MemoryMerge(Arguments):
 
 def _merge(brain: Brain) -> Tool:
     async def call(arguments: MemoryMerge, context: ToolContext) -> str:
+        _check_write(context)
         try:
             merged = await brain.merge(viewer_of(context), arguments.trace_ids, arguments.content)
         except TraceError as error:
@@ -255,4 +276,5 @@ def _rehydrate(brain: Brain) -> Tool:
         description="The full text of a fact that was shortened because it was old; nulls where there is none.",
         arguments=RehydrateMemory,
         call=call,
+        is_opt_in=True,
     )

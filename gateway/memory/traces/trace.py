@@ -53,8 +53,9 @@ class Viewer:
 
     @property
     def owners(self) -> tuple[Owner, ...]:
-        """Whose traces the viewer may see."""
-        return tuple(owner for kind in SCOPES if (owner := self._owner(kind)) is not None)
+        """Whose traces the viewer may see; what a personality shares with all its people among them."""
+        own = (owner for kind in SCOPES if (owner := self._owner(kind)) is not None)
+        return (*own, Owner("organization", f"{ORGANIZATION}::{self.personality_id}"))
 
     def owner(self, kind: ScopeKind) -> Owner:
         """Whose a new trace of that scope is.

@@ -64,6 +64,10 @@ def differences(model: type[BaseModel], section: dict[str, Any], path: str) -> I
     fields = [name for name in model.model_fields if name not in apart]
     yield from (f"{path}{name} is not in the example" for name in fields if name not in section)
     for name in section.keys() & set(fields):
+        annotation = model.model_fields[name].annotation
+        if isinstance(annotation, type) and issubclass(annotation, Section):
+            yield from differences(annotation, section[name], f"{path}{name}.")
+            continue
         default = plain(model, name)
         if default not in (None, (), [], {}) and default != section[name]:
             yield f"{path}{name} is {default} in the code and {section[name]} in the example"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import StoreUnavailable
+from gateway.ingest import IngestJob
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.database import Database
 from gateway.store.sqlite import SqliteStore, open_store
@@ -38,6 +39,7 @@ def full_commit(inbox_seq: int, turn_id: str = "t_a", text: str = "hello") -> Tu
         supersedes="t_before",
         replies=(answer(f"r1-{turn_id}"), answer(f"r2-{turn_id}")),
         memory=(scope, (MemoryUpdate.add("user", "Likes tea."), MemoryUpdate.add("memory", "Tea was spoken of."))),
+        ingest=IngestJob(scope=scope, speaker="Ada"),
     )
 
 

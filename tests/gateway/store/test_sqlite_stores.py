@@ -8,6 +8,7 @@ import pytest
 
 from gateway.budgets import Limit
 from gateway.store.sqlite import open_store
+from tests.conformance.ingest import IngestSuite
 from tests.conformance.links import LinkSuite
 from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
@@ -46,6 +47,10 @@ class TestSessions(SessionSuite):
 
 
 class TestSearch(SearchSuite):
+    pass
+
+
+class TestIngest(IngestSuite):
     pass
 
 

@@ -45,6 +45,22 @@ async def read(gateway: Gateway) -> dict[tuple[str, ...], float]:
     }
 
 
+async def test_what_is_taken_from_turns_is_counted(house: House) -> None:
+    traces = {"memory": {"traces": {"enabled": True}}}
+    async with house.gateway(**traces, **MEASURED) as (gateway, channel):
+        await channel.ask("My dog is called Rex.")
+        await channel.ask("My dog is called Rex.")
+        await settled(gateway)
+        assert gateway.traces.memory is not None
+        async with asyncio.timeout(20):
+            await gateway.traces.memory.idle()
+        seen = await read(gateway)
+    assert seen["ethos_ingest_turns_total", "done"] == 2
+    assert seen["ethos_ingest_facts_total", "stored"] == 1
+    assert seen["ethos_ingest_facts_total", "duplicate"] == 1
+    assert seen["ethos_model_call_seconds_count", "offline", "ok", "facts"] == 2
+
+
 async def test_a_conversation_is_counted_from_accept_to_receipt(house: House) -> None:
     model = ScriptedModel([REMEMBER], "Noted.", [ModelUnavailable("away")], "Here.")
     async with house.gateway(model, **MEASURED) as (gateway, channel):

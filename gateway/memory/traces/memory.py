@@ -1,0 +1,157 @@
+"""The trace memory as a turn meets it: what is recalled before it, and what is made of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from gateway.errors import StoreError
+from gateway.ingest import IngestJob, IngestWorker
+from gateway.memory.traces import strength
+from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.schedule import ConsolidationSchedule
+from gateway.memory.traces.search import Found, Wanted
+from gateway.memory.traces.trace import Trace
+from gateway.memory.traces.turn_facts import RulesOf, viewer_of
+from gateway.observe import note, span
+from gateway.protocols import MemoryHit, MemoryScope
+from gateway.recall import Recollection
+from gateway.store.words import words_of
+
+RECALLED_CHARS = 600
+"""Of one fact in a prompt; `memory_search` gives the whole."""
+_OFFERS_KEPT = 1_000  # turns under way; one that is never answered is pushed out by newer ones
+_FROM = {"tool": "noted by you", "import": "imported", "consolidation": "concluded from other facts"}
+
+_log = structlog.get_logger(__name__)
+
+
+class TurnCounts(Protocol):
+    """How many turns each person had since a consolidation; durable."""
+
+    async def count_turn(self, user_id: str) -> int: ...  # noqa: D102
+    async def forget_turns(self, user_id: str) -> None: ...  # noqa: D102
+
+
+class TraceMemory:
+    """A `Recall` and a `SearchableMemory` over one brain."""
+
+    def __init__(
+        self,
+        brain: Brain,
+        *,
+        rules: RulesOf,
+        counts: TurnCounts,
+        ingest: IngestWorker | None,
+        schedule: ConsolidationSchedule | None,
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            brain: closed by who opened it.
+            rules: of a personality.
+            counts: how many turns each person had.
+            ingest: None where turns are not to give facts by themselves.
+            schedule: None where nothing is consolidated by itself.
+        """
+        self.brain = brain
+        self._rules = rules
+        self._counts = counts
+        self._ingest = ingest
+        self._schedule = schedule
+        self._offers: OrderedDict[str, Sequence[Trace]] = OrderedDict()
+        self._ended: asyncio.Queue[tuple[MemoryScope, Sequence[Trace], str]] = asyncio.Queue()
+
+    # ---- what a turn asks ------------------------------------------------------------------------------------------
+
+    async def before_turn(self, scope: MemoryScope, question: str) -> Sequence[Recollection]:
+        """What may bear on the question, best first; empty where nothing is found or the brain cannot be read."""
+        limit = self._rules(scope.personality_id).recalled
+        with span("memory.recall"):
+            try:
+                found = await self.brain.search(viewer_of(scope), Wanted(query=question, limit=limit))
+            except StoreError as error:
+                _log.error("traces_unreadable", turn_id=scope.turn_id, error=str(error))
+                return ()
+            note(recalled=len(found))
+        self._offers[scope.turn_id] = [each.trace for each in found]
+        while len(self._offers) > _OFFERS_KEPT:
+            self._offers.popitem(last=False)
+        return [_recollection(each.trace) for each in found]
+
+    def job(self, scope: MemoryScope, speaker: str) -> IngestJob | None:
+        """What is to be committed with the turn; None where nobody is known, or nothing is ingested."""
+        if self._ingest is None or scope.user_id is None:
+            return None
+        return IngestJob(scope=scope, speaker=speaker)
+
+    def after_turn(self, scope: MemoryScope, answer: str) -> None:
+        """Say that the turn is committed. Returns at once."""
+        self._ended.put_nowait((scope, self._offers.pop(scope.turn_id, ()), answer))
+        if self._ingest is not None:
+            self._ingest.wake()
+
+    async def search(self, scope: MemoryScope, query: str, limit: int = 10) -> Sequence[MemoryHit]:
+        """Traces that the scope may see, best first."""
+        found = await self.brain.search(viewer_of(scope), Wanted(query=query, limit=limit))
+        return [_hit(each) for each in found]
+
+    # ---- in the background -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Do what turns left to do, until cancelled."""
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self._learn(), name="trace feedback")
+            if self._ingest is not None:
+                parts.create_task(self._ingest.run(), name="trace ingest")
+            if self._schedule is not None:
+                parts.create_task(self._schedule.run(), name="trace consolidation")
+
+    async def idle(self) -> None:
+        """Wait until all that ended turns left to do is done, or put off."""
+        await self._ended.join()
+        if self._ingest is not None:
+            await self._ingest.idle()
+        if self._schedule is not None:
+            await self._schedule.idle()
+
+    async def _learn(self) -> None:
+        while True:
+            scope, offered, answer = await self._ended.get()
+            try:
+                await self._ended_turn(scope, offered, answer)
+            except StoreError as error:  # one turn's feedback is lost, which is a little strength
+                _log.warning("trace_feedback_lost", turn_id=scope.turn_id, error=str(error))
+            except Exception:  # noqa: BLE001 (a fault here must not end the gateway)
+                _log.exception("trace_feedback_fault", turn_id=scope.turn_id)
+            finally:
+                self._ended.task_done()
+
+    async def _ended_turn(self, scope: MemoryScope, offered: Sequence[Trace], answer: str) -> None:
+        viewer = viewer_of(scope)
+        if offered:
+            answer_words = words_of(answer).split()
+            used = [each.id for each in offered if strength.is_quoted(words_of(each.content).split(), answer_words)]
+            unused = [each.id for each in offered if each.id not in used]
+            await self.brain.offered(viewer, scope.turn_id, used=used, unused=unused)
+        if self._schedule is None or scope.user_id is None:
+            return
+        turns = await self._counts.count_turn(scope.user_id)
+        if turns >= self._rules(scope.personality_id).consolidate_every_turns:
+            await self._counts.forget_turns(scope.user_id)
+            self._schedule.want(viewer, f"{turns} turns")
+
+
+def _recollection(trace: Trace) -> Recollection:
+    text = trace.content if len(trace.content) <= RECALLED_CHARS else trace.content[:RECALLED_CHARS].rstrip() + "…"
+    channel = trace.metadata.get("channel")
+    said = f"said on {channel}" if channel else "said earlier"
+    return Recollection(id=trace.id, text=text, at=trace.created_at, source=_FROM.get(trace.source, said))
+
+
+def _hit(found: Found) -> MemoryHit:
+    return MemoryHit(text=found.trace.content, score=found.score, store="traces", source=found.trace.id)

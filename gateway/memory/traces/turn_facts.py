@@ -1,0 +1,71 @@
+"""The two steps of a job of the ingest: a model names the facts of a turn, and what the rules admit is stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+
+from gateway.agent.model import Model, Spender
+from gateway.ingest import IngestJob, Said
+from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.extraction import Exchange, Fact, extract
+from gateway.memory.traces.hexaco import IngestRules
+from gateway.memory.traces.ingest import TurnFacts, keep_facts
+from gateway.memory.traces.trace import Viewer
+from gateway.observe import note, span
+from gateway.protocols import MemoryScope
+
+RulesOf = Callable[[str], IngestRules]
+"""The rules of a personality, by its id, as its character has changed them."""
+
+
+def viewer_of(scope: MemoryScope) -> Viewer:
+    """On whose behalf the brain is asked in a turn."""
+    return Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
+
+
+class TurnFactsTaker:
+    """Takes the facts of turns; see `gateway.ingest.TakesFacts`."""
+
+    def __init__(self, brain: Brain, model: Callable[[], Model], rules: RulesOf) -> None:
+        self._brain = brain
+        self._model = model
+        self._rules = rules
+
+    async def extract(self, job: IngestJob, said: Said) -> str:
+        """Ask the model what is worth keeping.
+
+        Raises:
+            ModelUnavailable: no answer now.
+            ModelRefused: never an answer.
+        """
+        model, rules = self._model(), self._rules(job.scope.personality_id)
+        with span("model.call", model=model.name, purpose="facts"):
+            spender = Spender(user_id=job.scope.user_id or "", personality_id=job.scope.personality_id)
+            facts, usage = await extract(model, _exchange(job, said), rules, spender=spender)
+            note(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        return json.dumps([asdict(fact) for fact in facts], ensure_ascii=False)
+
+    async def keep(self, job: IngestJob, said: Said, facts: str) -> Mapping[str, int]:
+        """Store what the rules admit.
+
+        Raises:
+            TraceError: nobody is known.
+            StoreUnavailable: the disk is full or broken; nothing was stored.
+        """
+        scope = job.scope
+        turn = TurnFacts(
+            turn_id=scope.turn_id,
+            exchange=_exchange(job, said),
+            facts=[Fact(**fact) for fact in json.loads(facts)],
+            author=scope.user_id,
+            channel=scope.channel,
+            session_id=scope.session_id,
+        )
+        report = await keep_facts(self._brain, viewer_of(scope), turn, self._rules(scope.personality_id))
+        return asdict(report)
+
+
+def _exchange(job: IngestJob, said: Said) -> Exchange:
+    return Exchange(asked=said.asked, answered=said.answered, at=said.at, speaker=job.speaker)

@@ -1,0 +1,126 @@
+"""Puts the trace memory together, as the configuration says; a part of the composition root."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.agent.tools import Tool
+from gateway.config import OFFLINE, Config, TracesConfig
+from gateway.errors import EthosError
+from gateway.ingest import IngestWorker
+from gateway.memory.fill import Filler
+from gateway.memory.render import render_memory
+from gateway.memory.traces.archive import shorten_old
+from gateway.memory.traces.asking import gist_by, insight_by
+from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
+from gateway.memory.traces.consolidation import Consolidation
+from gateway.memory.traces.hexaco import IngestRules, modulated
+from gateway.memory.traces.memory import TraceMemory
+from gateway.memory.traces.schedule import ConsolidationSchedule
+from gateway.memory.traces.tools import trace_tools
+from gateway.memory.traces.trace import DAY_MS
+from gateway.memory.traces.turn_facts import RulesOf, TurnFactsTaker
+from gateway.personalities import Personalities
+from gateway.protocols import MemoryContext
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What the gateway has of the trace memory; nothing where it is off."""
+
+    memory: TraceMemory | None = None
+    tools: tuple[Tool, ...] = ()
+
+    async def run(self) -> None:
+        """Do what turns left to do, until cancelled."""
+        if self.memory is None:
+            await asyncio.Event().wait()
+        else:
+            await self.memory.run()
+
+
+async def open_configured_brain(stack: AsyncExitStack, home: Path, config: Config) -> Brain | None:
+    """The brain in the data directory, closed with the stack; None where traces are off.
+
+    Raises:
+        StoreError, UnsafePath: it cannot be used.
+    """
+    traces = config.memory.traces
+    if not traces.enabled:
+        return None
+    brain = await asyncio.to_thread(open_brain, home / BRAIN_NAME, stability_ms=traces.stability_days * DAY_MS)
+    return await stack.enter_async_context(brain)
+
+
+def compose_traces(gateway: Gateway) -> Traces:
+    """The parts around the gateway's brain."""
+    config, brain = gateway.config, gateway.brain
+    if brain is None:
+        return Traces()
+    model, store = gateway.meter.model, gateway.store
+    traces = config.memory.traces
+    rules = rules_by_traits(traces, gateway.personalities)
+    consolidating = partial(model, traces.consolidate.model)
+    # The offline model has no insight to give; asking it would only cost time.
+    has_insight = (traces.consolidate.model or config.model) != OFFLINE
+    consolidation = Consolidation(brain, insight=insight_by(consolidating) if has_insight else None)
+    schedule = ConsolidationSchedule(
+        brain,
+        consolidation,
+        at=time.fromisoformat(traces.consolidate.at),
+        gists=partial(shorten_old, brain, gist_by(consolidating)) if traces.gist else None,
+    )
+    taker = TurnFactsTaker(brain, partial(model, traces.ingest.model), rules)
+    memory = TraceMemory(
+        brain,
+        rules=rules,
+        counts=store.ingest,
+        ingest=IngestWorker(store.ingest, taker) if traces.ingest.enabled else None,
+        schedule=schedule if traces.consolidate.enabled else None,
+    )
+    return Traces(memory, tuple(trace_tools(brain, consolidation)))
+
+
+def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> RulesOf:
+    """What the configuration says, as each personality's traits change it; edits count at once."""
+    base = IngestRules(
+        threshold=traces.ingest.threshold,
+        most=traces.ingest.most,
+        duplicate_from=traces.ingest.duplicate_from,
+        consolidate_every_turns=traces.consolidate.every_turns,
+    )
+
+    def rules(personality_id: str) -> IngestRules:
+        try:
+            traits = dict(personalities.get(personality_id).traits)
+        except EthosError:  # it is gone, or broken: what it heard is kept by the rules of the configuration
+            return base
+        honesty = traits.pop("honesty_humility", None)
+        return modulated(base, traits if honesty is None else {**traits, "honesty": honesty})
+
+    return rules
+
+
+def memory_section(config: Callable[[], Config]) -> Callable[[MemoryContext, str], str | None]:
+    """Makes the memory section of a prompt, of what is remembered and what is asked, as the configuration is then."""
+    filler = Filler()
+
+    def section(context: MemoryContext, question: str) -> str | None:
+        memory = config().memory
+        if not memory.traces.enabled or memory.traces.recall == "tail":
+            return render_memory(context, memory.max_chars)
+        return render_memory(
+            context, memory.max_chars, fill=lambda text, room_chars: filler.fill(text, question, room_chars)
+        )
+
+    return section

@@ -1,0 +1,85 @@
+"""What every store of ingest jobs must do. A test module makes a subclass and gives it a fixture `house`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gateway.ingest import IngestJob
+from gateway.protocols import MemoryScope
+from gateway.turn_commit import TurnCommit
+from tests.conformance.stores import BEGAN, HERE, House, claimed, said, session_of, written
+
+
+async def answered(house: House, name: str, user_id: str = "u_ada", **changes: Any) -> IngestJob:
+    """Accept, claim and answer a message, with a job."""
+    store, turn_id = house.store, f"t_{name}"
+    where = replace(HERE, conversation=name)
+    await store.inbox.add(said(name, where), turn_id)
+    row = await claimed(store, where)
+    scope = MemoryScope(
+        personality_id="assistant", user_id=user_id, session_id=f"s_{name}", turn_id=turn_id, channel="web"
+    )
+    job = IngestJob(scope=scope, speaker="Ada")
+    session = session_of(name, user_id)
+    messages = (
+        written(session, turn_id, f"I like {name}"),
+        written(session, turn_id, "Noted.", role="assistant"),
+        written(session, turn_id, "{}", role="tool_call", tool_name="t", tool_call_id="c"),
+        written(session, turn_id, "So do I.", role="assistant"),
+    )
+    commit = TurnCommit(
+        inbox_seq=row.seq, owner="me", turn_id=turn_id, session=session, messages=messages, ingest=job, **changes
+    )
+    await store.turns.commit_turn(commit)
+    return job
+
+
+class IngestSuite:
+    """The suite."""
+
+    async def test_a_job_is_there_with_its_turn_and_survives_a_reopening(self, house: House) -> None:
+        job = await answered(house, "tea")
+        await house.reopen()
+        assert list(await house.store.ingest.due(9)) == [job]
+        found = await house.store.ingest.said("t_tea")
+        assert (found.asked, found.answered, found.at) == ("I like tea", "Noted.\n\nSo do I.", BEGAN)
+
+    async def test_of_each_person_the_oldest_is_due_and_the_next_after_its_end(self, house: House) -> None:
+        first, other = await answered(house, "one"), await answered(house, "other", "u_ben")
+        second = await answered(house, "two")
+        assert list(await house.store.ingest.due(9)) == [first, other]
+        assert list(await house.store.ingest.due(1)) == [first]
+        await house.store.ingest.end("t_one")
+        assert list(await house.store.ingest.due(9)) == [other, second]
+
+    async def test_one_that_is_put_off_waits_and_keeps_the_facts_it_has(self, house: House) -> None:
+        job, later = await answered(house, "one"), await answered(house, "two")
+        await house.store.ingest.keep_facts("t_one", "[1]")
+        await house.store.ingest.put_off("t_one", after_s=30, error="down", is_given_up=False)
+        assert list(await house.store.ingest.due(9)) == []
+        assert (await house.store.ingest.backlog()).due_in_s == 30
+        house.wait(30)
+        assert list(await house.store.ingest.due(9)) == [replace(job, facts="[1]", attempts=1)]
+        await house.store.ingest.put_off("t_one", after_s=30, error="broken", is_given_up=True)
+        assert list(await house.store.ingest.due(9)) == [later]
+        backlog = await house.store.ingest.backlog()
+        assert (backlog.waiting, backlog.given_up, backlog.due_in_s) == (1, 1, 0)
+
+    async def test_nothing_waits_at_first(self, house: House) -> None:
+        backlog = await house.store.ingest.backlog()
+        assert (backlog.waiting, backlog.given_up, backlog.due_in_s) == (0, 0, None)
+
+    async def test_what_another_answer_took_the_place_of_has_nothing_to_give(self, house: House) -> None:
+        await answered(house, "one")
+        await answered(house, "again", supersedes="t_one")
+        assert await house.store.ingest.said("t_one") is None
+        assert await house.store.ingest.said("t_again") is not None
+        assert await house.store.ingest.said("t_unknown") is None
+
+    async def test_turns_are_counted_for_each_person_until_a_consolidation(self, house: House) -> None:
+        counts = [await house.store.ingest.count_turn(user) for user in ("u_ada", "u_ada", "u_ben")]
+        assert counts == [1, 2, 1]
+        await house.store.ingest.forget_turns("u_ada")
+        assert await house.store.ingest.count_turn("u_ada") == 1
+        assert await house.store.ingest.count_turn("u_ben") == 2

@@ -1,0 +1,74 @@
+"""A process that does the ingest jobs of a data directory, and ends itself as by `kill -9` at a named step.
+
+`python -m tests.gateway.memory.traces.ingest_process HOME FACT STEP`; with the step `none` it ends when all is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
+from gateway.ingest import IngestWorker
+from gateway.memory.traces.brain import BRAIN_NAME, open_brain
+from gateway.memory.traces.hexaco import IngestRules
+from gateway.memory.traces.turn_facts import TurnFactsTaker
+from gateway.store.sqlite import open_store
+
+STEPS = ("said", "extract", "keep_facts", "keep", "end")
+
+
+class Names:
+    """A model that names one fact."""
+
+    name = "names"
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        del request
+        facts = [{"fact": self._text, "category": "knowledge", "importance": 0.9}]
+        message = ChatMessage(role="assistant", text=json.dumps(facts))
+        yield ModelReply(message=message, usage=ModelUsage(model=self.name, input_tokens=1, output_tokens=1))
+
+
+class Mortal:
+    """Does what another does, and dies after one of its steps."""
+
+    def __init__(self, other: Any, step: str) -> None:
+        self._other = other
+        self._step = step
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._other, name)
+
+        async def call(*args: Any, **keywords: Any) -> Any:
+            result = await method(*args, **keywords)
+            if name == self._step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return call
+
+
+async def main(home: Path, fact: str, step: str) -> None:
+    store = open_store(home / "ethos.sqlite")
+    async with open_brain(home / BRAIN_NAME) as brain:
+        taker = TurnFactsTaker(brain, lambda: Names(fact), lambda _personality_id: IngestRules())
+        worker = IngestWorker(Mortal(store.ingest, step), Mortal(taker, step))
+        running = asyncio.create_task(worker.run())
+        await worker.idle()
+        running.cancel()
+        await asyncio.wait([running])
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))

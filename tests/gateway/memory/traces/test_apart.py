@@ -1,0 +1,149 @@
+"""Two people with the same facts: whatever one of them does, the other's are as they were, and never seen."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.agent.model import ToolCall
+from gateway.agent.tools import Toolbox, ToolContext
+from gateway.errors import TraceError
+from gateway.ingest import IngestJob, Said
+from gateway.memory.traces.archive import rehydrate, shorten_old
+from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.consolidation import Consolidation
+from gateway.memory.traces.hexaco import IngestRules
+from gateway.memory.traces.memory import TraceMemory
+from gateway.memory.traces.search import Wanted
+from gateway.memory.traces.tools import trace_tools
+from gateway.memory.traces.trace import Trace, Viewer
+from gateway.memory.traces.turn_facts import TurnFactsTaker
+from gateway.protocols import MemoryScope
+from gateway.store.in_memory import InMemoryStore
+from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
+from tests.scripted_model import ScriptedModel
+
+PLANTS = ("basil", "mint", "thyme", "sage", "dill", "chives")
+FACTS = (
+    *(f"The {plant} on the balcony of the old house by the river wants water" for plant in PLANTS),
+    "The key is under the third pot " + "and the pot is red " * 12,
+    "Forgotten long ago",
+)
+
+
+def scope(viewer: Viewer, turn_id: str) -> MemoryScope:
+    return MemoryScope(
+        personality_id=viewer.personality_id, user_id=viewer.user_id, session_id=viewer.session_id, turn_id=turn_id
+    )
+
+
+async def state(brain: Brain, viewer: Viewer) -> list[tuple[Any, ...]]:
+    """Every column of all that is the viewer's, hidden ones too."""
+    ids = [owner.id for owner in viewer.owners if owner.kind != "organization"]
+
+    def work(connection: Any) -> list[tuple[Any, ...]]:
+        sql = "SELECT traces.* FROM traces JOIN owners ON owners.number = owner WHERE owners.id IN (?, ?, ?) ORDER BY 1"
+        return [tuple(row) for row in connection.execute(sql, ids).fetchall()]
+
+    return await brain.database.read(work)
+
+
+async def fill(brain: Brain, viewer: Viewer, clock: Clock) -> list[str]:
+    ids = []
+    for number, content in enumerate(FACTS):
+        is_old = number >= len(PLANTS)
+        at = clock.now - timedelta(days=90) if is_old else clock.now
+        trace = of(viewer, content, created_at=at, last_accessed_at=at, stability_ms=1.7e10)
+        if content == FACTS[-1]:
+            trace = of(viewer, content, strength=0.01)
+        ids.append((await brain.add(viewer, trace)).id)
+    return ids
+
+
+async def test_nothing_crosses_between_two_people_in_any_operation(brain: Brain, clock: Clock) -> None:
+    ada_ids, ben_ids = await fill(brain, ADA, clock), await fill(brain, BEN, clock)
+    before = await state(brain, BEN)
+    memory = TraceMemory(
+        brain, rules=lambda _id: IngestRules(), counts=InMemoryStore().ingest, ingest=None, schedule=None
+    )
+    said: list[str] = []
+
+    async def insight(traces: Any) -> str:
+        said.extend(trace.owner.id for trace in traces)
+        return "All of it wants water"
+
+    consolidation = Consolidation(brain, insight=insight)
+    toolbox = Toolbox(trace_tools(brain, consolidation))
+
+    async def use(name: str, **arguments: Any) -> str:
+        call = ToolCall(id="c", name=name, arguments=json.dumps(arguments))
+        return await toolbox.call(call, ToolContext(scope=scope(ADA, "t"), memory=None, role="member"))
+
+    # by an id that is not hers
+    for ben_id in ben_ids:
+        assert await brain.get(ADA, ben_id) is None
+        assert not await brain.update(ADA, ben_id, content="x", tags=["x"])
+        assert not await brain.delete(ADA, ben_id)
+        assert not await brain.restore(ADA, ben_id)
+        assert (await rehydrate(brain, ADA, ben_id)).verbatim_content is None
+        assert await use("memory_update", traceId=ben_id, content="x") == '{"updated": false}'
+        assert await use("memory_delete", traceId=ben_id) == '{"deleted": false}'
+        assert await use("rehydrate_memory", traceId=ben_id) == '{"verbatimContent": null, "archivedAt": null}'
+    assert await brain.offered(ADA, "q", used=ben_ids[:2], unused=ben_ids[2:]) == 0
+    with pytest.raises(TraceError, match="Found only 1"):
+        await brain.merge(ADA, [ada_ids[0], ben_ids[0]])
+    assert "Found only 0" in await use("memory_merge", traceIds=ben_ids)
+    with pytest.raises(TraceError, match="not yours"):
+        await brain.add(ADA, Trace(content="x", owner=BEN.owner("user")))
+
+    # by words that both have
+    for words in ("balcony", '"old house"', "key AND pot", "wat*"):
+        found = {each.trace.id for each in await brain.search(ADA, Wanted(query=words, limit=100))}
+        assert found <= set(ada_ids)
+        listed = await use("memory_search", query=words, limit=100)
+        assert not any(ben_id in listed for ben_id in ben_ids)
+        hits = await memory.search(scope(ADA, "t"), words, limit=100)
+        assert {hit.source for hit in hits} == found
+        recalled = await memory.before_turn(scope(ADA, "t"), words)
+        assert {each.id for each in recalled} <= set(ada_ids)
+
+    # by what she adds herself, and by what is taken from her turns
+    await use("memory_add", content=FACTS[0], tags=["hers"])
+    facts = json.dumps([{"fact": FACTS[1], "category": "knowledge", "importance": 1.0}])
+    taker = TurnFactsTaker(brain, lambda: ScriptedModel(facts), lambda _id: IngestRules())
+    exchange = Said(asked="q", answered="a", at=clock.now)
+    job = IngestJob(scope=scope(ADA, "t_1"), speaker="Ada")
+    report = await taker.keep(job, exchange, await taker.extract(job, exchange))
+    assert (report["stored"], report["duplicate"]) == (0, 1)
+    report = await taker.keep(IngestJob(scope=scope(BEN, "t_2"), speaker="Ben"), exchange, "[]")
+    assert report["stored"] == 0
+
+    # by consolidating what she sees
+    assert '"pruned": 1' in await use("memory_reflect")
+    assert set(said) == {ADA.user_id}
+    assert await state(brain, BEN) == before
+
+    # by consolidating and shortening everything: each by itself
+    said.clear()
+    report_of_all = await consolidation.run(None)
+    assert (report_of_all.pruned, report_of_all.derived) == (1, 1)
+    assert set(said) == {BEN.user_id}
+
+    async def first_words(trace: Trace) -> str:
+        return trace.content[:30]
+
+    assert await shorten_old(brain, first_words) == 2
+    for viewer, other_ids in ((ADA, ben_ids), (BEN, ada_ids)):
+        everything = await brain.search(viewer, Wanted(query="water OR key", limit=100))
+        assert {each.trace.owner.id for each in everything} == {viewer.user_id}
+        assert not {each.trace.id for each in everything} & set(other_ids)
+    edges = await brain.database.read(
+        lambda connection: connection.execute(
+            "SELECT count(*) FROM edges JOIN traces AS one ON one.id = edges.source "
+            "JOIN traces AS other ON other.id = edges.target WHERE one.owner <> other.owner"
+        ).fetchone()[0]
+    )
+    assert edges == 0

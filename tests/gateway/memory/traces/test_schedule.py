@@ -1,0 +1,138 @@
+"""When a brain is consolidated by itself: at night, after a night that was missed, and when somebody wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, time, timedelta
+
+import pytest
+
+from gateway.errors import StoreUnavailable
+from gateway.memory.traces import schedule as schedule_module
+from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.consolidation import Consolidation, ConsolidationReport
+from gateway.memory.traces.schedule import ConsolidationSchedule, next_at
+from gateway.memory.traces.trace import Viewer
+from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
+
+NIGHT = time(3)
+
+
+@asynccontextmanager
+async def running(schedule: ConsolidationSchedule) -> AsyncIterator[None]:
+    task = asyncio.create_task(schedule.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def reasons(brain: Brain) -> list[str]:
+    return await brain.database.read(
+        lambda connection: [row[0] for row in connection.execute("SELECT reason FROM consolidation_log ORDER BY id")]
+    )
+
+
+async def until(brain: Brain, amount: int) -> list[str]:
+    async with asyncio.timeout(20):
+        while len(found := await reasons(brain)) < amount:
+            await asyncio.sleep(0.005)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (datetime(2026, 11, 20, 2, 59, tzinfo=UTC), datetime(2026, 11, 20, 3, tzinfo=UTC)),
+        (datetime(2026, 11, 20, 3, tzinfo=UTC), datetime(2026, 11, 21, 3, tzinfo=UTC)),
+        (datetime(2026, 12, 31, 23, tzinfo=UTC), datetime(2027, 1, 1, 3, tzinfo=UTC)),
+    ],
+)
+def test_the_next_night_is_the_next_time_that_it_is_three(after: datetime, expected: datetime) -> None:
+    assert next_at(NIGHT, after) == expected
+
+
+async def test_at_night_everything_is_consolidated_once_and_the_next_night_again(
+    brain: Brain, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule_module, "_LONGEST_SLEEP_S", 0.005)  # so often it looks at the clock
+    for viewer in (ADA, BEN):
+        await brain.add(viewer, of(viewer, "faded", strength=0.01))
+    async with running(ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT)):
+        clock.move(hours=14)
+        await asyncio.sleep(0.05)
+        assert await reasons(brain) == []
+        clock.move(hours=2)
+        assert await until(brain, 1) == ["nightly"]
+        assert (await brain.count(ADA), await brain.count(BEN)) == (0, 0)
+        await asyncio.sleep(0.05)
+        assert await reasons(brain) == ["nightly"]
+        clock.move(hours=24)
+        assert await until(brain, 2) == ["nightly", "nightly"]
+
+
+async def test_a_night_in_which_the_gateway_was_off_is_made_up_for(brain: Brain, clock: Clock) -> None:
+    await Consolidation(brain).run(reason="nightly")
+    clock.move(days=3)
+    async with running(ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT)):
+        assert await until(brain, 2) == ["nightly", "nightly"]
+
+
+async def test_who_wants_it_gets_their_own_consolidated_and_nobody_elses(brain: Brain) -> None:
+    for viewer in (ADA, BEN):
+        await brain.add(viewer, of(viewer, "faded", strength=0.01))
+    schedule = ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT)
+    async with running(schedule):
+        schedule.want(ADA, "50 turns")
+        await asyncio.wait_for(schedule.idle(), 20)
+        assert await reasons(brain) == ["50 turns"]
+        assert (await brain.count(ADA), await brain.count(BEN)) == (0, 1)
+
+
+async def test_a_full_disk_or_a_fault_is_no_end_of_the_schedule(brain: Brain) -> None:
+    failures: list[Exception] = [StoreUnavailable("full"), RuntimeError("a bug")]
+
+    class Failing(Consolidation):
+        async def run(self, viewer: Viewer | None = None, *, reason: str = "schedule") -> ConsolidationReport:
+            if failures:
+                raise failures.pop(0)
+            return await super().run(viewer, reason=reason)
+
+    schedule = ConsolidationSchedule(brain, Failing(brain), at=NIGHT)
+    async with running(schedule):
+        for number in range(3):
+            schedule.want(ADA, f"try {number}")
+            await asyncio.wait_for(schedule.idle(), 20)
+        assert await reasons(brain) == ["try 2"]
+
+
+async def test_old_traces_are_shortened_after_the_night_where_that_is_wanted(brain: Brain, clock: Clock) -> None:
+    nights: list[int] = []
+
+    async def gists() -> int:
+        nights.append(len(await reasons(brain)))
+        return 0
+
+    await Consolidation(brain).run(reason="nightly")
+    clock.move(days=2)
+    async with running(ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT, gists=gists)):
+        await until(brain, 2)
+        async with asyncio.timeout(20):
+            while not nights:
+                await asyncio.sleep(0.005)
+    assert nights == [2]
+
+
+async def test_the_log_tells_what_each_consolidation_did_newest_first(brain: Brain, clock: Clock) -> None:
+    consolidation = Consolidation(brain)
+    for number in range(3):
+        await brain.add(ADA, of(ADA, f"faded {number}", strength=0.01))
+        await consolidation.run(ADA, reason=f"run {number}")
+        clock.move(days=1)
+    entries = await consolidation.log(limit=2)
+    assert [(entry.reason, entry.report.pruned) for entry in entries] == [("run 2", 1), ("run 1", 1)]
+    assert entries[0].started_at == clock.now - timedelta(days=1)
+    assert [entry.reason for entry in await consolidation.log(before=entries[-1].id)] == ["run 0"]
