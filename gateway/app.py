@@ -121,9 +121,11 @@ class Gateway:
             stack.push_async_callback(self.store.close)
             self.brain = await open_configured_brain(stack, self.home, self.config)
             self._metrics = await measure(stack, self.config)
-            self._compose()
+            owner = f"{os.getpid()}-{secrets.token_hex(4)}"
+            self._compose_mind(owner)
+            self._compose_way(owner)
             await self.entrance.people.book()
-            stack.push_async_callback(self._close_models)
+            stack.push_async_callback(lambda: self.models.close())  # noqa: PLW0108 (a reload gives others)
             stack.push_async_callback(self.reloading.close)
             stack.push_async_callback(self.history.close)
             stack.push_async_callback(self.linking.close)
@@ -135,19 +137,13 @@ class Gateway:
             stack.push_async_callback(self.control.stop)
             self.control.add("links", operating(self.linking))
             await self.control.start()
-            stack.callback(
-                await asyncio.to_thread(announce, self.home, self.web.url if self.web else None, self._started_at)
-            )
+            url = self.web.url if self.web else None
+            stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-
-    def _compose(self) -> None:
-        owner = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._compose_mind(owner)
-        self._compose_way(owner)
 
     def _compose_mind(self, owner: str) -> None:
         """Who is who, who answers, and what is remembered."""
@@ -167,7 +163,12 @@ class Gateway:
         )
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
-        self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy_of(config), on_sent=self._exchanged)
+        self.outbox = Outbox(
+            store.outbox,
+            self._adapter_if_up,
+            policy=policy_of(config),
+            on_sent=lambda channel: self.supervisor.exchanged(channel),  # noqa: PLW0108 (made later)
+        )
         self.linking: Linking = linking_on(
             self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self.outbox.wake
         )
@@ -286,9 +287,6 @@ class Gateway:
             allowed_hosts=self.config.web.allowed_hosts,
         )
 
-    async def _close_models(self) -> None:
-        await self.models.close()
-
     # ---- seams between the parts -----------------------------------------------------------------------------------
 
     def _adapter_if_up(self, channel: str) -> ChannelAdapter | None:
@@ -296,9 +294,6 @@ class Gateway:
 
     def _kind(self, channel: str) -> str:
         return self.supervisor.kind(channel)
-
-    def _exchanged(self, channel: str) -> None:
-        self.supervisor.exchanged(channel)
 
     async def _wake(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """An operator's command has changed a queue."""
