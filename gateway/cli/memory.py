@@ -136,11 +136,13 @@ def search(
     personality: PersonalityOption = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="At most so many, the best.")] = 10,
     explain: Annotated[bool, typer.Option("--explain", help="With what the scores are made of.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find facts that the agent remembers, as it finds them itself."""
     from gateway.cli.memory_traces import search_memory
+    from gateway.memory.traces.search import Wanted
 
-    run(search_memory(query, user=user, personality=personality, limit=limit, explain=explain))
+    run(search_memory(Wanted(query=query, limit=limit), user, personality, explain=explain, as_json=as_json))
 
 
 @app.command()

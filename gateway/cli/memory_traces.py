@@ -18,7 +18,7 @@ from gateway.config.file import data_directory
 from gateway.files import make_private_directory
 from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
 from gateway.memory.traces.consolidation import Consolidation
-from gateway.memory.traces.search import Wanted
+from gateway.memory.traces.search import Found, Wanted
 from gateway.memory.traces.trace import Viewer
 from gateway.memory.traces.transfer.arrivals import ImportResult, Progress
 from gateway.memory.traces.transfer.bounds import Bounds, Everything, OfPerson
@@ -82,7 +82,9 @@ async def import_memory(
     return EXIT_ERROR if result.errors and not result.imported and not result.skipped else 0
 
 
-async def search_memory(query: str, *, user: str | None, personality: str | None, limit: int, explain: bool) -> None:
+async def search_memory(
+    wanted: Wanted, user: str | None, personality: str | None, *, explain: bool, as_json: bool
+) -> None:
     """Print the traces of a person that fit, the best first; if wanted, with what their scores are made of.
 
     Raises:
@@ -91,7 +93,10 @@ async def search_memory(query: str, *, user: str | None, personality: str | None
     home = data_directory()
     async with _opened_brain(home) as brain:
         viewer = await _viewer(home, user, personality)
-        found = await brain.search(viewer, Wanted(query=query, limit=limit))
+        found = await brain.search(viewer, wanted)
+    if as_json:
+        print_json([_as_json(each) for each in found])
+        return
     if not found:
         say("Nothing is remembered that holds any of these words.")
         return
@@ -102,6 +107,21 @@ async def search_memory(query: str, *, user: str | None, personality: str | None
         if explain:
             parts = ", ".join(f"{name} {value:.3f}" for name, value in each.parts.items())
             say(f"    strength now {each.strength:.3f}; score of {parts}")
+
+
+def _as_json(found: Found) -> dict[str, object]:
+    trace = found.trace
+    return {
+        "id": trace.id,
+        "content": trace.content,
+        "type": trace.type,
+        "scope": trace.owner.kind,
+        "created_at": trace.created_at,
+        "tags": trace.tags,
+        "strength": found.strength,
+        "score": found.score,
+        "parts": dict(found.parts),
+    }
 
 
 async def consolidate_memory(*, as_json: bool) -> None:

@@ -18,7 +18,7 @@ from adapters.discord.convert import to_inbound as from_discord
 from adapters.email.convert import Envelope, Place, Rules, read_header, read_mail
 from adapters.email.threads import Threads
 from adapters.telegram.convert import Account, Reader
-from gateway import app
+from gateway.agent import tools
 from gateway.agent.tools import CURRENT_TIME, Arguments, Tool, ToolContext
 from gateway.app import Gateway
 from gateway.messages import Attachment, InboundMessage, QuotedText
@@ -160,7 +160,7 @@ def _tools(monkeypatch: pytest.MonkeyPatch) -> None:
         return FILES[attachment.ref]
 
     monkeypatch.setattr(FakeChannel, "fetch", fetch, raising=False)
-    monkeypatch.setattr(app, "CURRENT_TIME", FETCH_PAGE)
+    monkeypatch.setattr(tools, "CURRENT_TIME", FETCH_PAGE)
     assert CURRENT_TIME.name == "current_time"
 
 

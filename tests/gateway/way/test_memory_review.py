@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import app
 from gateway import memory_sync as memory_sync_module
+from gateway.agent import tools
 from gateway.agent.tools import Arguments, Tool, ToolContext
 from gateway.app import Gateway
 from gateway.errors import FileError, StoreUnavailable
@@ -332,7 +332,7 @@ async def test_a_turn_that_read_a_page_before_it_was_interrupted_is_tainted_when
 ) -> None:
     """The page is read in the first run only; the update comes after the restart, with the page in the saved steps."""
     page = Tool(name="page", description="A page.", arguments=Page, call=_page, is_untrusted=True)
-    monkeypatch.setattr(app, "CURRENT_TIME", page)
+    monkeypatch.setattr(tools, "CURRENT_TIME", page)
     hang = Hang()
     remember = call("update_memory", '{"action": "add", "store": "user", "content": "Likes spam."}', id="c2")
     first = ScriptedModel([call("page", id="c1")], [hang], is_replaying=True)
