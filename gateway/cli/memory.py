@@ -135,6 +135,7 @@ def search(
     user: UserOption = None,
     personality: PersonalityOption = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="At most so many, the best.")] = 10,
+    *,
     explain: Annotated[bool, typer.Option("--explain", help="With what the scores are made of.")] = False,
     as_json: AsJson = False,
 ) -> None:
