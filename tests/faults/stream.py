@@ -138,7 +138,7 @@ class Stream:
         memory.write_text(KEPT)
         config = {
             "web": {"port": 0},
-            "channels": {"platform": {**self._platform.settings(), "access": "open"}},
+            "channels": {"platform": {**self._platform.settings(), "access": "open", "role": "member"}},
             # So that soon there is something for the archive.
             "memory": {"max_file_bytes": 1024},
             # A message may be hit by every one of the kills, which would make it a dead letter.
