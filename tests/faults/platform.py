@@ -7,6 +7,7 @@ a message that the gateway acknowledged and lost is never answered.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -102,12 +103,14 @@ class WirePlatform:
         self._news = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
         self._readers: set[asyncio.Task[None]] = set()
+        self._lines: set[asyncio.StreamWriter] = set()
 
     async def start(self, directory: Path) -> None:
         self._path = directory / "wire.sock"
 
         def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.create_task(self._serve(reader, writer))
+            self._lines.add(writer)
             self._readers.add(task)
             task.add_done_callback(self._readers.discard)
 
@@ -118,6 +121,10 @@ class WirePlatform:
         for task in list(self._readers):
             task.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
+        for line in self._lines:  # also one whose reader had not begun
+            line.close()
+            with contextlib.suppress(ConnectionError):
+                await line.wait_closed()
 
     def settings(self) -> Mapping[str, Any]:
         return {"kind": "tests.faults.wire", "path": str(self._path), "sends": self._sends}
@@ -157,6 +164,9 @@ class WirePlatform:
             if self._writer is writer:
                 self._writer = None
             writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+            self._lines.discard(writer)
 
     def _take(self, frame: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         match frame["type"]:

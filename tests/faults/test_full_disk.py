@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,11 @@ async def nursery() -> AsyncIterator[Nursery]:
         pytest.skip(missing)
     async with Nursery(disk_mb=DISK_MB) as nursery:
         yield nursery
+
+
+def without_numbers(health: Mapping[str, Any]) -> list[str]:
+    """The problems, whatever is free on the disk at the moment."""
+    return [re.sub(r"\d+", "some", problem) for problem in health["problems"]]
 
 
 async def test_health_and_log_say_that_the_disk_is_full_and_all_is_well_again_when_there_is_room(
@@ -45,7 +52,7 @@ async def test_health_and_log_say_that_the_disk_is_full_and_all_is_well_again_wh
     ballast.empty()
     assert not await stream._answered_or_ended(serving)
     said = await asyncio.to_thread(health_of, stream._home, serving)
-    assert (said["status"], said["problems"]) == (before["status"], before["problems"]), said
+    assert (said["status"], without_numbers(said)) == (before["status"], without_numbers(before)), said
     assert stream._tally.is_clean
     await stream._killed(serving)
     await platform.close()
