@@ -195,6 +195,8 @@ class Gateway:
             identities=self.identities,
             kind=self._kind,
             operator_accounts=self.operators.accounts,
+            linking=self.linking,
+            reopened=lambda place: self.dispatcher.wake(place),  # noqa: PLW0108 (the dispatcher is made later)
         )
         self.adapters: Sequence[ChannelAdapter] = [
             self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)
