@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from gateway.config.file import load_config
 from gateway.errors import UnsafePath
 from gateway.home import prepare_home
 from gateway.private_files import close_to_others
+from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 
 
@@ -38,15 +40,15 @@ def umask(mask: int) -> Iterator[None]:
         os.umask(before)
 
 
-async def live(house: House) -> None:
+async def live(house: House, *, first_number: int = 1) -> None:
     """All that makes files: talk, memory, links, a stranger, attachments of the log, the web page."""
     async with house.served(
         channels={"fake": {"kind": "tests.fake_channel", "role": "member"}, "web": {"kind": "web"}}
     ) as gateway:
-        channel = next(one for one in gateway.adapters if one.name == "fake")
-        await channel.ask("remember that my cat is Mia")  # type: ignore[attr-defined]
-        await channel.ask("/link")  # type: ignore[attr-defined]
-        await channel.ask("/memory")  # type: ignore[attr-defined]
+        channel = next(one for one in gateway.adapters if isinstance(one, FakeChannel))
+        channel._numbers = itertools.count(first_number)  # the platform's ids go on over a restart
+        for text in ("remember that my cat is Mia", "/link", "/memory"):
+            await channel.ask(text)
         await settled(gateway)
         assert open_to_others(house.home) == [], "while it runs"
 
@@ -55,7 +57,7 @@ async def test_everything_is_its_owners_alone_from_the_first_start_on_whatever_t
     with umask(0):
         await live(house)
         assert open_to_others(house.home) == []
-        await live(house)
+        await live(house, first_number=100)
 
 
 async def test_a_start_closes_what_somebody_opened_and_says_so(house: House) -> None:
