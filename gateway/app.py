@@ -54,6 +54,7 @@ from gateway.supervisor import Supervisor
 from gateway.trace_setup import compose_traces, memory_section, open_configured_brain
 from gateway.turn_services import Services
 from gateway.turns import TurnRunner
+from gateway.web.dashboard.sources import sources_of
 from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -137,8 +138,7 @@ class Gateway:
             stack.push_async_callback(self.control.stop)
             self.control.add("links", operating(self.linking))
             await self.control.start()
-            url = self.web.url if self.web else None
-            stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
+            stack.callback(await asyncio.to_thread(announce, self.home, self.web and self.web.url, self._started_at))
             self._stack = stack.pop_all()
         return self
 
@@ -285,6 +285,7 @@ class Gateway:
             host=self.config.web.host,
             port=self.config.web.port,
             allowed_hosts=self.config.web.allowed_hosts,
+            dashboard=sources_of(self),
         )
 
     # ---- seams between the parts -----------------------------------------------------------------------------------
@@ -381,9 +382,8 @@ class Gateway:
 
     def summary(self) -> str:
         """One line for the service manager."""
-        channels = self.supervisor.statuses
-        up = sum(channel.state == "up" for channel in channels)
-        return f"{up} of {len(channels)} channels up, {self.dispatcher.running} turns running"
+        up = [channel.state == "up" for channel in self.supervisor.statuses]
+        return f"{sum(up)} of {len(up)} channels up, {self.dispatcher.running} turns running"
 
     # ---- health ----------------------------------------------------------------------------------------------------
 
