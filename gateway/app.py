@@ -138,7 +138,8 @@ class Gateway:
             stack.push_async_callback(self.control.stop)
             self.control.add("links", operating(self.linking))
             await self.control.start()
-            stack.callback(await asyncio.to_thread(announce, self.home, self.web and self.web.url, self._started_at))
+            url = self.web.url if self.web else None
+            stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
             self._stack = stack.pop_all()
         return self
 
@@ -382,8 +383,9 @@ class Gateway:
 
     def summary(self) -> str:
         """One line for the service manager."""
-        up = [channel.state == "up" for channel in self.supervisor.statuses]
-        return f"{sum(up)} of {len(up)} channels up, {self.dispatcher.running} turns running"
+        channels = self.supervisor.statuses
+        up = sum(channel.state == "up" for channel in channels)
+        return f"{up} of {len(channels)} channels up, {self.dispatcher.running} turns running"
 
     # ---- health ----------------------------------------------------------------------------------------------------
 
