@@ -194,7 +194,9 @@ class TurnRunner:
             await preview.withdraw()
             return await self._park(turn, error)
         except ModelRefused as error:
-            await self._commit(self._end(row, replies=(f"The model does not answer this: {error}",)))
+            await self._commit(
+                self._end(row, replies=(f"The model does not answer this: {self._settings.hide(str(error))}",))
+            )
             return None
         except asyncio.CancelledError:
             await preview.withdraw()
@@ -274,7 +276,7 @@ class TurnRunner:
         left_s = self._settings.parked_expire_after_h * 3600 - (datetime.now(UTC) - row.accepted_at).total_seconds()
         if row.is_told and left_s <= 0:
             text = expired(self._settings.parked_expire_after_h)
-            reason = f"expired after {self._settings.parked_expire_after_h:g} hours: {error}"
+            reason = self._settings.hide(f"expired after {self._settings.parked_expire_after_h:g} hours: {error}")
             _log.error("parked_expired", turn_id=row.turn_id, reason=reason)
             await self._commit(self._end(row, replies=(text,), kind="expired", end="dead", error=reason))
             return None
@@ -283,8 +285,10 @@ class TurnRunner:
         again_s = min(again_s, max(left_s, SOONEST_EXPIRY_S))
         _log.warning("turn_parked", turn_id=row.turn_id, reason=str(error), again_s=again_s)
         notice = parking.notice(row, waits_for, error)
+        notice = notice and self._settings.hide(notice)
         parked = self._end(row, replies=() if notice is None else (notice,), kind="parked", end="parked")
-        await self._commit(replace(parked, again_after_s=again_s, waits_for=waits_for, error=str(error)))
+        reason = self._settings.hide(str(error))
+        await self._commit(replace(parked, again_after_s=again_s, waits_for=waits_for, error=reason))
         return await parking.told(row.message.conversation, waits_for, error, again_s)
 
     # ---- the commit ------------------------------------------------------------------------------------------------
