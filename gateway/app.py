@@ -191,6 +191,7 @@ class Gateway(Composition):
         """Take no more, end what runs, send what is answered; in all no longer than `shutdown_s`."""
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.config.shutdown_s
+        await self.reloading.end(self.config.shutdown_s / 2)
         await self.supervisor.stop_receiving()
         reach("stop.draining")
         await self.dispatcher.drain(max(0.0, ends_at - clock()))
@@ -222,7 +223,7 @@ class Gateway(Composition):
     async def _metrics_page(self) -> tuple[bytes, str]:
         if self._metrics is None:
             raise RuntimeError("metrics are not switched on")
-        return self._metrics.page(await self.health())
+        return self._metrics.page(await self.health(), await self.meter.uses())
 
     async def _health_json(self) -> dict[str, Any]:
         return dict((await self.health()).as_json())
