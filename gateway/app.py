@@ -26,6 +26,7 @@ from gateway.messages import ConversationRef
 from gateway.protocols import SupportsHttp
 from gateway.store.sqlite import open_store
 from gateway.trace_setup import open_configured_brain
+from gateway.web.dashboard.sources import sources_of
 from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class Gateway(Composition):
             host=self.config.web.host,
             port=self.config.web.port,
             allowed_hosts=self.config.web.allowed_hosts,
+            dashboard=sources_of(self),
         )
 
     # ---- what an operator asks for ---------------------------------------------------------------------------------
