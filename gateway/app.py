@@ -119,7 +119,7 @@ class Gateway:
             reach("start.held")
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
-            self.brain = await open_configured_brain(stack, self.home, self.config)
+            self.brain = await open_configured_brain(stack, self.home, self.config, self.store.links.person_ids)
             self._metrics = await measure(stack, self.config)
             owner = f"{os.getpid()}-{secrets.token_hex(4)}"
             self._compose_mind(owner)

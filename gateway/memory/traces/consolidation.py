@@ -117,6 +117,7 @@ class Consolidation:
 
     async def _owners(self, viewer: Viewer | None) -> Sequence[int]:
         if viewer is not None:
+            viewer = await self._brain.whole(viewer)
             return await self._brain.database.read(lambda connection: visible(connection, viewer))
         return await self._brain.database.read(lambda connection: [int(row[0]) for row in connection.execute(_OWNERS)])
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.errors import TraceError
 from gateway.memory.traces.trace import Owner, Trace, Viewer, hash_of
 from gateway.store.payloads import from_ms, storable, to_ms
 
@@ -20,6 +21,7 @@ _INSERT = f"INSERT INTO traces (owner, {COLUMNS}) VALUES ({', '.join('?' * 22)})
 SELECT = (
     "SELECT traces.*, owners.kind AS owner_kind, owners.id AS owner_id FROM traces JOIN owners ON owners.number = owner"
 )
+NOT_SHARED = "What everybody shares is changed by members only, and this person is a guest."
 _FIND_OWNER = "SELECT number FROM owners WHERE kind = ? AND id = ?"
 _MAKE_OWNER = "INSERT INTO owners (kind, id) VALUES (?, ?) ON CONFLICT DO NOTHING"
 
@@ -44,6 +46,20 @@ def find(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_de
     sql = f"{SELECT} WHERE traces.id = ? AND deleted_at IS {state} AND owner IN ({places(owners)})"
     row = connection.execute(sql, (trace_id, *owners)).fetchone()
     return None if row is None else kept(row)
+
+
+def find_to_change(
+    connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False
+) -> Kept | None:
+    """As `find`, for who is about to change it.
+
+    Raises:
+        TraceError: everybody shares it, and the viewer may not change that.
+    """
+    found = find(connection, viewer, trace_id, is_deleted=is_deleted)
+    if found is not None and not viewer.may_change(found.trace.owner):
+        raise TraceError(NOT_SHARED)
+    return found
 
 
 def owner_number(connection: sqlite3.Connection, owner: Owner) -> int:
