@@ -54,6 +54,7 @@ from gateway.supervisor import Supervisor
 from gateway.trace_setup import compose_traces, memory_section, open_configured_brain
 from gateway.turn_services import Services
 from gateway.turns import TurnRunner
+from gateway.web.api import api_of
 from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -282,6 +283,7 @@ class Gateway:
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
             metrics=self._metrics_page if self._metrics is not None else None,
+            api=api_of(self),
             host=self.config.web.host,
             port=self.config.web.port,
             allowed_hosts=self.config.web.allowed_hosts,
