@@ -28,7 +28,7 @@ def is_too_long(markdown: str) -> bool:
 
 
 def to_html(markdown: str) -> Markup:
-    """Render it; as it was written, where it is too long. Headings follow a heading of the second level, without gaps."""
+    """Render it; what is too long as it was written. Headings follow one of the second level, without gaps."""
     if is_too_long(markdown):
         return Markup("<pre>{}</pre>\n").format(markdown)
     return Markup(_renderer().render(markdown))  # noqa: S704 (the renderer escapes all that is not its own)

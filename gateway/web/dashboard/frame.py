@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gateway import __version__
+from gateway.desk.caller import Caller, operator
 from gateway.web.auth import OperatorAuth, is_https
 from gateway.web.dashboard.live import TOPICS, Live
 from gateway.web.dashboard.notes import Note, Notes, Undo
@@ -34,7 +35,8 @@ class Frame:
     """One for the dashboard.
 
     Attributes:
-        sources: what the pages read and change.
+        sources: what the pages read and change; `desks` are those that say what an operator can do.
+        caller: as whom the desks are asked.
         live: tells open pages what has changed; a page that changes something says so there.
     """
 
@@ -43,6 +45,8 @@ class Frame:
         self._tokens = FormTokens(key)
         self._notes = Notes(key, auth.cookie_name.replace("session", "note"))
         self.sources = sources
+        self.desks = sources.desks
+        self.caller: Caller = operator("dashboard")
         self.live = Live()
 
     @cached_property

@@ -45,7 +45,7 @@ class MemoryChanges:
             changes=found[:PAGE_CHANGES],
             document=document,
             here=here,
-            names=await self._frame.sources.names(),
+            names=await self._frame.sources.naming.labels(),
             newer=here if before else None,
             older=f"{here}{mark}before={found[PAGE_CHANGES - 1].id}" if len(found) > PAGE_CHANGES else None,
         )

@@ -44,7 +44,7 @@ class MemoryDocuments:
 
     async def show(self, request: Request) -> Response:
         """Both files; a user and a personality that are not chosen are the first user and the default one."""
-        names = await self._frame.sources.names()
+        names = await self._frame.sources.naming.labels()
         asked = choice_of(request.query_params)
         choice = Choice(
             personality=asked.personality or self._frame.sources.config().personality,

@@ -94,5 +94,5 @@ class MemoryEditing:
             my_diff=await asyncio.to_thread(difference, base, mine),
             their_diff=await asyncio.to_thread(difference, base, theirs),
             change=changes[0] if changes else None,
-            names=await self._frame.sources.names(),
+            names=await self._frame.sources.naming.labels(),
         )

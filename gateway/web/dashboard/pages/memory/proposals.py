@@ -30,7 +30,7 @@ class MemoryProposals:
             title="Proposals",
             trail=[("Memory", f"{BASE}/memory")],
             proposals=[(one, editable_text(one)) for one in waiting],
-            names=await self._frame.sources.names(),
+            names=await self._frame.sources.naming.labels(),
         )
 
     async def decide(self, request: Request, form: Form) -> Response:
