@@ -114,6 +114,7 @@ class Meter:
         self._under_way = 0  # calls that hold a reservation, or ask for one at this moment
         self._settled = asyncio.Event()
         self._unsettled: list[_Bill] = []  # what could not be written down yet
+        self._settling: set[asyncio.Task[None]] = set()
 
     @property
     def budgets(self) -> Budgets:
@@ -163,12 +164,18 @@ class Meter:
         return call
 
     async def end(self, call: _Call, usage: ModelUsage | None) -> None:
-        """Note what the call did cost; without a usage, what it must have cost by what was read and said."""
+        """Note what the call did cost; without a usage, what it must have cost by what was read and said.
+
+        It is handed to the store, which commits it before or with whatever the answer changes, and is not waited for.
+        """
         call.is_over = True
         calls: tuple[ModelUsage, ...] = () if usage is None else (self._priced(call, usage),)
         bill = _Bill(call.reservation, call.request.spender, call.day, calls)
         if bill.reservation is not None or bill.calls:
-            await self._to_its_end(self._settle(bill))  # it is remembered where the disk is full
+            settling = asyncio.create_task(self._settle(bill))  # not cancelled with the turn
+            self._settling.add(settling)
+            settling.add_done_callback(self._settling.discard)
+            await asyncio.sleep(0)  # in which the store is given it, so that what the answer changes comes behind it
 
     @staticmethod
     def cut(call: _Call, model: str, *, was_read: bool) -> ModelUsage | None:
