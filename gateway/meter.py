@@ -26,6 +26,7 @@ from gateway.agent.model import (
     TextDelta,
 )
 from gateway.agent.prompt import estimated_tokens
+from gateway.agent.request_size import most_input_tokens
 from gateway.budgets import Ask, Budgets, Denied, Granted, Limit, Scope, UsageStore
 from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
 
@@ -35,9 +36,6 @@ OUTPUT_TOKENS = 4096
 LOOK_AGAIN_S = 3600.0
 # For a call that ends and gives back what it did not need.
 BUSY_S = 5.0
-_MESSAGE_TOKENS = 16
-_IMAGE_TOKENS = 3_000
-_BYTES_PER_TOKEN = 2  # fewer than in any language and any tokenizer that we know of, with room to spare in most
 
 _log = structlog.get_logger(__name__)
 
@@ -373,22 +371,6 @@ class _UnusableModel:
 def _say_if_not_saved(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("usage_not_saved", error=str(error))
-
-
-def most_input_tokens(request: ModelRequest) -> int:
-    """More than any tokenizer makes of it, nearly always, and seldom more than three times as much."""
-    texts = [request.system]
-    for message in request.messages:
-        texts.append(message.text)
-        texts += [call.name + call.arguments for call in message.tool_calls]
-    text_bytes = sum(map(_size_bytes, texts)) + sum(tool.size_bytes for tool in request.tools)
-    images = sum(len(message.images) for message in request.messages)
-    pieces = len(texts) + len(request.tools)
-    return text_bytes // _BYTES_PER_TOKEN + pieces * _MESSAGE_TOKENS + images * _IMAGE_TOKENS
-
-
-def _size_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def _in_words(denied: Denied, spender: Spender) -> str:
