@@ -25,7 +25,7 @@ from gateway.logs import adjust_logs, hiding, secrets_in
 from gateway.protocols import ChannelAdapter, SupportsHttp
 
 if TYPE_CHECKING:
-    from gateway.app import Gateway
+    from gateway.composing import Composition
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class Reloaded:
 class Reloading:
     """Reloads a gateway's configuration, once at a time."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Composition) -> None:
         self._gateway = gateway
         self._lock = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
