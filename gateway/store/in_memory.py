@@ -160,7 +160,7 @@ class _Outbox:
 
     async def record_sent(self, seq: int, receipt: Receipt) -> None:
         row = self._tables.answers[seq]
-        row.state, row.receipt, row.error = "sent", receipt, None
+        row.state, row.receipt, row.error, row.is_uncertain = "sent", receipt, None, False
 
     async def record_retry(
         self, seq: int, *, after_s: float, error: str, is_uncertain: bool, is_counted: bool = True
@@ -205,7 +205,7 @@ class _Sessions:
     ) -> Sequence[Session]:
         chosen = [
             session
-            for session in self._tables.sessions.values()
+            for session in reversed(self._tables.sessions.values())
             if self._is_of(user_id, session.user_id) and (before is None or session.updated_at < before)
         ]
         return sorted(chosen, key=lambda session: session.updated_at, reverse=True)[:limit]
