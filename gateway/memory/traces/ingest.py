@@ -128,8 +128,9 @@ def _was_stored(connection: sqlite3.Connection, trace: Trace) -> bool:
 
 def says_nearly_the_same(connection: sqlite3.Connection, trace: Trace, rules: IngestRules) -> bool:
     """By the cosine where both have embeddings; without them, the same words."""
+    least = rules.duplicate_from if trace.embedding is not None else 1.0
     owner = known_number(connection, trace.owner)
-    for each in () if owner is None else similar_to(connection, owner, trace, above=0.0):
+    for each in () if owner is None else similar_to(connection, owner, trace, above=least - 1e-9):
         is_embedded = trace.embedding is not None and each.kept.trace.embedding is not None
         if each.similarity >= (rules.duplicate_from if is_embedded else 1.0):
             return True
