@@ -118,6 +118,10 @@ class Tables:
         if (proposal.scope.turn_id, proposal.store, proposal.part) not in known:
             self.proposals[proposal.id] = proposal
 
+    def survivors(self) -> dict[str, str]:
+        """Who was absorbed by whom."""
+        return {link.absorbed: link.survivor for link in self.links.values() if link.undone_at is None}
+
     def next_seq(self) -> int:
         """The next cursor, of both queues."""
         self.seq += 1

@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.errors import TraceError
 from gateway.memory.traces.trace import Owner, Trace, Viewer, hash_of
+from gateway.roles import needs
 from gateway.store.payloads import from_ms, storable, to_ms
 
 COLUMNS = (
@@ -21,7 +22,10 @@ _INSERT = f"INSERT INTO traces (owner, {COLUMNS}) VALUES ({', '.join('?' * 22)})
 SELECT = (
     "SELECT traces.*, owners.kind AS owner_kind, owners.id AS owner_id FROM traces JOIN owners ON owners.number = owner"
 )
-NOT_SHARED = "What everybody shares is changed by members only, and this person is a guest."
+NOT_SHARED = (
+    f"this is shared with others, and only an {needs('write shared memory')} changes it; this person is a guest. What "
+    "concerns this person alone goes into the scope `user`, in a direct chat"
+)
 _FIND_OWNER = "SELECT number FROM owners WHERE kind = ? AND id = ?"
 _MAKE_OWNER = "INSERT INTO owners (kind, id) VALUES (?, ?) ON CONFLICT DO NOTHING"
 
@@ -80,6 +84,12 @@ def known_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
 def visible(connection: sqlite3.Connection, viewer: Viewer) -> list[int]:
     """The numbers of the owners whose traces the viewer may see."""
     return [number for owner in viewer.owners if (number := known_number(connection, owner)) is not None]
+
+
+def changeable(connection: sqlite3.Connection, viewer: Viewer) -> list[int]:
+    """Those of them whose traces the viewer may change."""
+    owners = filter(viewer.may_change, viewer.owners)
+    return [number for owner in owners if (number := known_number(connection, owner)) is not None]
 
 
 def places(values: Sequence[object]) -> str:

@@ -174,7 +174,7 @@ async def test_a_guest_changes_nothing_that_others_read(brain: Brain, owner: Own
     viewer = NOBODY if owner.kind == "thread" else BEN
     kept = (await brain.add(viewer, Trace(content="The door code is 4711", owner=owner))).id
     other = (await brain.add(viewer, Trace(content="The door is green", owner=owner))).id
-    refused = "Error: What everybody shares is changed by members only"
+    refused = "Error: this is shared with others, and only an owner or member changes it"
     calls: list[tuple[str, dict[str, Any]]] = [
         ("memory_add", {"content": "The door code is 0815", "scope": owner.kind}),
         ("memory_update", {"traceId": kept, "content": "The door code is 0815"}),
