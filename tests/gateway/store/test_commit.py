@@ -234,8 +234,13 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str]) -> str:
+    """Kill it; what it had written that is not read yet, also what lies in our buffer, which `communicate` forgets."""
+    assert process.stdin is not None
+    assert process.stdout is not None
     process.send_signal(signal.SIGKILL)
-    rest, _ = process.communicate(timeout=DEADLINE_S)
+    with process.stdin, process.stdout:
+        rest = process.stdout.read()
+    process.wait(timeout=DEADLINE_S)
     return rest
 
 
