@@ -40,7 +40,9 @@ def desks_of(gateway: Gateway) -> Desks:
         memory=MemoryDesk(
             MemoryParts(
                 files=gateway.memory_files,
-                review=MemoryReview(store.proposals, gateway.memory_files, gateway.memory),
+                review=MemoryReview(
+                    store.proposals, gateway.memory_files, gateway.memory, lambda: gateway.traces.facts
+                ),
                 proposals=store.proposals,
                 personalities=gateway.personalities,
                 identities=gateway.identities,

@@ -292,9 +292,7 @@ class _Turns:
         if commit.memory is not None:
             tables.memory.setdefault(commit.memory[0].turn_id, commit.memory)
         for proposal in commit.proposals:
-            known_turns = {(one.scope.turn_id, one.store) for one in tables.proposals.values()}
-            if (proposal.scope.turn_id, proposal.store) not in known_turns:
-                tables.proposals[proposal.id] = proposal
+            tables.propose(proposal)
         if commit.people is not None:
             apply_change(tables, commit.people, inbox_seq=commit.inbox_seq)
         if commit.ingest is not None:
