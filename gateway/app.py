@@ -41,6 +41,7 @@ from gateway.messages import ConversationRef, InboundMessage
 from gateway.outbox import DeliveryPolicy, Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
+from gateway.privacy.worker import PrivacyWorker
 from gateway.protocols import AdapterServices, AuthenticatesOperator, ChannelAdapter, SupportsHttp
 from gateway.reloading import Reloading, access_of
 from gateway.store.notes import SqliteNotes
@@ -95,7 +96,8 @@ class Gateway:
         self._metrics: Metrics | None = None
         self.is_serving = asyncio.Event()
         self.reloading = Reloading(self)
-        self.control = ControlSocket(home, {"wake": self._wake, "reload": self._reload})
+        self.privacy = PrivacyWorker(self)
+        self.control = ControlSocket(home, {"wake": self._wake, "reload": self._reload, "erase": self.privacy.erase})
 
     # ---- putting together ------------------------------------------------------------------------------------------
 
@@ -119,6 +121,7 @@ class Gateway:
             stack.push_async_callback(self._close_models)
             stack.push_async_callback(self.reloading.close)
             stack.push_async_callback(self.history.close)
+            await self.privacy.clean()
             await self.join_operator_accounts()
             if self._is_served:
                 self.web = self._web_server()
@@ -173,6 +176,7 @@ class Gateway:
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
+            personal=self.privacy,
         )
         self.access = access_of(config)
         self.adapters: Sequence[ChannelAdapter] = [
@@ -237,6 +241,7 @@ class Gateway:
             commands=commands,
             toolbox=Toolbox([UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions)]),
             parking=self.parking,
+            presence=self.privacy.presence,
             model=model,
             adapter=self._adapter_if_up,
             kind=self._kind,
@@ -300,6 +305,7 @@ class Gateway:
 
     def _exchanged(self, channel: str) -> None:
         self.supervisor.exchanged(channel)
+        self.privacy.sent()
 
     async def _expedite(self, conversation: ConversationRef) -> None:
         await self.dispatcher.expedite(conversation)
@@ -337,6 +343,7 @@ class Gateway:
                 ("dispatcher", self.dispatcher.run()),
                 ("memory", self.memory.run()),
                 ("supervisor", self.supervisor.run()),
+                ("privacy", self.privacy.run()),
             )
         ]
         if self.web is not None:

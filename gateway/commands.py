@@ -9,14 +9,15 @@ from datetime import UTC, datetime
 
 from gateway.errors import EthosError
 from gateway.identity import IdentityMap
-from gateway.messages import InboundMessage
+from gateway.messages import Action, Attachment, InboundMessage
+from gateway.personal import PersonalCommands, PersonalData
 from gateway.personalities import Personalities, Personality
 from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
 from gateway.sessions import Session, SessionStore, UsageTotals, new_session
 
 SEARCH_LIMIT = 10
 # Their answers are about one person, and are not for a group.
-PERSONAL = frozenset({"memory", "whoami", "search", "usage"})
+PERSONAL = frozenset({"memory", "whoami", "search", "usage", "export", "forget-me"})
 # A name, perhaps the bot's own name behind it, and nothing or a blank after that: `/etc/passwd` is no command.
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.DOTALL)
 
@@ -51,6 +52,7 @@ class CommandCall:
 
     arguments: str
     message: InboundMessage
+    turn_id: str
     user_id: str
     session: Session
     personality: Personality
@@ -69,6 +71,8 @@ class CommandResult:
     text: str
     session: Session | None = None
     ask_again: bool = False
+    attachments: tuple[Attachment, ...] = ()
+    actions: tuple[Action, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +91,13 @@ class Commands:
         personalities: Personalities,
         sessions: SessionStore,
         memory: MemoryProvider,
+        personal: PersonalData,
     ) -> None:
         self._identities = identities
         self._personalities = personalities
         self._sessions = sessions
         self._memory = memory
+        self._personal = PersonalCommands(personal)
         self._commands = {
             name: _Command(info=CommandInfo(name=name, usage=usage, description=description), run=run)
             for name, usage, description, run in (
@@ -104,6 +110,8 @@ class Commands:
                 ("usage", "/usage", "show what you have used", self._usage),
                 ("stop", "/stop", "stop the answer that is being written", self._stop),
                 ("retry", "/retry", "answer my last message again", self._retry),
+                ("export", "/export", "give you everything that is kept about you", self._export),
+                ("forget-me", "/forget-me", "erase everything that is kept about you", self._forget_me),
             )
         }
 
@@ -188,6 +196,14 @@ class Commands:
 
     async def _stop(self, call: CommandCall) -> CommandResult:
         return CommandResult(text="Stopped." if call.had_effect else "Nothing was running.")
+
+    async def _export(self, call: CommandCall) -> CommandResult:
+        text, files = await self._personal.export(call.user_id, call.message.conversation)
+        return CommandResult(text=text, attachments=files)
+
+    async def _forget_me(self, call: CommandCall) -> CommandResult:
+        text, actions = await self._personal.forget_me(call.user_id, call.message, call.arguments, call.turn_id)
+        return CommandResult(text=text, actions=actions)
 
     async def _retry(self, call: CommandCall) -> CommandResult:
         if call.had_effect:

@@ -28,6 +28,7 @@ from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.observe import note, span, stage, waited
 from gateway.parking import Parking
 from gateway.personalities import Personalities, Personality
+from gateway.presence import Presence
 from gateway.preview import Preview
 from gateway.protocols import ChannelAdapter, MemoryContext, MemoryScope
 from gateway.sessions import (
@@ -83,6 +84,7 @@ class Services:
     commands: Commands
     toolbox: Toolbox
     parking: Parking
+    presence: Presence
     model: Callable[[str | None], Model]
     adapter: Callable[[str], ChannelAdapter | None]
     kind: Callable[[str], str]
@@ -155,11 +157,13 @@ class TurnRunner:
         sender = row.message.sender
         kind = self._services.kind(row.message.conversation.channel)
         with span("turn.identity"):
-            user_id = await self._services.identities.resolve(f"{kind}:{sender.user}", sender.display_name)
-        key = session_key(row.message, user_id, self._settings.session_scope)
-        lock = self._session_locks.setdefault(key, asyncio.Lock())
-        async with lock:  # one session can be met in two conversations, with the scope `user`
-            return await self._run(row, control, user_id, key)
+            account = f"{kind}:{sender.user}"
+        async with self._services.presence.turn(account, row.message.conversation, control.stop):
+            user_id = await self._services.identities.resolve(account, sender.display_name)
+            key = session_key(row.message, user_id, self._settings.session_scope)
+            lock = self._session_locks.setdefault(key, asyncio.Lock())
+            async with lock:  # one session can be met in two conversations, with the scope `user`
+                return await self._run(row, control, user_id, key)
 
     async def bury(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
@@ -189,6 +193,7 @@ class TurnRunner:
         call = CommandCall(
             arguments=command.arguments,
             message=row.message,
+            turn_id=row.turn_id,
             user_id=user_id,
             session=turn.session,
             personality=turn.personality,
@@ -349,7 +354,11 @@ class TurnRunner:
         self._services.history.answered(session, turn.personality.model)
 
     async def _commit_command(self, turn: _Turn, result: CommandResult) -> None:
-        await self._commit(replace(self._end(turn.row, replies=(result.text,)), session=result.session))
+        commit = self._end(turn.row, replies=(result.text,))
+        replies = tuple(
+            replace(reply, attachments=result.attachments, actions=result.actions) for reply in commit.replies
+        )
+        await self._commit(replace(commit, replies=replies, session=result.session))
 
     def _end(
         self,

@@ -21,6 +21,7 @@ AT_ONCE = frozenset(
         "limits.max_message_chars",
         "delivery",
         "log",
+        "retention",
         "shutdown_s",
     ]
 )

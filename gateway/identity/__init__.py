@@ -22,7 +22,7 @@ import structlog
 from gateway.errors import FileError, IdentityMapBroken
 from gateway.files import Signature, make_private_directory, read_once
 from gateway.identity.disk import IdentityDisk, Reading
-from gateway.identity.file import Account, IdentityDocument, check_key, clean_label, parse
+from gateway.identity.file import Account, IdentityDocument, Move, check_key, clean_label, parse
 from gateway.locks import FileLock
 from gateway.marked.json import Mistake
 
@@ -107,6 +107,33 @@ class IdentityMap:
             async with self._locked(self._lock_timeout_s):
                 reading = await self._add(_joining(keys, via))
         return next(reading.document.users[name] for name in names if name in reading.document.users)
+
+    async def move(self, moves: Mapping[str, Move]) -> None:
+        """Give accounts another user, by key. Those that have a third user, or are not in the map, stay as they are."""
+        async with self._locked(self._lock_timeout_s):
+            await self._write(lambda last: self._disk.change(lambda document: document.with_moves(moves), last))
+
+    async def add(self, key: str, label: str, *, user_id: str, via: str) -> bool:
+        """Write down an account that is known to be a user's; False where it is in the map already.
+
+        Raises:
+            InvalidAccount: the key cannot stand in the map.
+        """
+        account = _account(check_key(key), label, user_id, via)
+        async with self._locked(self._lock_timeout_s):
+            reading = await self._add(lambda document: [] if key in document.users else [account])
+        return reading.document.users[key] == user_id
+
+    async def erase(self, user_ids: Collection[str], names: Collection[str]) -> None:
+        """Take users out of the map and of every copy beside it, so that no file here tells of them.
+
+        Args:
+            user_ids: whose accounts go.
+            names: user ids, keys and labels; a copy that cannot be written anew goes when it has one of them.
+        """
+        async with self._locked(self._lock_timeout_s):
+            await self._write(lambda last: self._disk.change(lambda document: document.without_users(user_ids), last))
+            await _to_the_end(lambda: self._disk.forget(names))
 
     async def users(self) -> list[User]:
         """Everybody, in the order of the map."""
@@ -199,8 +226,11 @@ class IdentityMap:
         return reading.document.users[key]
 
     async def _add(self, additions: Callable[[IdentityDocument], Sequence[Account]]) -> Reading:
+        return await self._write(lambda last: self._disk.add(additions, last))
+
+    async def _write(self, write: Callable[[Reading | None], Reading]) -> Reading:
         last = self._last
-        reading = await _to_the_end(lambda: self._disk.add(additions, last))
+        reading = await _to_the_end(lambda: write(last))
         self._last = reading
         self._report(reading)
         if last is not None and last.trouble is not None and reading.trouble is None:

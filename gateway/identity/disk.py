@@ -19,11 +19,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import json
 import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -153,13 +154,30 @@ class IdentityDisk:
         Raises:
             FileError: nothing was added (the disk is full, or an editor saves without pause), or as `read`.
         """
+
+        def change(document: IdentityDocument) -> IdentityDocument | None:
+            accounts = additions(document)
+            return document.with_accounts(accounts) if accounts else None
+
+        return self.change(change, last)
+
+    def change(self, change: Callable[[IdentityDocument], IdentityDocument | None], last: Reading | None) -> Reading:
+        """Put another map in the place of the one that is there; a broken or missing one is restored first.
+
+        Args:
+            change: makes the other map of the one it is given, None for no write. Called again, with a newer map,
+                whenever an editor slipped in.
+            last: as for `read`.
+
+        Raises:
+            FileError: nothing was changed, as for `add`, or as `read`.
+        """
         self._sweep()
         for _ in range(_TRIES):
             reading = self._read_to_write(last)
-            accounts = additions(reading.document)
-            if not accounts:
+            document = change(reading.document)
+            if document is None:
                 return reading
-            document = reading.document.with_accounts(accounts)
             if reading.trouble is not None and reading.live is not None:
                 self._set_aside(reading.live.data)
             if not reading.document.is_own_form:
@@ -172,6 +190,31 @@ class IdentityDisk:
                     document=document, live=live, signature=signature, trouble=None, is_kept=True, is_settled=False
                 )
         raise FileError(f"{self.path} changes faster than it can be written. Close the program that keeps saving it.")
+
+    def forget(self, names: Collection[str]) -> None:
+        """Delete what our last write replaced, and every other copy beside the map in which one of the names stands.
+
+        Raises:
+            FileError: one of them cannot be deleted.
+        """
+        needles = [
+            json.dumps(name, ensure_ascii=is_ascii)[1:-1].encode() for name in names for is_ascii in (True, False)
+        ]
+        previous = self.path.with_name(".identity-map.previous.json")
+        copies = [
+            *self.path.parent.glob(f"{self.path.name}.broken-*"),
+            *self.path.parent.glob(f"{self.path.name}.before-*"),
+        ]
+        try:
+            for copy in copies:
+                there = _read_or_none(copy)
+                if there is not None and any(needle in there.data for needle in needles if needle):
+                    copy.unlink(missing_ok=True)
+            previous.unlink(missing_ok=True)
+            if previous.parent.is_dir():
+                sync_directory(previous.parent)
+        except OSError as error:
+            raise FileError(f"{error.filename} could not be deleted: {error.strerror}") from error
 
     def set_aside(self) -> list[Path]:
         """The broken maps that are kept beside, oldest first."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -58,6 +58,15 @@ class Account:
     via: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """An account's way to another user; nothing happens to one that has none of `from_users` by then."""
+
+    from_users: Collection[str]
+    to_user: str
+    via: str
+
+
 @dataclass(frozen=True, slots=True)
 class IdentityDocument:
     """An identity map that was read.
@@ -91,6 +100,29 @@ class IdentityDocument:
                 first_seen_at=_read_time(known.get("firstSeenAt")),
                 via=clean_label(known.get("via") or "") or "hand",
             )
+
+    def with_moves(self, moves: Mapping[str, Move]) -> IdentityDocument | None:
+        """The same map with accounts that have another user, all else of them as it was; None where nothing moves."""
+        entries = dict(self.top["identities"])
+        moving = {key: move for key, move in moves.items() if self.users.get(key) in move.from_users}
+        for key, move in moving.items():
+            entry = entries[key]
+            known = {} if isinstance(entry, str) else entry
+            entries[key] = {**known, "userId": move.to_user, "via": move.via}
+        if not moving:
+            return None
+        top = {**self.top, "identities": entries}
+        if "version" not in top:
+            top = {"version": VERSION, **top}
+        return IdentityDocument.of(top, is_own_form=True, source=_render(top))
+
+    def without_users(self, user_ids: Collection[str]) -> IdentityDocument | None:
+        """The same map without the accounts of some users; None where it has none of theirs."""
+        entries = {key: entry for key, entry in self.top["identities"].items() if self.users[key] not in user_ids}
+        if len(entries) == len(self.users):
+            return None
+        top = {"version": VERSION, **self.top, "identities": entries}
+        return IdentityDocument.of(top, is_own_form=True, source=_render(top))
 
     def with_accounts(self, accounts: Iterable[Account]) -> IdentityDocument:
         """The same map with more accounts at its end."""

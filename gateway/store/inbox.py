@@ -9,6 +9,7 @@ from gateway.inbox import InboxRow, NotDue
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.store.clock import LONGEST_WAIT_MS, steady_ms, wall_ms
 from gateway.store.database import Database
+from gateway.store.erased_events import is_erased_event
 from gateway.store.payloads import conversation_of, from_ms, inbound, inbound_json, storable
 from gateway.store.statement import statement
 
@@ -70,6 +71,9 @@ class SqliteInbox:
         )
 
         def work(connection: sqlite3.Connection) -> int | None:
+            ids = {"event_id": message.event_id, "message_id": message.id}
+            if is_erased_event(connection, channel=where.channel, conversation=where.conversation, **ids):
+                return None
             added = connection.execute(_ADD, row).fetchone()
             if added is None:
                 return None

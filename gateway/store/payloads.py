@@ -12,6 +12,9 @@ from gateway.messages import Action, Attachment, ConversationRef, InboundMessage
 
 Row = sqlite3.Row
 
+EMPTIED = '{"is_emptied":true'
+"""How a payload begins whose text was forgotten for its age."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -80,6 +83,25 @@ def inbound(row: Row) -> InboundMessage:
         command=payload["command"],
         is_trusted_text=payload["is_trusted_text"],
     )
+
+
+def emptied(payload: str) -> str:
+    """The payload of either queue without what was said: who wrote, and what kind of message it was, stay."""
+    known = json.loads(payload)
+    kept = {name: value if isinstance(value, bool) else _nothing_of(value) for name, value in known.items()}
+    if "sender" in known:
+        channel, user, _, is_verified = known["sender"]
+        kept |= {"sender": [channel, user, "", is_verified], "sent_at": known["sent_at"]}
+    return _encode({"is_emptied": True, **kept})
+
+
+def is_emptied(row: Row) -> bool:
+    """Whether what was said in the row is forgotten."""
+    return bool(row["payload"].startswith(EMPTIED))
+
+
+def _nothing_of(value: object) -> object:
+    return "" if isinstance(value, str) else [] if isinstance(value, list) else {} if isinstance(value, dict) else None
 
 
 def outbound_json(message: OutboundMessage) -> str:

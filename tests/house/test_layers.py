@@ -28,6 +28,7 @@ TOP = {
     "gateway.backup",
     "gateway.cli",
     "gateway.config",
+    "gateway.privacy",
     "gateway.reloading",
     "gateway.web",
 }
