@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN    := $(VENV)/.installed
 DEV    := $(VENV)/.installed-for-tests
 
-.PHONY: run channels test lint browser bench recording lock clean
+.PHONY: run channels test faults lint browser bench recording lock clean
 
 run: $(RUN)            ## Start the gateway with its defaults: terminal chat and web page.
 	@$(BIN)/ethos serve
@@ -23,6 +23,10 @@ browser: $(DEV)        ## The tests in a real browser.
 	@deploy/install-test-packages
 	$(BIN)/pytest -m browser
 
+faults: $(DEV)         ## Kill real gateways, 100 times at every point and 1 000 times at random, and look for what is lost.
+	@deploy/install-test-packages
+	$(BIN)/python -m tests.faults $(FAULTS)
+
 lint: $(DEV)           ## Style, types and layers.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,6 +37,7 @@ bench: $(DEV)          ## The numbers of the README.
 	$(BIN)/python -m benchmarks.turn_overhead
 	$(BIN)/python -m benchmarks.memory_writers
 	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.flood
 	$(BIN)/python -m benchmarks.channels
 
 recording: $(DEV)      ## Make the pictures of the README anew.

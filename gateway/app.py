@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,38 +23,36 @@ from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
 from gateway.config import OTLP_ENDPOINT, ChannelConfig, Config
 from gateway.config.channel_kinds import load_kind
+from gateway.configured import access_of, budgets_of, policy_of, turn_settings_of
 from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
-from gateway.errors import DataDirectoryLocked, EthosError
-from gateway.files import write_atomically
+from gateway.errors import EthosError
+from gateway.failpoints import reach
 from gateway.health import Health
 from gateway.history import History
-from gateway.home import DATABASE_NAME, LOCK_NAME, RUNNING_NAME, prepare_home
+from gateway.home import DATABASE_NAME, announce, prepare_home, take
 from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
-from gateway.locks import HeldLock, hold
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.render import render_memory
 from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef, InboundMessage
-from gateway.outbox import DeliveryPolicy, Outbox
+from gateway.meter import Meter
+from gateway.outbox import Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
 from gateway.privacy.worker import PrivacyWorker
 from gateway.protocols import AdapterServices, AuthenticatesOperator, ChannelAdapter, SupportsHttp
-from gateway.reloading import Reloading, access_of
+from gateway.reloading import Reloading
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
 from gateway.telemetry import start_metrics, start_traces
-from gateway.turns import Services, TurnRunner, TurnSettings
+from gateway.turns import Services, TurnRunner
 from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
     from gateway.telemetry.metrics import Metrics
-
-# As long as `ethos status` may hold the lock of the data directory to see that nobody else does.
-LOOK_S = 0.05
 
 _log = structlog.get_logger(__name__)
 
@@ -112,8 +109,9 @@ class Gateway:
         """
         async with AsyncExitStack() as stack:
             await asyncio.to_thread(prepare_home, self.home)
-            stack.callback((await self._hold()).release)
+            stack.callback((await take(self.home)).release)
             refuse_half_placed(self.home)
+            reach("start.held")
             self.store: SqliteStore = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
             await self._measure(stack)
@@ -129,21 +127,13 @@ class Gateway:
                 await self.web.start()
             stack.push_async_callback(self.control.stop)
             await self.control.start()
-            await self._write_running()
-            stack.callback((self.home / RUNNING_NAME).unlink, missing_ok=True)
+            url = self.web.url if self.web else None
+            stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-
-    async def _hold(self) -> HeldLock:
-        """Take the directory. Somebody who only looks whether it is held has the lock for a moment, so try twice."""
-        try:
-            return hold(self.home / LOCK_NAME)
-        except DataDirectoryLocked:
-            await asyncio.sleep(LOOK_S)
-            return hold(self.home / LOCK_NAME)
 
     async def _measure(self, stack: AsyncExitStack) -> None:
         """Listen to what happens, for whom it was switched on."""
@@ -156,27 +146,31 @@ class Gateway:
 
     def _compose(self) -> None:
         config, store = self.config, self.store
-        policy = DeliveryPolicy(**config.delivery.model_dump())
+        policy = policy_of(config)
         owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.personalities = Personalities(self.home)
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.models = ModelRegistry(config)
         self.models.get(None)  # what is wrong with the default model's settings is an error of the start
         self.model_states = ModelStates()
+        self.meter = Meter(self._watched_model, store.usage, budgets_of(config), self.models, owner=owner)
         self.memory_files = MarkdownFileMemoryProvider(
             self.home,
             store.journal,
             max_file_bytes=config.memory.max_file_bytes,
             lock_timeout_s=config.memory.lock_timeout_s,
+            on_step=lambda step: reach(f"memory.{step}"),
         )
         self.memory = MemorySync(self.memory_files, store.turns)
-        self.history = History(store.sessions, self._model_named, budget_tokens=config.limits.history_tokens)
+        self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         commands = self.commands = Commands(
             identities=self.identities,
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
             personal=self.privacy,
+            meter=self.meter,
+            usage=store.usage,
         )
         self.access = access_of(config)
         self.adapters: Sequence[ChannelAdapter] = [
@@ -184,19 +178,29 @@ class Gateway:
         ]
         self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy, on_sent=self._exchanged)
         self.parking = Parking(self._expedite, self._is_operator)
-        self.turns = TurnRunner(self._services(commands, self._model_named), self.turn_settings(), owner=owner)
+        self.turns = TurnRunner(self._services(commands, self.meter.model), turn_settings_of(config), owner=owner)
         self.dispatcher = Dispatcher(
             store.inbox,
             self.turns,
             owner=owner,
             running_turns=config.limits.running_turns,
+            running_turns_per_user=config.limits.running_turns_per_user,
             lease_s=config.limits.lease_s,
             policy=policy,
-            is_let_in=lambda message: self.access.verdict(message) == "answer",
+            is_let_in=self._is_let_in,
         )
-        self.inbox = Inbox(store.inbox, self.dispatcher.accepted)
+        self.inbox = self._inbox()
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
         self._checkup = Checkup(self._parts(), started_at=self._started_at)
+
+    def _inbox(self) -> Inbox:
+        return Inbox(
+            self.store.inbox,
+            self.dispatcher.accepted,
+            queued_messages=self.config.limits.queued_messages_per_user,
+            is_let_in=self._is_let_in,
+            woken=self.outbox.wake,
+        )
 
     def _parts(self) -> Parts:
         return Parts(
@@ -204,14 +208,14 @@ class Gateway:
             store=self.store.facts,
             supervisor=self.supervisor,
             dispatcher=self.dispatcher,
-            parking=self.parking,
+            inbox=self.store.inbox,
             memory=self.memory,
             models=self.model_states,
             identities=self.identities,
             reloading=self.reloading,
         )
 
-    def _model_named(self, name: str | None) -> Model:
+    def _watched_model(self, name: str | None) -> Model:
         return self.model_states.watched((self._model or self.models.get)(name))
 
     def serves(self, name: str, config: Config) -> bool:
@@ -247,19 +251,7 @@ class Gateway:
             kind=self._kind,
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
             woken=self.outbox.wake,
-        )
-
-    def turn_settings(self) -> TurnSettings:
-        """What of the configuration concerns a turn."""
-        config = self.config
-        by_channel = {name: channel.personality for name, channel in config.channels.items()}
-        return TurnSettings(
-            default_personality=config.personality,
-            personality_of_channel=by_channel.get,
-            session_scope=config.session_scope,
-            steps_per_turn=config.limits.steps_per_turn,
-            turn_timeout_s=config.limits.turn_timeout_s,
-            max_message_chars=config.limits.max_message_chars,
+            caught_up=self.outbox.caught_up,
         )
 
     def _web_server(self) -> WebServer:
@@ -285,15 +277,6 @@ class Gateway:
         ]
         if keys:
             await self.identities.ensure_joined(keys, via="operator")
-
-    async def _write_running(self) -> None:
-        """Leave word for `ethos status` and `ethos chat`; no secret in it."""
-        running = {
-            "pid": os.getpid(),
-            "url": self.web.url if self.web else None,
-            "started_at": self._started_at.isoformat(),
-        }
-        await asyncio.to_thread(write_atomically, self.home / RUNNING_NAME, json.dumps(running).encode())
 
     # ---- seams between the parts -----------------------------------------------------------------------------------
 
@@ -321,6 +304,9 @@ class Gateway:
     async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         return asdict(await self.reloading.reload())
 
+    def _is_let_in(self, message: InboundMessage) -> bool:
+        return self.access.verdict(message) == "answer"
+
     def _is_operator(self, message: InboundMessage) -> bool:
         adapter = self._adapter_if_up(message.conversation.channel)
         if adapter is None or not isinstance(adapter, AuthenticatesOperator):
@@ -332,8 +318,12 @@ class Gateway:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
+        reach("start.replayed")
         uncertain = await self.outbox.recover()
+        await self.meter.recover()
         waiting = await self.dispatcher.recover()
+        await self.parking.recover(await self.store.inbox.parked())
+        reach("start.recovered")
         if waiting or uncertain:
             _log.info("recovered", conversations=waiting, uncertain_replies=uncertain)
         parts = [
@@ -376,8 +366,10 @@ class Gateway:
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.config.shutdown_s
         await self.supervisor.stop_receiving()
+        reach("stop.draining")
         await self.dispatcher.drain(max(0.0, ends_at - clock()))
         await self.outbox.drain(max(0.5, ends_at - clock()))
+        reach("stop.drained")
         if self.web is not None:
             await self.web.stop()
 

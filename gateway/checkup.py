@@ -17,8 +17,8 @@ from gateway.dispatcher import Dispatcher
 from gateway.errors import StoreError
 from gateway.health import LITTLE_DISK_BYTES, Health, QueueHealth, channel_health, verdict
 from gateway.identity import IdentityMap
+from gateway.inbox import InboxStore, Parked
 from gateway.memory_sync import MemorySync
-from gateway.parking import Parking
 from gateway.supervisor import Supervisor
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Parts:
     store: StoreFacts
     supervisor: Supervisor
     dispatcher: Dispatcher
-    parking: Parking
+    inbox: InboxStore
     memory: MemorySync
     models: ModelStates
     identities: IdentityMap
@@ -85,6 +85,7 @@ class Checkup:
         channels = parts.supervisor.statuses
         store_problem = await parts.store.problem()
         nothing: Sequence[QueueHealth] = ()
+        nobody: Sequence[Parked] = ()
         queues = await _or(parts.store.backlog, nothing)
         free_bytes = await asyncio.to_thread(_free_bytes, parts.home)
         must_act = [*([store_problem] if store_problem else []), *await parts.identities.problems()]
@@ -103,13 +104,14 @@ class Checkup:
             disk_free_bytes=free_bytes,
             turns_running=parts.dispatcher.running,
             conversations_waiting=parts.dispatcher.waiting,
-            conversations_parked=parts.parking.parked,
+            conversations_parked=len({row.conversation for row in await _or(parts.inbox.parked, nobody)}),
             memory_late=parts.memory.late,
             memory_journal=await _or(parts.store.unsettled_turns, 0),
             problems=[
                 *must_act,
                 *(f"{channel.name}: {channel.error}" for channel in channels if channel.error),
                 *troubles,
+                *parts.reloading.problems,
             ],
         )
 
@@ -124,7 +126,7 @@ class Checkup:
             found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._parts.home} is; make room")
         if self._parts.memory.late:
             found.append(f"the memory updates of {self._parts.memory.late} turns could not be written yet")
-        return [*found, *self._parts.reloading.problems]
+        return found
 
 
 async def _or(ask: Callable[[], Awaitable[T]], otherwise: T) -> T:

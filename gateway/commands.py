@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
+from gateway.budgets import UsageStore
 from gateway.errors import EthosError
 from gateway.identity import IdentityMap
 from gateway.messages import Action, Attachment, InboundMessage
+from gateway.meter import Meter
 from gateway.personal import PersonalCommands, PersonalData
 from gateway.personalities import Personalities, Personality
 from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
-from gateway.sessions import Session, SessionStore, UsageTotals, new_session
+from gateway.sessions import Session, SessionStore, new_session
+from gateway.spending import first_day, spending
 
 SEARCH_LIMIT = 10
 # Their answers are about one person, and are not for a group.
@@ -92,12 +94,16 @@ class Commands:
         sessions: SessionStore,
         memory: MemoryProvider,
         personal: PersonalData,
+        usage: UsageStore,
+        meter: Meter,
     ) -> None:
         self._identities = identities
         self._personalities = personalities
         self._sessions = sessions
         self._memory = memory
         self._personal = PersonalCommands(personal)
+        self._usage = usage
+        self._meter = meter
         self._commands = {
             name: _Command(info=CommandInfo(name=name, usage=usage, description=description), run=run)
             for name, usage, description, run in (
@@ -107,7 +113,7 @@ class Commands:
                 ("memory", "/memory", "show what I remember", self._show_memory),
                 ("whoami", "/whoami", "show who I take you for", self._whoami),
                 ("search", "/search words", "find what was said before", self._search),
-                ("usage", "/usage", "show what you have used", self._usage),
+                ("usage", "/usage", "show what you have used, and what is left", self._show_usage),
                 ("stop", "/stop", "stop the answer that is being written", self._stop),
                 ("retry", "/retry", "answer my last message again", self._retry),
                 ("export", "/export", "give you everything that is kept about you", self._export),
@@ -188,11 +194,10 @@ class Commands:
         lines = [f"- {hit.created_at:%Y-%m-%d %H:%M} {hit.role}: {_one_line(hit.snippet)}" for hit in hits]
         return CommandResult(text="\n".join(lines))
 
-    async def _usage(self, call: CommandCall) -> CommandResult:
-        midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        today = await self._sessions.usage(user_id=call.user_id, since=midnight)
-        ever = await self._sessions.usage(user_id=call.user_id)
-        return CommandResult(text=f"- Today (UTC): {_totals(today)}\n- In all: {_totals(ever)}")
+    async def _show_usage(self, call: CommandCall) -> CommandResult:
+        budgets, today = self._meter.budgets, self._meter.today
+        rows = await self._usage.spent(since=first_day(today), user_id=call.user_id)
+        return CommandResult(text=spending(rows, today=today, zone=str(budgets.zone), limit=budgets.user))
 
     async def _stop(self, call: CommandCall) -> CommandResult:
         return CommandResult(text="Stopped." if call.had_effect else "Nothing was running.")
@@ -213,11 +218,3 @@ class Commands:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _totals(totals: UsageTotals) -> str:
-    cost = f", {totals.cost_usd:.4f} USD" if totals.cost_usd else ""
-    return (
-        f"{totals.turns} turns, {totals.requests} model calls, "
-        f"{totals.input_tokens} tokens in, {totals.output_tokens} out{cost}"
-    )

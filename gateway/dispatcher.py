@@ -13,12 +13,15 @@ from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.commands import parse_command
 from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
+from gateway.failpoints import reach
 from gateway.inbox import InboxRow, InboxStore, NotDue
 from gateway.lanes import AGAIN, IDLE, Lanes
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.outbox import DeliveryPolicy
 
 AFTER_FAULT_S = 2.0
+# Where the disk is nearly full, a claim may fit and the turn's commit not: each try costs a call of the model.
+LONGEST_AFTER_FAULT_S = 30.0
 
 _log = structlog.get_logger(__name__)
 
@@ -31,18 +34,23 @@ class TurnControl:
         is_stop_requested: the person said stop; the turn ends with what it has.
         had_effect: this turn's message is a `/stop` or a `/retry`, and it had its effect when it arrived.
         is_interruptible: set by the turn while it may be cancelled for that; a commit is not interrupted.
+        is_decided: set by the turn once a stop changes nothing any more: it is being committed.
     """
 
     is_stop_requested: bool = False
     had_effect: bool = False
     is_interruptible: bool = False
+    is_decided: bool = False
     task: asyncio.Task[float | None] | None = field(default=None, repr=False)
 
-    def stop(self) -> None:
-        """Ask the turn to end with what it has."""
+    def stop(self) -> bool:
+        """Ask the turn to end with what it has; whether it will."""
+        if self.is_decided:
+            return False
         if self.is_interruptible and not self.is_stop_requested and self.task is not None:
             self.task.cancel("stopped by the person")
         self.is_stop_requested = True
+        return True
 
 
 class Turns(Protocol):
@@ -65,6 +73,7 @@ class Dispatcher:
         *,
         owner: str,
         running_turns: int = 16,
+        running_turns_per_user: int | None = None,
         lease_s: float = 60.0,
         policy: DeliveryPolicy | None = None,
         is_let_in: Callable[[InboundMessage], bool] = lambda _message: True,
@@ -74,6 +83,7 @@ class Dispatcher:
         Args:
             owner: names this process in claims.
             running_turns: how many turns run at once, over all conversations.
+            running_turns_per_user: how many of these may be one sender's; None for all.
             is_let_in: whether the writer may stop and retry what others wait for.
         """
         self._store = store
@@ -82,9 +92,15 @@ class Dispatcher:
         self._lease_s = lease_s
         self._policy = policy or DeliveryPolicy()
         self._is_let_in = is_let_in
-        self._lanes: Lanes[ConversationRef] = Lanes(self._serve, workers=running_turns, after_fault_s=AFTER_FAULT_S)
+        self._lanes: Lanes[ConversationRef] = Lanes(
+            self._serve,
+            workers=running_turns,
+            after_fault_s=AFTER_FAULT_S,
+            workers_per_party=running_turns_per_user,
+        )
         self._running: dict[ConversationRef, TurnControl] = {}
         self._unreleased: dict[ConversationRef, int] = {}
+        self._setbacks: dict[ConversationRef, int] = {}  # failures in a row that were not the message's
         self._stop_next: dict[ConversationRef, str] = {}  # event ids of `/stop`, for the turn that begins next
         self._had_effect: set[tuple[ConversationRef, str]] = set()  # `/stop` and `/retry`, until they are answered
         self._not_due: set[ConversationRef] = set()  # their oldest message waits for its time
@@ -123,7 +139,7 @@ class Dispatcher:
             elif command.name == "retry" and message.conversation in self._not_due:
                 self._had_effect.add((message.conversation, message.event_id))
                 await self.expedite(message.conversation)
-        self._lanes.wake(message.conversation)
+        self._lanes.wake(message.conversation, _party(message.conversation, message.sender.user))
 
     async def expedite(self, conversation: ConversationRef) -> None:
         """Try at once what waits in the conversation for its time."""
@@ -135,8 +151,7 @@ class Dispatcher:
 
     async def _stop(self, message: InboundMessage) -> None:
         control = self._running.get(message.conversation)
-        if control is not None:
-            control.stop()
+        if control is not None and control.stop():
             self._had_effect.add((message.conversation, message.event_id))
             return
         self._stop_next.setdefault(message.conversation, message.event_id)  # what waits there ends without an answer
@@ -147,6 +162,8 @@ class Dispatcher:
         """Take up what an earlier process left; returns how many conversations wait."""
         await self._store.reclaim(self._owner)
         waiting = await self._store.waiting()
+        for conversation, sender in (await self._store.speakers()).items():
+            self._lanes.belongs(conversation, _party(conversation, sender))
         for conversation, due_in_s in waiting:
             if due_in_s > 0:
                 self._not_due.add(conversation)
@@ -180,16 +197,24 @@ class Dispatcher:
         try:
             row = await self._claim(conversation)
         except StoreError as error:
-            _log.error("inbox_store_failed", error=str(error), again_s=AFTER_FAULT_S)
-            return AFTER_FAULT_S
-        if row is None:
-            return IDLE
-        if isinstance(row, NotDue):
-            return row.due_in_s
+            wait_s = self._after_setback_s(conversation)
+            _log.error("inbox_store_failed", error=str(error), again_s=wait_s)
+            return wait_s
+        if not isinstance(row, InboxRow):
+            return IDLE if row is None else row.due_in_s
+        reach("turn.claimed")
         again_s = await self._run(conversation, row)
-        if again_s is not None:
-            self._not_due.add(conversation)
-            return again_s
+        if again_s is None:
+            return self._next(conversation, row)
+        if conversation in self._stop_next:  # it came when the message was as good as parked
+            await self.expedite(conversation)
+            return AGAIN
+        self._not_due.add(conversation)
+        return again_s
+
+    def _next(self, conversation: ConversationRef, row: InboxRow) -> float | None:
+        if row.next_sender is not None:
+            self._lanes.belongs(conversation, _party(conversation, row.next_sender))
         return AGAIN if row.has_more else IDLE
 
     async def _claim(self, conversation: ConversationRef) -> InboxRow | NotDue | None:
@@ -212,7 +237,7 @@ class Dispatcher:
         control = self._running[conversation] = self._control(conversation, row)
         control.task = asyncio.create_task(self._turns.run(row, control), name=f"turn {row.turn_id}")
         try:
-            return await control.task
+            again_s = await control.task
         except asyncio.CancelledError as cancelled:
             control.task.cancel()
             await asyncio.wait([control.task])
@@ -221,13 +246,22 @@ class Dispatcher:
             _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
             return None
         except (StoreError, FileError, IdentityMapBroken) as error:  # the disk, not the message: it does not count
-            _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=AFTER_FAULT_S)
-            await self._give_back(conversation, row, after_s=AFTER_FAULT_S, error=str(error), is_counted=False)
-            return AFTER_FAULT_S
+            wait_s = self._after_setback_s(conversation)
+            _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=wait_s)
+            await self._give_back(conversation, row, after_s=wait_s, error=str(error), is_counted=False)
+            return wait_s
         except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
             return await self._failed(conversation, row, error)
+        else:
+            self._setbacks.pop(conversation, None)
+            return again_s
         finally:
             del self._running[conversation]
+
+    def _after_setback_s(self, conversation: ConversationRef) -> float:
+        """How long to wait after a failure that was the disk's: longer each time, until a turn succeeds."""
+        setbacks = self._setbacks[conversation] = self._setbacks.get(conversation, 0) + 1
+        return delay_s(setbacks, first_s=AFTER_FAULT_S, longest_s=LONGEST_AFTER_FAULT_S)
 
     def _control(self, conversation: ConversationRef, row: InboxRow) -> TurnControl:
         """How the turn can be stopped, with what `/stop` and `/retry` did before it began."""
@@ -271,9 +305,10 @@ class Dispatcher:
         try:
             await self._turns.bury(row, reason)
         except Exception as error:  # noqa: BLE001 (whatever it is, a claim that is kept would hold the others up)
-            _log.error("not_buried", turn_id=row.turn_id, again_s=AFTER_FAULT_S, exc_info=error)
-            await self._give_back(conversation, row, after_s=AFTER_FAULT_S, error=reason, is_counted=False)
-            return AFTER_FAULT_S
+            again_s = self._after_setback_s(conversation)
+            _log.error("not_buried", turn_id=row.turn_id, again_s=again_s, exc_info=error)
+            await self._give_back(conversation, row, after_s=again_s, error=reason, is_counted=False)
+            return again_s
         return None
 
     async def _give_back(
@@ -282,6 +317,7 @@ class Dispatcher:
         """Release the claim; where even that cannot be written, remember to do it before the next claim."""
         try:
             await self._store.release(row.seq, owner=self._owner, after_s=after_s, error=error, is_counted=is_counted)
+            reach("turn.released")
         except ClaimLost:  # it was committed after all, in the last moment
             _log.info("already_committed", turn_id=row.turn_id)
         except Exception as fault:  # noqa: BLE001 (whatever it is, nobody else would give the claim back)
@@ -302,3 +338,8 @@ class Dispatcher:
                     await self._store.renew(self._owner, self._lease_s)
                 except StoreError as error:
                     _log.error("lease_not_renewed", error=str(error))
+
+
+def _party(conversation: ConversationRef, sender: str) -> tuple[str, str]:
+    """Who takes turns with whom: an account of a channel."""
+    return (conversation.channel, sender)

@@ -14,6 +14,7 @@
     │   └── PermanentSendError    not delivered and never will be
     ├── ModelError
     │   ├── ModelUnavailable      no answer now (down, overloaded, over quota, key refused); park the message
+    │   │   └── BudgetExhausted   our own budget of the day has no room for the call
     │   └── ModelRefused          this request will never be answered (too long, blocked, malformed)
     ├── StoreError
     │   ├── StoreUnavailable      disk full, I/O error: nothing was committed; try again when it is mended
@@ -130,6 +131,20 @@ class ModelUnavailable(ModelError):
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class BudgetExhausted(ModelUnavailable):
+    """A budget of the day has no room for the call; it was not made.
+
+    Attributes:
+        budget: which one: `user`, `personality` or `gateway`.
+        day_turns_in_s: until there is a new one.
+    """
+
+    def __init__(self, message: str, *, budget: str, day_turns_in_s: float, retry_after_s: float) -> None:
+        super().__init__(message, retry_after_s)
+        self.budget = budget
+        self.day_turns_in_s = day_turns_in_s
 
 
 class ModelRefused(ModelError):

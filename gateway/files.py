@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import FileError, InvalidId, UnsafePath
+from gateway.failpoints import reach
 
 SETTLED_AFTER_S = 0.010
 """A file younger than this may still be in its editor's hands."""
@@ -123,6 +124,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> Signature
     try:
         signature = write_new(temporary, data, mode=mode)
         os.replace(temporary, path)  # noqa: PTH105 (the same call, without a second Path object)
+        reach("file.renamed")
         sync_directory(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -142,7 +144,9 @@ def write_new(path: Path, data: bytes, *, mode: int = 0o600) -> Signature:
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
+        reach("file.written")
         os.fsync(fd)
+        reach("file.synced")
         return Signature.of(os.fstat(fd))
     finally:
         os.close(fd)
@@ -155,6 +159,7 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+    reach("directory.synced")
 
 
 def exchange(one: Path, other: Path) -> bool:

@@ -14,11 +14,11 @@ from itertools import groupby
 
 import structlog
 
-from gateway.agent.model import ChatMessage, Model
+from gateway.agent.model import ChatMessage, Model, Spender
 from gateway.agent.prompt import as_chat, estimated_tokens
 from gateway.agent.summary import summarize
 from gateway.errors import ModelError, StoreError
-from gateway.sessions import Session, SessionMessage, SessionStore, TurnUsage
+from gateway.sessions import Session, SessionMessage, SessionStore
 
 # A summary is made when the window is full to this part, and covers all but its newest part, so that it is made seldom.
 FULL_PART = 0.85
@@ -159,13 +159,9 @@ class History:
         try:
             older = await self._sessions.older_than(session.id, after=session.summary_until, before=before)
             if older:
-                summary, usage = await summarize(self._model(model), earlier=session.summary, messages=older)
-                await self._sessions.save_summary(
-                    session.id,
-                    summary=summary,
-                    until=older[-1].id,
-                    usage=TurnUsage(user_id=session.user_id, personality_id=session.personality_id, calls=(usage,)),
-                )
+                spender = Spender(user_id=session.user_id, personality_id=session.personality_id)
+                summary = await summarize(self._model(model), earlier=session.summary, messages=older, spender=spender)
+                await self._sessions.save_summary(session.id, summary=summary, until=older[-1].id)
         except (ModelError, StoreError) as error:
             _log.warning("no_summary", session_id=session.id, error=str(error))
 

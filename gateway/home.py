@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
-from gateway.files import make_private_directory
-from gateway.locks import refuse_network_file_system
+from gateway.errors import DataDirectoryLocked
+from gateway.files import make_private_directory, write_atomically
+from gateway.locks import HeldLock, hold, refuse_network_file_system
 
 LOCK_NAME = ".gateway.lock"
 DATABASE_NAME = "ethos.sqlite"
 RUNNING_NAME = "run/gateway.json"
 TOKEN_NAME = "web-token"  # noqa: S105 (a file's name)
 LOG_NAME = "gateway.log"
+
+# As long as `ethos status` may hold the lock of the data directory to see that nobody else does.
+LOOK_S = 0.05
 
 
 def prepare_home(home: Path) -> None:
@@ -24,3 +34,23 @@ def prepare_home(home: Path) -> None:
     for directory in (home, home / "users", home / "personalities", home / "run", home / "channels"):
         make_private_directory(directory)
     refuse_network_file_system(home)
+
+
+async def take(home: Path) -> HeldLock:
+    """Take the directory. Somebody who only looks whether it is held has the lock for a moment, so try twice.
+
+    Raises:
+        DataDirectoryLocked: another process has it.
+    """
+    try:
+        return hold(home / LOCK_NAME)
+    except DataDirectoryLocked:
+        await asyncio.sleep(LOOK_S)
+        return hold(home / LOCK_NAME)
+
+
+def announce(home: Path, url: str | None, started_at: datetime) -> Callable[[], None]:
+    """Leave word for `ethos status` and `ethos chat`, without a secret in it; what is returned takes it back."""
+    running = {"pid": os.getpid(), "url": url, "started_at": started_at.isoformat()}
+    write_atomically(home / RUNNING_NAME, json.dumps(running).encode())
+    return partial((home / RUNNING_NAME).unlink, missing_ok=True)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
 import structlog
 
-from gateway.messages import ConversationRef, InboundMessage
+from gateway.commands import parse_command
+from gateway.failpoints import reach
+from gateway.messages import ConversationRef, InboundMessage, OutboundMessage
 from gateway.observe import note, stage
+
+# Of a sender whose queue is full, so many commands are let in all the same: `/stop` is what helps then.
+COMMANDS_BEYOND = 10
 
 _log = structlog.get_logger(__name__)
 
@@ -27,6 +32,7 @@ class InboxRow:
         is_told: the person was told already that the message waits.
         has_steps: an earlier try left steps from which the turn goes on; see `TurnStore.load_steps`.
         has_more: its conversation has another message behind it.
+        next_sender: who wrote that one; None where there is none.
         accepted_at: by the wall clock.
     """
 
@@ -37,6 +43,7 @@ class InboxRow:
     is_told: bool
     has_steps: bool
     has_more: bool
+    next_sender: str | None
     accepted_at: datetime
 
 
@@ -47,10 +54,39 @@ class NotDue:
     due_in_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """How much of one sender may wait, over all conversations of the channel.
+
+    Attributes:
+        messages: at most; what comes beyond that is refused.
+        notice: the answer to a refused message, None where it deserves none. It is sent once in each conversation
+            until all is answered that waited when it was sent.
+    """
+
+    messages: int
+    notice: OutboundMessage | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The message was committed as one that gets no turn; `is_told`: the notice was committed with it."""
+
+    is_told: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """An unfinished message whose sender knows that it waits; `waits_for` is what `TurnCommit` said of it."""
+
+    conversation: ConversationRef
+    waits_for: str | None
+
+
 class InboxStore(Protocol):
     """The durable queue of what people wrote, one row per message for ever."""
 
-    async def add(self, message: InboundMessage, turn_id: str) -> int | None:
+    async def add(self, message: InboundMessage, turn_id: str, room: Room | None = None) -> int | Refused | None:
         """Commit the message; its sequence number, or None when the event or the message is there already."""
 
     async def claim(self, conversation: ConversationRef, *, owner: str, lease_s: float) -> InboxRow | NotDue | None:
@@ -71,13 +107,37 @@ class InboxStore(Protocol):
     async def waiting(self) -> Sequence[tuple[ConversationRef, float]]:
         """Every conversation with an unfinished message, and the seconds until its head is due."""
 
+    async def speakers(self) -> Mapping[ConversationRef, str]:
+        """Who wrote the head of every conversation with an unfinished message."""
+
+    async def parked(self) -> Sequence[Parked]:
+        """Messages that wait for a model or for a budget, oldest first."""
+
 
 class Inbox:
     """Commits what adapters hand over, and says so to the dispatcher."""
 
-    def __init__(self, store: InboxStore, on_accepted: Callable[[InboundMessage], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        store: InboxStore,
+        on_accepted: Callable[[InboundMessage], Awaitable[None]],
+        *,
+        queued_messages: int | None = None,
+        is_let_in: Callable[[InboundMessage], bool] = lambda _message: True,
+        woken: Callable[[ConversationRef], None] = lambda _conversation: None,
+    ) -> None:
+        """Nothing is accepted yet.
+
+        Args:
+            queued_messages: of one sender, waiting or being answered; None for no limit.
+            is_let_in: whether the writer gets answers; nobody else is told that a queue is full.
+            woken: told that a conversation has a reply to send.
+        """
         self._store = store
         self._on_accepted = on_accepted
+        self._queued_messages = queued_messages
+        self._is_let_in = is_let_in
+        self._woken = woken
 
     async def accept(self, message: InboundMessage) -> None:
         """Commit the message, once for ever; only then may the adapter acknowledge it.
@@ -87,17 +147,51 @@ class Inbox:
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was kept.
         """
-        await asyncio.shield(asyncio.create_task(self._keep(_storable(message))))
+        keeping = asyncio.create_task(self._keep(_storable(message)))
+        try:
+            await asyncio.shield(keeping)
+        except asyncio.CancelledError:
+            keeping.add_done_callback(_say_if_not_kept)
+            raise
 
     async def _keep(self, message: InboundMessage) -> None:
+        reach("inbox.accepting")
         turn_id = f"t_{secrets.token_hex(8)}"
         with stage("inbox.accept", turn_id, message.conversation):
-            is_new = await self._store.add(message, turn_id=turn_id) is not None
+            added = await self._store.add(message, turn_id, self._room(message, turn_id))
+            is_refused, is_new = isinstance(added, Refused), isinstance(added, int)
             note(is_new=is_new)
             if is_new:
                 _log.debug("message_accepted", text=message.text)
+            elif is_refused:
+                note(result="refused")
+                _log.warning("queue_full", user=message.sender.user)
+        reach("inbox.committed")
         if is_new:
             await self._on_accepted(message)
+        elif isinstance(added, Refused) and added.is_told:
+            self._woken(message.conversation)
+
+    def _room(self, message: InboundMessage, turn_id: str) -> Room | None:
+        most = self._queued_messages
+        if most is None:
+            return None
+        if parse_command(message) is not None:
+            return Room(messages=most + COMMANDS_BEYOND, notice=None)
+        notice = OutboundMessage(
+            id=f"{turn_id}.refused",
+            conversation=message.conversation,
+            text=f"{most} messages of yours wait for me already, so I did not take this one, and take no others before "
+            "I have caught up. Please send it again later. `/stop` ends what I am doing now.",
+            reply_to=message.id,
+        )
+        return Room(messages=most, notice=notice if self._is_let_in(message) else None)
+
+
+def _say_if_not_kept(keeping: asyncio.Task[None]) -> None:
+    """Nobody waits for it any more, and nobody was told that we have the message: its platform delivers it again."""
+    if not keeping.cancelled() and (error := keeping.exception()) is not None:
+        _log.warning("not_accepted", error=str(error))
 
 
 def _storable(message: InboundMessage) -> InboundMessage:

@@ -1,13 +1,16 @@
 """Serve many conversations at once, and each of them one thing at a time.
 
-A lane is a conversation. Lanes that have work wait in one queue and take turns, so a person with a thousand messages
-delays another by one of them at most. Only the names of the lanes are kept in memory; the work stays in the store.
+A lane is a conversation, and lanes of one party (a person) take turns among themselves. Parties take turns, too, so
+somebody with a thousand messages, in one conversation or in a thousand, delays another by one of them at most. Only the
+names of the lanes are kept in memory; the work stays in the store.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import structlog
@@ -22,6 +25,15 @@ AGAIN = 0.0
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class _Party(Generic[Lane]):
+    """The lanes of one party; `is_queued`: the party stands in the queue."""
+
+    lanes: deque[Lane] = field(default_factory=deque)
+    served: int = 0
+    is_queued: bool = False
+
+
 class Lanes(Generic[Lane]):
     """Workers that call `serve(lane)` for every lane that was woken.
 
@@ -29,11 +41,22 @@ class Lanes(Generic[Lane]):
     at once, or a number of seconds. It must not raise; if it does all the same, the lane is tried again later.
     """
 
-    def __init__(self, serve: Callable[[Lane], Awaitable[float | None]], *, workers: int, after_fault_s: float) -> None:
+    def __init__(
+        self,
+        serve: Callable[[Lane], Awaitable[float | None]],
+        *,
+        workers: int,
+        after_fault_s: float,
+        workers_per_party: int | None = None,
+    ) -> None:
+        """Nothing is served before `run`; `workers_per_party` None lets one party have all workers."""
         self._serve = serve
         self._workers = workers
         self._after_fault_s = after_fault_s
-        self._queue: asyncio.Queue[Lane] = asyncio.Queue()
+        self._workers_per_party = min(workers, workers_per_party or workers)
+        self._queue: asyncio.Queue[Hashable] = asyncio.Queue()  # of parties
+        self._parties: dict[Hashable, _Party[Lane]] = {}
+        self._party_of: dict[Lane, Hashable] = {}  # while the lane waits, is served or has a timer
         self._queued: set[Lane] = set()
         self._served: set[Lane] = set()
         self._woken_while_served: set[Lane] = set()
@@ -45,8 +68,18 @@ class Lanes(Generic[Lane]):
         """Lanes that have work now and no worker yet."""
         return len(self._queued)
 
-    def wake(self, lane: Lane) -> None:
-        """Say that the lane has work. Cheap, and harmless when it has none."""
+    def belongs(self, lane: Lane, party: Hashable) -> None:
+        """Say whose work is next in the lane; holds from the next time that it waits. Unsaid, it is nobody else's."""
+        self._party_of[lane] = party
+
+    def wake(self, lane: Lane, party: Hashable | None = None) -> None:
+        """Say that the lane has work. Cheap, and harmless when it has none.
+
+        Args:
+            party: whose work it is, where the lane had none; what is in it already stays whose it is.
+        """
+        if party is not None:
+            self._party_of.setdefault(lane, party)
         timer = self._timers.pop(lane, None)
         if timer is not None:
             timer.cancel()
@@ -54,7 +87,9 @@ class Lanes(Generic[Lane]):
             self._woken_while_served.add(lane)
         elif lane not in self._queued:
             self._queued.add(lane)
-            self._queue.put_nowait(lane)
+            name = self._party_of.setdefault(lane, lane)
+            self._parties.setdefault(name, _Party()).lanes.append(lane)
+            self._call(name)
 
     def wake_in(self, lane: Lane, delay_s: float) -> None:
         """Wake the lane later; a `wake` before that takes its place."""
@@ -69,6 +104,12 @@ class Lanes(Generic[Lane]):
             self._has_ended.clear()
             await self._has_ended.wait()
 
+    async def rested(self, lane: Lane) -> None:
+        """Wait until a lane has no work, neither now nor at a time to come."""
+        while lane in self._queued or lane in self._served or lane in self._timers:
+            self._has_ended.clear()
+            await self._has_ended.wait()
+
     async def run(self) -> None:
         """Serve until cancelled; what is being served then is cancelled too."""
         try:
@@ -80,9 +121,23 @@ class Lanes(Generic[Lane]):
                 timer.cancel()
             self._timers.clear()
 
+    def _call(self, name: Hashable) -> None:
+        """Put the party into the queue, at its end, if it has work and may have another worker."""
+        party = self._parties[name]
+        if party.lanes and not party.is_queued and party.served < self._workers_per_party:
+            party.is_queued = True
+            self._queue.put_nowait(name)
+        elif not party.lanes and not party.served:
+            del self._parties[name]
+
     async def _work(self) -> None:
         while True:
-            lane = await self._queue.get()
+            name = await self._queue.get()
+            party = self._parties[name]
+            party.is_queued = False
+            lane = party.lanes.popleft()
+            party.served += 1
+            self._call(name)
             self._queued.discard(lane)
             self._served.add(lane)
             more: float | None = self._after_fault_s
@@ -95,6 +150,8 @@ class Lanes(Generic[Lane]):
             except Exception:  # noqa: BLE001 (a fault of ours must not end the worker, nor the lane)
                 _log.exception("lane_fault", lane=str(lane))
             finally:
+                party.served -= 1
+                self._call(name)
                 self._served.discard(lane)
                 if lane in self._woken_while_served:
                     self._woken_while_served.discard(lane)
@@ -104,8 +161,8 @@ class Lanes(Generic[Lane]):
 
     def _next(self, lane: Lane, more: float | None) -> None:
         if more is None:
-            return
-        if more <= 0:
+            self._party_of.pop(lane, None)
+        elif more <= 0:
             self.wake(lane)
         else:
             self.wake_in(lane, more)

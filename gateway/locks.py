@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import DataDirectoryLocked, LockTimeout, UnsafePath
+from gateway.failpoints import reach
 
 _MOUNTS = Path("/proc/self/mountinfo")
 # flock on these is local to one machine, emulated or absent, and SQLite's WAL needs shared memory that they lack.
@@ -103,6 +104,7 @@ class FileLock:
             self._leave(place)
             raise
         self._place = place
+        reach("lock.held")
         return self
 
     async def __aexit__(
@@ -113,7 +115,9 @@ class FileLock:
         if place is None or fd is None:
             raise RuntimeError("the lock is not held")
         self._place = self._fd = None
+        reach("lock.releasing")
         _release(fd)
+        reach("lock.released")
         place.mutex.release()
         self._leave(place)
 

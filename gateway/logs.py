@@ -83,13 +83,17 @@ def configure_logs(
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(stream),
     )
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, hide],
-            foreign_pre_chain=shared,
-        )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, hide],
+        foreign_pre_chain=shared,
     )
+    _listen_to_logging(stream, formatter, repeats, level)
+
+
+def _listen_to_logging(stream: TextIO, formatter: logging.Formatter, repeats: Repeats, level: str) -> None:
+    """Take in what libraries and adapters say by the standard library's `logging`."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
     handler.addFilter(_is_ours_or_loud)
     handler.addFilter(repeats.filter)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from gateway.errors import FileError, MemoryError_, StoreError
+from gateway.failpoints import reach
 from gateway.observe import note, span
 from gateway.protocols import MemoryContext, MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
 from gateway.turn_commit import TurnStore
@@ -127,7 +128,9 @@ class MemorySync:
         scope, updates = batch
         try:
             outcomes = await self._outcomes(scope, updates)
+            reach("memory.settling")
             await self._store.settle_memory(scope.turn_id, outcomes)
+            reach("memory.settled")
         except (FileError, StoreError, OSError) as error:
             _log.error("memory_late", turn_id=scope.turn_id, error=str(error), retry_s=RETRY_S)
             return False

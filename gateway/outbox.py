@@ -14,6 +14,7 @@ import structlog
 from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import EthosError, PermanentSendError, StoreError, TransientSendError, UncertainSendError
+from gateway.failpoints import reach
 from gateway.inbox import NotDue
 from gateway.lanes import AGAIN, IDLE, Lanes
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
@@ -115,6 +116,10 @@ class Outbox:
         """Say that the conversation has a reply to send."""
         self._lanes.wake(conversation)
 
+    async def caught_up(self, conversation: ConversationRef) -> None:
+        """Wait until nothing of the conversation is on its way, or waits to be tried again."""
+        await self._lanes.rested(conversation)
+
     def channel_is_up(self, channel: str) -> None:
         """Send what was held back while the channel was down."""
         for conversation in self._held.pop(channel, set()):
@@ -179,6 +184,7 @@ class Outbox:
 
         A send that is cancelled stays marked as being sent: the next start takes it up as uncertain.
         """
+        reach("outbox.claimed")
         try:
             receipt = await self._deliver(adapter, row)
         except PermanentSendError as error:
@@ -197,6 +203,7 @@ class Outbox:
         except Exception as error:  # noqa: BLE001 (an adapter broke its contract: nothing is known)
             _log.exception("adapter_fault", channel=adapter.name, message_id=row.message.id)
             return await self._retry(row, error, is_uncertain=True)
+        reach("outbox.delivered")
         note(result="sent")
         await self._record(row, partial(self._store.record_sent, row.seq, receipt))
         _log.debug("reply_sent", message_id=row.message.id, text=row.message.text)
@@ -237,4 +244,5 @@ class Outbox:
         record = self._unrecorded.get(conversation)
         if record is not None:
             await record()
+            reach("outbox.recorded")
             del self._unrecorded[conversation]

@@ -1,19 +1,27 @@
-"""Parking: when no model can be reached, messages wait, in order, and are answered when it is back."""
+"""Parking: no model, or no budget left: messages wait, in order, and are answered when there is one again."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from gateway.backoff import delay_s
-from gateway.errors import ModelUnavailable
+from gateway.errors import BudgetExhausted, ModelUnavailable
+from gateway.inbox import InboxRow, Parked
 from gateway.messages import ConversationRef, InboundMessage
 
 FIRST_RETRY_S = 2.0
 LONGEST_RETRY_S = 60.0
+_BUDGET = "budget"
+
+_SECONDS_PER_HOUR = 3600
 
 
 class Parking:
-    """Knows which conversations wait for which model, and how long it has been silent."""
+    """Knows which conversations wait for what, who was told so, and how long a model has been silent.
+
+    What is waited for is `model NAME` or `budget SCOPE`, and stands beside the message in the store, so that it is
+    known after a restart.
+    """
 
     def __init__(
         self, expedite: Callable[[ConversationRef], Awaitable[None]], is_operator: Callable[[InboundMessage], bool]
@@ -28,31 +36,99 @@ class Parking:
         self._is_operator = is_operator
         self._failures: dict[str, int] = {}
         self._parked: dict[str, dict[ConversationRef, None]] = {}
+        self._told: dict[str, set[ConversationRef]] = {}  # since that was last there
 
     @property
     def parked(self) -> int:
-        """Conversations that wait for a model."""
+        """Conversations that wait for a model or for a budget."""
         return sum(len(conversations) for conversations in self._parked.values())
 
-    def park(self, conversation: ConversationRef, model: str, error: ModelUnavailable) -> float:
-        """Note that the model failed the conversation; seconds until it is to be tried again."""
-        self._failures[model] = failures = self._failures.get(model, 0) + 1
-        self._parked.setdefault(model, {})[conversation] = None
-        after_s = delay_s(failures, first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S)
-        return max(after_s, error.retry_after_s or 0.0)
+    async def recover(self, parked: Sequence[Parked]) -> None:
+        """Take up what an earlier process left. Budgets may have been raised since, so who waits for one is tried."""
+        for row in parked:
+            waits_for = row.waits_for or "model"
+            self._parked.setdefault(waits_for, {})[row.conversation] = None
+            self._told.setdefault(waits_for, set()).add(row.conversation)
+        await self.budgets_changed()
+
+    def park(self, conversation: ConversationRef, model: str, error: ModelUnavailable) -> tuple[str, float]:
+        """Note that the conversation has to wait; for what, and how many seconds until it is to be tried again."""
+        self.ended(conversation)
+        if isinstance(error, BudgetExhausted):
+            waits_for, again_s = f"{_BUDGET} {error.budget}", error.retry_after_s or 0.0
+        else:
+            waits_for = f"model {model}"
+            self._failures[waits_for] = failures = self._failures.get(waits_for, 0) + 1
+            after_s = delay_s(failures, first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S)
+            again_s = max(after_s, error.retry_after_s or 0.0)
+        self._parked.setdefault(waits_for, {})[conversation] = None
+        return waits_for, again_s
+
+    def ended(self, conversation: ConversationRef) -> None:
+        """Nothing waits there any more: it was answered, stopped or given up."""
+        for waits_for in [name for name, conversations in self._parked.items() if conversation in conversations]:
+            del self._parked[waits_for][conversation]
+            if not self._parked[waits_for]:
+                del self._parked[waits_for]
 
     async def answered(self, conversation: ConversationRef, model: str) -> None:
         """The model answers: whoever waits for it is tried at once, the longest wait first."""
-        self._failures.pop(model, None)
-        waiting = self._parked.pop(model, None)
-        for other in waiting or ():
-            if other != conversation:
-                await self._expedite(other)
+        waits_for = f"model {model}"
+        self._failures.pop(waits_for, None)
+        self._told.pop(waits_for, None)
+        for told in self._told.values():
+            told.discard(conversation)
+        await self._try(self._parked.pop(waits_for, {}), but=conversation)
 
-    def notice(self, message: InboundMessage, error: ModelUnavailable) -> str:
-        """What the person is told, once; the reason only to the one who can mend it."""
-        text = (
-            "I cannot reach my model right now. Your message is kept, and I will answer it as soon as the model is "
-            "back. `/stop` drops it, `/retry` tries at once."
-        )
-        return f"{text}\n\nThe reason, for you who runs this gateway: {error}" if self._is_operator(message) else text
+    async def budgets_changed(self) -> None:
+        """The configuration has other budgets: whoever waits for one is tried at once, the longest wait first."""
+        for waits_for in [name for name in self._parked if name.startswith(_BUDGET)]:
+            await self._try(self._parked.pop(waits_for))
+
+    async def _try(self, waiting: dict[ConversationRef, None], *, but: ConversationRef | None = None) -> None:
+        for conversation in waiting:
+            if conversation != but:
+                await self._expedite(conversation)
+
+    def told(self, conversation: ConversationRef, waits_for: str) -> None:
+        """The person in the conversation knows."""
+        self._told.setdefault(waits_for, set()).add(conversation)
+
+    # ---- what the person is told -----------------------------------------------------------------------------------
+
+    def notice(self, row: InboxRow, waits_for: str, error: ModelUnavailable) -> str | None:
+        """What the person is to be told, the reason only to who can mend it; None where they know already.
+
+        Once for each conversation and outage: `told` says that it was committed.
+        """
+        if row.is_told or row.message.conversation in self._told.get(waits_for, ()):
+            return None
+        if isinstance(error, BudgetExhausted):
+            whose = {
+                "user": "You have used up what you may spend here in a day.",
+                "personality": "Whoever answers here has used up what may be spent on it in a day.",
+            }.get(error.budget, "What this gateway may spend in a day is used up.")
+            text = (
+                f"{whose} Your message is kept, and I will answer it when the next day begins, in "
+                f"{_in_words(error.day_turns_in_s)}. `/stop` drops it, `/usage` shows what was used."
+            )
+        else:
+            text = (
+                "I cannot reach my model right now. Your message is kept, and I will answer it as soon as the model "
+                "is back. `/stop` drops it, `/retry` tries at once."
+            )
+        is_operator = self._is_operator(row.message)
+        return f"{text}\n\nThe reason, for you who runs this gateway: {error}" if is_operator else text
+
+
+def expired(after_h: float) -> str:
+    """What the person is told of a message that waited too long."""
+    return (
+        f"I could not answer this message within {after_h:g} hours, because what I need for it was not to be had, so "
+        "I do not try any longer. Please send it again if it still matters."
+    )
+
+
+def _in_words(seconds: float) -> str:
+    minutes = int(seconds // 60) + 1
+    return f"{minutes} minutes" if seconds < _SECONDS_PER_HOUR else f"about {round(seconds / _SECONDS_PER_HOUR)} hours"

@@ -18,7 +18,7 @@ Name = str | ConversationRef
 class _Turn:
     names: frozenset[Name]
     account: str
-    stop: Callable[[], None]
+    stop: Callable[[], object]
 
 
 class Presence:
@@ -30,7 +30,9 @@ class Presence:
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
-    async def turn(self, account: str, conversation: ConversationRef, stop: Callable[[], None]) -> AsyncGenerator[None]:
+    async def turn(
+        self, account: str, conversation: ConversationRef, stop: Callable[[], object]
+    ) -> AsyncGenerator[None]:
         """Around a turn; begins when nothing that is the account's or the conversation's is being erased.
 
         Args:

@@ -10,7 +10,7 @@ from typing import Self
 
 import structlog
 
-from gateway.messages import OutboundMessage
+from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import ChannelAdapter, SupportsPreview, SupportsTyping
 
 WITHDRAW_TIMEOUT_S = 10.0
@@ -24,8 +24,23 @@ class Preview:
     When the block is left, nothing more is shown, so the final message cannot be overtaken.
     """
 
-    def __init__(self, adapter: ChannelAdapter | None, message: OutboundMessage, text: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        adapter: ChannelAdapter | None,
+        message: OutboundMessage,
+        text: Callable[[], str],
+        caught_up: Callable[[ConversationRef], Awaitable[None]],
+    ) -> None:
+        """Nothing is shown yet.
+
+        Args:
+            adapter: None while the channel is not connected.
+            message: that will be sent in the end; its text is left out.
+            text: what there is of it by now.
+            caught_up: waits until earlier replies are out, for a preview would stand in front of them for good.
+        """
         self._adapter = adapter
+        self._caught_up = caught_up
         self._message = message
         self._text = text
         self._has_grown = asyncio.Event()
@@ -60,6 +75,7 @@ class Preview:
         interval_s = adapter.capabilities.preview_interval_s
         if interval_s is None or not isinstance(adapter, SupportsPreview):
             return
+        await self._caught_up(self._message.conversation)
         while True:
             await self._has_grown.wait()
             self._has_grown.clear()

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gateway.access import Access, AccessRule
 from gateway.agent.registry import ModelRegistry
 from gateway.config import Config
 from gateway.config.changes import Comparison, compare
 from gateway.config.file import load_config
+from gateway.configured import access_of, budgets_of, policy_of, turn_settings_of
 from gateway.dispatcher import Dispatcher
 from gateway.errors import ConfigError, EthosError
 from gateway.logs import adjust_logs, secrets_in
-from gateway.outbox import DeliveryPolicy
 from gateway.protocols import ChannelAdapter, SupportsHttp
 
 if TYPE_CHECKING:
@@ -46,16 +45,6 @@ class Reloaded:
     at_once: tuple[str, ...] = ()
     at_restart: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-
-
-def access_of(config: Config) -> Access:
-    """Who may talk on which channel."""
-    return Access(
-        {
-            name: AccessRule(mode=channel.access, allow=frozenset(channel.allow))
-            for name, channel in config.channels.items()
-        }
-    )
 
 
 class Reloading:
@@ -134,6 +123,7 @@ class Reloading:
             log = config.log
             adjust_logs(log.level, log.format, secrets=secrets_in(config), is_text_shown=log.message_text)
         self._take_over_turns(models)
+        await gateway.parking.budgets_changed()
         gone = before - after | changed
         for name in gone:
             gateway.supervisor.hold(name)
@@ -145,11 +135,12 @@ class Reloading:
         gateway, config = self._gateway, self._gateway.config
         retired, gateway.models = gateway.models, models
         gateway.access = access_of(config)
-        policy = DeliveryPolicy(**config.delivery.model_dump())
-        gateway.turns = gateway.turns.renewed(gateway.turn_settings(), access=gateway.access)
+        policy = policy_of(config)
+        gateway.turns = gateway.turns.renewed(turn_settings_of(config), access=gateway.access)
         gateway.dispatcher.take_over(gateway.turns, policy)
         gateway.outbox.policy = policy
         gateway.history.budget_tokens = config.limits.history_tokens
+        gateway.meter.change(budgets_of(config), models)
         if retired is not models:
             task = asyncio.create_task(_close_unused(retired, gateway.dispatcher), name="models that are used no more")
             self._closing.add(task)

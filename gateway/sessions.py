@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
-from gateway.agent.model import ModelUsage
 from gateway.messages import ConversationRef, InboundMessage
 
 Role = Literal["user", "assistant", "tool_call", "tool_result"]
@@ -82,26 +81,6 @@ class SessionHit:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnUsage:
-    """What one turn used, on whose behalf."""
-
-    user_id: str
-    personality_id: str
-    calls: tuple[ModelUsage, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageTotals:
-    """What was used in a span of time; `cost_usd` counts the calls whose price is known."""
-
-    turns: int = 0
-    requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float = 0.0
-
-
 class SessionStore(Protocol):
     """Sessions and their messages. Only the turn's commit writes messages."""
 
@@ -128,8 +107,8 @@ class SessionStore(Protocol):
     async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
         """Messages with an id above `after` and below `before`, oldest first: what a summary has to cover."""
 
-    async def save_summary(self, session_id: str, *, summary: str, until: int, usage: TurnUsage) -> None:
-        """Put the summary in front of the messages after `until`, and count what it cost.
+    async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
+        """Put the summary in front of the messages after `until`.
 
         An `until` that is older than the stored one changes no summary. `TurnCommit.session` never changes one.
         """
@@ -139,9 +118,6 @@ class SessionStore(Protocol):
 
         Words in any order and any script, `"a phrase"`, `prefix*`. No input is a syntax error.
         """
-
-    async def usage(self, *, user_id: str | None = None, since: datetime | None = None) -> UsageTotals:
-        """Totals of one person, or of all."""
 
 
 def session_key(message: InboundMessage, user_id: str, scope: SessionScope) -> str:

@@ -13,6 +13,7 @@ import structlog
 from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, StoreError
+from gateway.failpoints import reach
 from gateway.messages import InboundMessage
 from gateway.observe import happened
 from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
@@ -209,6 +210,7 @@ class Supervisor:
         async def accept(message: InboundMessage) -> None:
             await self._accept(message)
             self.exchanged(channel)
+            reach("inbox.acknowledging")
 
         return accept
 

@@ -1,6 +1,6 @@
 """All that a turn changes, as one value, so that it can be committed as one.
 
-Messages of the session, replies, the memory journal, usage and the state of the inbound row: either all of it is
+Messages of the session, replies, the memory journal and the state of the inbound row: either all of it is
 durable or none of it.
 """
 
@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from gateway.messages import OutboundMessage
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.sessions import Session, SessionMessage, TurnUsage
+from gateway.sessions import Session, SessionMessage
 
 InboxEnd = Literal["done", "parked", "dead"]
 
@@ -25,6 +25,7 @@ class TurnCommit:
         inbox_seq: the row that the turn answers, which must be claimed by `owner`.
         end: what becomes of the row: `done`; `parked` (the person is told by one of the replies, and it is claimed
             again after `again_after_s`); `dead` (a dead letter, with `error`).
+        waits_for: what a parked row waits for, in the words of `Parking`.
         session: to be stored as it is, and to be the active one of its key.
         supersedes: a turn whose messages give way to this one's.
         memory: updates for the journal, with their scope; applied to the memory after the commit.
@@ -35,13 +36,13 @@ class TurnCommit:
     turn_id: str
     end: InboxEnd = "done"
     again_after_s: float = 0.0
+    waits_for: str | None = None
     error: str | None = None
     session: Session | None = None
     messages: tuple[SessionMessage, ...] = ()
     supersedes: str | None = None
     replies: tuple[OutboundMessage, ...] = ()
     memory: tuple[MemoryScope, tuple[MemoryUpdate, ...]] | None = None
-    usage: TurnUsage | None = None
 
 
 class TurnStore(Protocol):

@@ -10,6 +10,13 @@ from gateway.inbox import InboxRow
 from gateway.messages import OutboundMessage
 from gateway.sessions import SessionMessage
 
+STOPPED = "_(stopped)_"
+STOPPED_EARLY = "Stopped before I could answer."
+BURIED = (
+    "Something went wrong here, again and again, while I tried to answer this message. It is kept for whoever runs "
+    "this gateway to look at; please go on with another one."
+)
+
 
 def reply_to(row: InboxRow, text: str, kind: str) -> OutboundMessage:
     """An answer to the message; its id is the same however often the turn is tried."""

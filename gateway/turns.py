@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,20 +13,21 @@ import structlog
 
 from gateway.access import Access, refusal
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
-from gateway.agent.model import ChatMessage, Model
+from gateway.agent.model import ChatMessage, Model, Spender
 from gateway.agent.prompt import Setting, system_prompt
 from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
 from gateway.attachments import Asked, read_message
-from gateway.commands import CommandCall, CommandResult, Commands, parse_command
+from gateway.commands import CommandCall, Commands, parse_command
 from gateway.dispatcher import TurnControl
 from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
+from gateway.failpoints import reach
 from gateway.history import History
 from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
 from gateway.memory_sync import MemorySync
 from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.observe import note, span, stage, waited
-from gateway.parking import Parking
+from gateway.parking import Parking, expired
 from gateway.personalities import Personalities, Personality
 from gateway.presence import Presence
 from gateway.preview import Preview
@@ -35,15 +36,15 @@ from gateway.sessions import (
     Session,
     SessionScope,
     SessionStore,
-    TurnUsage,
     new_session,
     session_key,
     with_title,
 )
 from gateway.turn_commit import InboxEnd, TurnCommit, TurnStore
-from gateway.turn_messages import as_stored, gave_up, problem_of, reply_to
+from gateway.turn_messages import BURIED, STOPPED, STOPPED_EARLY, as_stored, gave_up, problem_of, reply_to
 
-STOPPED = "_(stopped)_"
+# What is parked until its time is over is looked at again no sooner.
+SOONEST_EXPIRY_S = 1.0
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.
 _UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
 
@@ -60,6 +61,7 @@ class TurnSettings:
     steps_per_turn: int = 12
     turn_timeout_s: float = 600.0
     max_message_chars: int = 100_000
+    parked_expire_after_h: float = 168.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,7 @@ class Services:
         kind: by the channel's name: the platform, which is the first half of an identity's key.
         render_memory: makes the memory section of the prompt.
         woken: told that a conversation has replies to send.
+        caught_up: waits until a conversation's replies are out.
     """
 
     store: TurnStore
@@ -90,6 +93,7 @@ class Services:
     kind: Callable[[str], str]
     render_memory: Callable[[MemoryContext], str | None]
     woken: Callable[[ConversationRef], None]
+    caught_up: Callable[[ConversationRef], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,23 +147,24 @@ class TurnRunner:
         if row.attempts == 1 and not row.is_told:  # not what it has waited for since
             waited("inbox.wait", row.turn_id, row.accepted_at, channel=row.message.conversation.channel)
         with stage("turn", row.turn_id, row.message.conversation, attempt=row.attempts):
-            again_s = await self._admit(row, control)
+            again_s = await self._let_in(row, control)
             note(outcome="done" if again_s is None else "parked")
-            return again_s
+        if again_s is None:
+            self._services.parking.ended(row.message.conversation)
+        return again_s
 
-    async def _admit(self, row: InboxRow, control: TurnControl) -> float | None:
+    async def _let_in(self, row: InboxRow, control: TurnControl) -> float | None:
         verdict = self._services.access.verdict(row.message)
         note(access=verdict)
         if verdict != "answer":
             text = refusal(row.message) if verdict == "refuse" else None
-            await self._commit(self._end(row, replies=(text,) if text else ()))
+            await self._say(row, control, text)
             return None
         sender = row.message.sender
-        kind = self._services.kind(row.message.conversation.channel)
-        with span("turn.identity"):
-            account = f"{kind}:{sender.user}"
+        account = f"{self._services.kind(row.message.conversation.channel)}:{sender.user}"
         async with self._services.presence.turn(account, row.message.conversation, control.stop):
-            user_id = await self._services.identities.resolve(account, sender.display_name)
+            with span("turn.identity"):
+                user_id = await self._services.identities.resolve(account, sender.display_name)
             key = session_key(row.message, user_id, self._settings.session_scope)
             lock = self._session_locks.setdefault(key, asyncio.Lock())
             async with lock:  # one session can be met in two conversations, with the scope `user`
@@ -167,25 +172,19 @@ class TurnRunner:
 
     async def bury(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
-        text = (
-            "Something went wrong here, again and again, while I tried to answer this message. It is kept for whoever "
-            "runs this gateway to look at; please go on with another one."
-        )
         with stage("turn.bury", row.turn_id, row.message.conversation):
-            await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
+            await self._commit(self._end(row, replies=(BURIED,), kind="dead", end="dead", error=reason))
+        self._services.parking.ended(row.message.conversation)
 
     async def _run(self, row: InboxRow, control: TurnControl, user_id: str, key: str) -> float | None:
         turn = await self._opened(row, user_id, key)
-        if isinstance(turn, str):
-            await self._commit(self._end(row, replies=(turn,)))
-            return None
-        if control.is_stop_requested:
-            await self._commit(self._end(row, replies=("Stopped before I could answer.",)))
+        if isinstance(turn, str) or control.is_stop_requested:
+            await self._say(row, control, turn if isinstance(turn, str) else STOPPED_EARLY)
             return None
         asked = await read_message(row.message, self._services.adapter(row.message.conversation.channel))
         problem = problem_of(asked.text, self._settings.max_message_chars)
-        if problem is not None:
-            await self._commit(self._end(row, replies=(problem,)))
+        if problem is not None or control.is_stop_requested:
+            await self._say(row, control, problem or STOPPED_EARLY)
             return None
         command = parse_command(row.message)
         if command is None:
@@ -199,12 +198,15 @@ class TurnRunner:
             personality=turn.personality,
             had_effect=control.had_effect,
         )
+        control.is_decided = command.name != "retry"
         result = await self._services.commands.run(command.name, call)
         if result.ask_again:
             last = await self._services.history.last_question(turn.session, user_id)
             if last is not None:
                 return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
-        await self._commit_command(turn, result)
+        control.is_decided = True
+        reply = replace(reply_to(row, result.text, "reply"), attachments=result.attachments, actions=result.actions)
+        await self._commit(replace(self._end(row, replies=()), replies=(reply,), session=result.session))
         return None
 
     async def _opened(self, row: InboxRow, user_id: str, key: str) -> _Turn | str:
@@ -234,7 +236,7 @@ class TurnRunner:
         services, row = self._services, turn.row
         state = AgentState.load(await services.store.load_steps(row.turn_id) if row.has_steps else None)
         adapter = services.adapter(turn.message.conversation.channel)
-        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text)
+        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text, services.caught_up)
         work = await self._work(turn, state, preview, asked, supersedes)
         try:
             async with preview:
@@ -243,8 +245,7 @@ class TurnRunner:
             await preview.withdraw()
             return await self._park(turn, error)
         except ModelRefused as error:
-            refused = self._end(row, replies=(f"The model does not answer this: {error}",))
-            await self._commit(replace(refused, usage=_usage(turn, state)))
+            await self._commit(self._end(row, replies=(f"The model does not answer this: {error}",)))
             return None
         except asyncio.CancelledError:
             await preview.withdraw()
@@ -287,6 +288,7 @@ class TurnRunner:
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
+            spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
         )
 
     async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
@@ -308,18 +310,30 @@ class TurnRunner:
             return STOPPED
         finally:
             control.is_interruptible = False
+            control.is_decided = True
         return None
 
-    async def _park(self, turn: _Turn, error: ModelUnavailable) -> float:
-        """Keep the message for later, and tell the person, once."""
-        row = turn.row
+    async def _park(self, turn: _Turn, error: ModelUnavailable) -> float | None:
+        """Keep the message for later, and tell the person, once; seconds until it is tried again.
+
+        None where it has waited too long already, and is given up as a dead letter.
+        """
+        row, parking = turn.row, self._services.parking
+        left_s = self._settings.parked_expire_after_h * 3600 - (datetime.now(UTC) - row.accepted_at).total_seconds()
+        if row.is_told and left_s <= 0:
+            text = expired(self._settings.parked_expire_after_h)
+            reason = f"expired after {self._settings.parked_expire_after_h:g} hours: {error}"
+            _log.error("parked_expired", turn_id=row.turn_id, reason=reason)
+            await self._commit(self._end(row, replies=(text,), kind="expired", end="dead", error=reason))
+            return None
         model = self._services.model(turn.personality.model).name
-        again_s = self._services.parking.park(row.message.conversation, model, error)
+        waits_for, again_s = parking.park(row.message.conversation, model, error)
+        again_s = min(again_s, max(left_s, SOONEST_EXPIRY_S))
         _log.warning("turn_parked", turn_id=row.turn_id, reason=str(error), again_s=again_s)
-        replies: Sequence[str] = ()
-        if not row.is_told:
-            replies = (self._services.parking.notice(row.message, error),)
-        await self._commit(self._end(row, replies=replies, kind="parked", end="parked", again_after_s=again_s))
+        notice = parking.notice(row, waits_for, error)
+        parked = self._end(row, replies=() if notice is None else (notice,), kind="parked", end="parked")
+        await self._commit(replace(parked, again_after_s=again_s, waits_for=waits_for, error=str(error)))
+        parking.told(row.message.conversation, waits_for)
         return again_s
 
     # ---- the commit ------------------------------------------------------------------------------------------------
@@ -344,7 +358,6 @@ class TurnRunner:
             ),
             supersedes=supersedes,
             memory=(turn.scope, updates) if updates else None,
-            usage=_usage(turn, state),
         )
         await self._commit(commit)
         if supersedes is not None:
@@ -353,12 +366,10 @@ class TurnRunner:
             await self._services.memory.apply(turn.scope, updates)
         self._services.history.answered(session, turn.personality.model)
 
-    async def _commit_command(self, turn: _Turn, result: CommandResult) -> None:
-        commit = self._end(turn.row, replies=(result.text,))
-        replies = tuple(
-            replace(reply, attachments=result.attachments, actions=result.actions) for reply in commit.replies
-        )
-        await self._commit(replace(commit, replies=replies, session=result.session))
+    async def _say(self, row: InboxRow, control: TurnControl, text: str | None) -> None:
+        """End the turn with a word of our own, or without one."""
+        control.is_decided = True
+        await self._commit(self._end(row, replies=() if text is None else (text,)))
 
     def _end(
         self,
@@ -368,7 +379,6 @@ class TurnRunner:
         kind: str = "reply",
         end: InboxEnd = "done",
         error: str | None = None,
-        again_after_s: float = 0.0,
     ) -> TurnCommit:
         return TurnCommit(
             inbox_seq=row.seq,
@@ -376,17 +386,14 @@ class TurnRunner:
             turn_id=row.turn_id,
             end=end,
             error=error,
-            again_after_s=again_after_s,
             replies=tuple(reply_to(row, text, kind) for text in replies),
         )
 
     async def _commit(self, commit: TurnCommit) -> None:
+        reach("turn.committing")
         with span("turn.commit", end=commit.end):
             await self._services.store.commit_turn(commit)
+        reach("turn.committed")
         _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
         for reply in commit.replies:
             self._services.woken(reply.conversation)
-
-
-def _usage(turn: _Turn, state: AgentState) -> TurnUsage:
-    return TurnUsage(user_id=turn.user_id, personality_id=turn.personality.id, calls=tuple(state.usage))

@@ -18,12 +18,14 @@ from gateway.agent.model import (
     ModelReply,
     ModelRequest,
     ModelUsage,
+    Spender,
     StreamRestarted,
     TextDelta,
     ToolCall,
 )
 from gateway.agent.tools import Toolbox, ToolContext
 from gateway.errors import ModelRefused
+from gateway.failpoints import reach
 from gateway.observe import note, span
 from gateway.protocols import MemoryUpdate
 
@@ -124,6 +126,7 @@ class AgentWork:
     steps_limit: int
     max_output_tokens: int | None
     on_text: Callable[[], None]
+    spender: Spender = field(default_factory=Spender)
 
 
 class AgentLoop:
@@ -165,6 +168,7 @@ class AgentLoop:
             tools=work.toolbox.specs,
             may_call_tools=not is_last,
             max_output_tokens=work.max_output_tokens,
+            spender=work.spender,
         )
         state.partial.clear()
         async for event in work.model.stream(request):
@@ -198,6 +202,7 @@ class AgentLoop:
 
     async def _save(self, work: AgentWork, state: AgentState, *, is_durable: bool) -> None:
         await self._keeper.save_steps(work.turn_id, state.dump(), is_durable=is_durable)
+        reach("turn.steps_saved")
 
     @staticmethod
     def _is_repeatable(work: AgentWork, state: AgentState) -> bool:

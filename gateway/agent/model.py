@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 
@@ -55,10 +55,24 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spender:
+    """On whose account a model is called; empty where nobody in particular is meant.
+
+    Attributes:
+        turn_id: empty for work between the turns, such as a summary, which is paid for and is no turn.
+    """
+
+    user_id: str = ""
+    personality_id: str = ""
+    turn_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """One call of a model.
 
     Attributes:
+        spender: whose budget it is counted on.
         may_call_tools: False: the tools are named because earlier messages call them, and none may be called now.
         purpose: why it is made; a model of the network need not care, the offline model has no other way to know.
     """
@@ -69,6 +83,7 @@ class ModelRequest:
     may_call_tools: bool = True
     max_output_tokens: int | None = None
     purpose: Literal["answer", "summary", "facts"] = "answer"
+    spender: Spender = field(default_factory=Spender)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from gateway.agent.fallback import FallbackModel
 from gateway.agent.model import Model
 from gateway.agent.models import WireModel
 from gateway.agent.offline import OfflineModel
+from gateway.agent.prices import list_price_usd
 from gateway.config import Config, ModelConfig
 
 
@@ -29,6 +30,18 @@ class ModelRegistry:
             model = self._models[name] = chain[0] if len(chain) == 1 else FallbackModel(name, chain)
         return model
 
+    def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
+        """The most that the model, or one of its fallbacks, asks for so many tokens; None where nobody knows."""
+        prices = [price_usd(self._config.models[link], input_tokens, output_tokens) for link in self._links(name)]
+        known = [price for price in prices if price is not None]
+        return max(known) if len(known) == len(prices) else None
+
+    def output_tokens(self, name: str | None) -> int | None:
+        """The longest answer that is configured for it or a fallback; None where one of them has no limit."""
+        limits = [self._config.models[link].max_output_tokens for link in self._links(name)]
+        known = [limit for limit in limits if limit is not None]
+        return max(known) if len(known) == len(limits) else None
+
     async def open(self) -> None:
         """Load the library behind the default model, so that the first answer need not wait for it."""
         self.get(None)
@@ -49,11 +62,26 @@ class ModelRegistry:
             chain.extend(other for other in self._config.models[link].fallbacks if other not in chain)
         return chain
 
+    def _links(self, name: str | None) -> list[str]:
+        return self._chain(name if name in self._config.models else self._config.model)
+
     def _one(self, name: str) -> OfflineModel | WireModel:
         model = self._single.get(name)
         if model is None:
             model = self._single[name] = _build(name, self._config.models[name])
         return model
+
+
+def price_usd(config: ModelConfig, input_tokens: int, output_tokens: int) -> float | None:
+    """What so many tokens cost; None where neither the configuration nor a price list says it."""
+    if config.provider == "offline":
+        return 0.0
+    if config.input_usd_per_million is not None and config.output_usd_per_million is not None:
+        usd = input_tokens * config.input_usd_per_million + output_tokens * config.output_usd_per_million
+        return usd / 1_000_000
+    if config.base_url is not None:  # nobody knows what a server of one's own asks
+        return None
+    return list_price_usd(config.provider, config.model or "", input_tokens, output_tokens)
 
 
 def _build(name: str, config: ModelConfig) -> OfflineModel | WireModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, ModelUsage
+from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, Spender
 from gateway.errors import ModelRefused
 from gateway.observe import note, span
 from gateway.sessions import Role, SessionMessage
@@ -43,13 +43,14 @@ heading, no preface, at most {words} words."""
 
 
 async def summarize(
-    model: Model, *, earlier: str, messages: Sequence[SessionMessage], max_tokens: int = 600
-) -> tuple[str, ModelUsage]:
+    model: Model, *, earlier: str, messages: Sequence[SessionMessage], spender: Spender, max_tokens: int = 600
+) -> str:
     """One summary of the earlier one and the messages after it, by one model call.
 
     Args:
         earlier: the summary so far, empty where there is none.
         messages: oldest first; superseded ones are left out. Long ones are cut so that all of them are heard.
+        spender: who pays for it.
 
     Raises:
         ModelUnavailable: no answer now.
@@ -60,6 +61,7 @@ async def summarize(
         messages=(ChatMessage(role="user", text=transcript(earlier, messages)),),
         max_output_tokens=max_tokens,
         purpose="summary",
+        spender=spender,
     )
     reply: ModelReply | None = None
     with span("model.call", model=model.name, purpose="summary"):
@@ -69,7 +71,7 @@ async def summarize(
                 note(input_tokens=event.usage.input_tokens, output_tokens=event.usage.output_tokens)
     if reply is None or not (summary := reply.message.text.strip()):
         raise ModelRefused(f"the model {model.name} wrote no summary")
-    return summary[: max_tokens * _CHARS_PER_TOKEN].rstrip(), reply.usage
+    return summary[: max_tokens * _CHARS_PER_TOKEN].rstrip()
 
 
 def transcript(earlier: str, messages: Sequence[SessionMessage]) -> str:

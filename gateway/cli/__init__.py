@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from gateway import __version__
-from gateway.cli import backup, config, doctor, memory, personalities, queues, reload, running, sessions, status, users
+from gateway.cli import (
+    backup,
+    config,
+    doctor,
+    memory,
+    personalities,
+    privacy,
+    queues,
+    reload,
+    running,
+    sessions,
+    status,
+    usage,
+    users,
+)
 
 app = typer.Typer(
     name="ethos",
@@ -24,6 +38,8 @@ app.command("doctor")(doctor.doctor)
 app.command("reload")(reload.reload)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
+app.command("usage")(usage.usage)
+app.command("retention")(privacy.retention)
 app.add_typer(config.app, name="config")
 app.add_typer(memory.app, name="memory")
 app.add_typer(sessions.app, name="sessions")

@@ -38,9 +38,10 @@ def restore(
     from gateway.backup.restoring import restore as restored
     from gateway.cli.output import print_json
     from gateway.config.file import data_directory
+    from gateway.privacy.home import clean_restored
 
     home = data_directory()
-    done = restored(file, home, is_replacing=replace)
+    done = restored(file, home, is_replacing=replace, clean=[clean_restored])
     if as_json:
         print_json({"home": home, **asdict(done)})
         return
@@ -51,8 +52,10 @@ async def _backup(wanted: Path, *, with_secrets: bool, keep: int | None, as_json
     from gateway.backup.taking import take_backup
     from gateway.cli.output import print_json, say
     from gateway.config.file import data_directory
+    from gateway.last_backup import note_backup
 
     taken = await take_backup(data_directory(), wanted, with_secrets=with_secrets, keep=keep)
+    note_backup(data_directory(), taken.path)
     if as_json:
         print_json(asdict(taken))
         return

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import typer
 
+from gateway.cli import privacy
 from gateway.cli.options import AsJson, run
 
-app = typer.Typer(help="See who is known.", no_args_is_help=True)
+app = typer.Typer(help="See who is known; give and erase what is kept about them.", no_args_is_help=True)
+
+
+app.command("export")(privacy.export)
+app.command("erase")(privacy.erase)
 
 
 @app.callback()

@@ -6,8 +6,10 @@ Every key, with what it is for, stands in `config.example.yaml`; a test keeps th
 from __future__ import annotations
 
 import re
+from datetime import UTC, tzinfo
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
@@ -62,6 +64,28 @@ def _web_address(value: str) -> str:
         raise ValueError("the address holds a password; expected it without, and the key in `api_key`")
     if not is_good:
         raise ValueError("not a web address; expected one such as http://127.0.0.1:11434/v1")
+    return value
+
+
+def zone_of(name: str) -> tzinfo:
+    """The time zone; UTC is there on every machine.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(
+            "no time zone of this machine; expected a name such as Europe/Berlin or UTC (`pip install tzdata` brings "
+            "all of them)"
+        ) from error
+
+
+def _zone_name(value: str) -> str:
+    zone_of(value)
     return value
 
 
@@ -172,6 +196,9 @@ class LimitsConfig(Section):
 
     Attributes:
         running_turns: at once, over all conversations.
+        running_turns_per_user: of these, how many may be one account's.
+        queued_messages_per_user: of one account, waiting or being answered; what comes beyond that is refused.
+        parked_expire_after_h: how long a message waits for a model or a budget before it is given up.
         steps_per_turn: calls of the model in one turn.
         history_tokens: of a session, put in front of the model; older messages are summarised.
         max_message_chars: a longer message is refused, with a word to its writer.
@@ -179,11 +206,46 @@ class LimitsConfig(Section):
     """
 
     running_turns: Annotated[Count, Field(ge=1, le=10_000)] = 16
+    running_turns_per_user: Annotated[Count, Field(ge=1, le=10_000)] = 4
+    queued_messages_per_user: Annotated[Count, Field(ge=1, le=1_000_000)] = 100
+    parked_expire_after_h: Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=8_760)] = 168
     steps_per_turn: Annotated[Count, Field(ge=1, le=1_000)] = 12
     turn_timeout_s: Seconds = 600
     history_tokens: Annotated[Count, Field(ge=500, le=10_000_000)] = 24_000
     max_message_chars: Annotated[Count, Field(ge=1, le=10_000_000)] = 100_000
     lease_s: Annotated[Seconds, Field(ge=5)] = 60
+
+
+class DayBudget(Section):
+    """What may be spent in one day; tokens are those of input and output together. None: no limit."""
+
+    turns: Annotated[Count, Field(ge=0)] | None = None
+    tokens: Annotated[Count, Field(ge=0)] | None = None
+    usd: Usd | None = None
+
+
+class BudgetsConfig(Section):
+    """Hard budgets: a call of a model for which there is no room is not made.
+
+    Attributes:
+        time_zone: whose midnight begins a day.
+        user: for each person.
+        personality: for each personality.
+        personalities: for the personalities that are named, in place of `personality`.
+        gateway: for everything together.
+    """
+
+    time_zone: Annotated[Text, AfterValidator(_zone_name)] = "UTC"
+    user: DayBudget | None = None
+    personality: DayBudget | None = None
+    personalities: dict[str, DayBudget] = Field(default_factory=dict)
+    gateway: DayBudget | None = None
+
+    @property
+    def limits_money(self) -> bool:
+        """Whether what models cost must be known."""
+        budgets = (self.user, self.personality, self.gateway, *self.personalities.values())
+        return any(budget is not None and budget.usd is not None for budget in budgets)
 
 
 class DeliveryConfig(Section):
@@ -273,6 +335,7 @@ class Config(Section):
     web: WebConfig = Field(default_factory=WebConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
+    budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)
     log: LogConfig = Field(default_factory=LogConfig)
     retention: RetentionConfig = Field(default_factory=RetentionConfig)

@@ -149,6 +149,7 @@ def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Read
     config = validate(Config, document, values={**values, "channels": channels}, hidden=reading.hidden)
     if config is not None:
         _warn(config, reading)
+        _check_prices(config, document)
         if not document.problems and not any(channel.enabled for channel in config.channels.values()):
             document.complain(("channels",), "none is enabled; expected one at least, such as `terminal: {kind: cli}`")
     return reading, config
@@ -237,6 +238,17 @@ def _check_names(reading: _Reading) -> None:
     personalities = Personalities(reading.home).ids()
     for path in [("personality",), *(("channels", name, "personality") for name in _sections(values["channels"]))]:
         _check_reference(reading, path, "personality", personalities)
+    budgets = values.get("budgets")
+    for name in _named_budgets(budgets if isinstance(budgets, dict) else {}):
+        if name not in personalities:
+            near, known = did_you_mean(name, personalities), ", ".join(personalities)
+            text = f"there is no personality {shown(name)}{near}; expected one of {known}"
+            document.complain(("budgets", "personalities", name), text, at_key=True)
+
+
+def _named_budgets(budgets: dict[str, Any]) -> list[str]:
+    named = budgets.get("personalities")
+    return list(named) if isinstance(named, dict) else []
 
 
 def _check_reference(reading: _Reading, path: KeyPath, what: str, known: Collection[str]) -> None:
@@ -247,6 +259,20 @@ def _check_reference(reading: _Reading, path: KeyPath, what: str, known: Collect
     elif isinstance(name, str) and name not in known:
         text = f"{reading.expanded[path]} names no {what}; expected one of {', '.join(known)}"
         reading.document.complain(path, text)
+
+
+def _check_prices(config: Config, document: MarkedYaml) -> None:
+    """A budget of money needs the price of whatever may be called."""
+    if config.budgets.limits_money:
+        from gateway.agent.registry import price_usd  # noqa: PLC0415 (only then; it loads the models' modules)
+
+        for name, model in config.models.items():
+            if price_usd(model, 1_000, 1_000) is None:
+                text = (
+                    "nobody knows what this model costs, and `budgets` limits money; expected `input_usd_per_million` "
+                    "and `output_usd_per_million` (0 for a model of your own)"
+                )
+                document.complain(("models", name), text, at_key=True)
 
 
 def _check_circles(models: dict[str, dict[str, Any]], document: MarkedYaml) -> None:

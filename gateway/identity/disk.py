@@ -30,6 +30,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.errors import FileError, IdentityMapBroken
+from gateway.failpoints import reach
 from gateway.files import (
     SETTLED_AFTER_S,
     FileSnapshot,
@@ -183,6 +184,7 @@ class IdentityDisk:
             if not reading.document.is_own_form:
                 self._keep_other_form(reading.document.source)
             write_atomically(self.copy_path, document.source)
+            reach("identity.copied")
             signature = self._replace(reading.live, document.source)
             if signature is not None:
                 live = FileSnapshot(document.source, signature, hashlib.sha256(document.source).hexdigest())
@@ -288,6 +290,7 @@ class IdentityDisk:
             if is_linked and not _is_same(read_once(previous), base):  # an editor slipped in before the rename
                 os.replace(previous, target)  # noqa: PTH105
                 return None
+            reach("identity.renamed")
             sync_directory(target.parent)
         except OSError as error:
             raise FileError(

@@ -179,7 +179,7 @@ class Eraser:
         database = old / DATABASE_NAME
         user_ids = await asyncio.to_thread(directories_of_users, old)
         theirs = person
-        if database.exists():
+        if await asyncio.to_thread(database.exists):
             find = partial(named, tombstone=tombstone, accounts=accounts, user_ids=user_ids, kinds=self.kinds)
             theirs = await asyncio.to_thread(_on_copy, database, DATABASE_NAME, find)
 

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import structlog
 
 from gateway.errors import StoreUnavailable
+from gateway.failpoints import reach
 from gateway.observe import happened
 
 _log = structlog.get_logger(__name__)
@@ -209,6 +210,7 @@ class Database:
             self._set_level("FULL" if any(job.is_durable for job in group) else "NORMAL")
             self._writer.execute("BEGIN IMMEDIATE")
             results = [self._alone(group[0])] if len(group) == 1 else [self._beside_others(job) for job in group]
+            reach("database.committing")
             began_s = time.monotonic()
             self._writer.execute("COMMIT")
             happened(
@@ -221,6 +223,7 @@ class Database:
             if isinstance(cause, StoreUnavailable):
                 self._fail(str(cause))
             return [(job, None, cause) for job in group]
+        reach("database.committed")
         if self._problem is not None:
             self._problem = None
             _log.info("store_back", file=self.path.name)

@@ -12,6 +12,7 @@ from gateway.messages import ConversationRef
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database
 from gateway.store.payloads import conversation_of, from_ms, inbound, outbound
+from gateway.store.turns import delete_steps
 
 Queue = Literal["inbox", "outbox"]
 
@@ -95,27 +96,31 @@ class SqliteDeliveries:
 
     async def retry(self, queue: Queue, seq: int) -> ConversationRef | None:
         """Try a dead letter again from the start; its conversation, which is to be woken, or None: it is not dead."""
+        afresh = ", is_told = 0, waits_for = NULL" if queue == "inbox" else ""
         sql = f"""
-            UPDATE {queue} SET state = 'ready', attempts = 0, due_at = ?, ended_at = NULL
-            WHERE seq = ? AND state = 'dead' RETURNING channel, conversation, thread
+            UPDATE {queue} SET state = 'ready', attempts = 0, due_at = ?, ended_at = NULL, waiting_since = ?{afresh}
+            WHERE seq = ? AND state = 'dead' RETURNING *
         """  # noqa: S608 (one of two names of our own)
-        return await self._change(sql, (self._now_ms(), seq))
+        now_ms = self._now_ms()
+        return await self._change(sql, (now_ms, now_ms, seq))
 
     async def drop(self, queue: Queue, seq: int, *, reason: str = "dropped by the operator") -> ConversationRef | None:
         """Finish a row that waits or is dead without a delivery; its conversation, or None: it cannot be dropped.
 
-        The row stays, so that the same event can never come in again.
+        The row stays, so that the same event can never come in again. The steps of its turn do not.
         """
         end = "done" if queue == "inbox" else "dropped"
         sql = f"""
             UPDATE {queue} SET state = ?, error = ?, ended_at = ?
-            WHERE seq = ? AND state IN ('ready', 'parked', 'dead') RETURNING channel, conversation, thread
+            WHERE seq = ? AND state IN ('ready', 'parked', 'dead') RETURNING *
         """  # noqa: S608 (one of two names of our own)
-        return await self._change(sql, (end, reason, wall_ms(), seq))
+        return await self._change(sql, (end, reason, wall_ms(), seq), ends_turn=queue == "inbox")
 
-    async def _change(self, sql: str, values: tuple[object, ...]) -> ConversationRef | None:
+    async def _change(self, sql: str, values: tuple[object, ...], *, ends_turn: bool = False) -> ConversationRef | None:
         def work(connection: sqlite3.Connection) -> ConversationRef | None:
             rows = connection.execute(sql, values).fetchall()
+            if rows and ends_turn:
+                delete_steps(connection, rows[0]["turn_id"])
             return conversation_of(rows[0]) if rows else None
 
         return await self._database.write(work)

@@ -5,19 +5,20 @@ Nothing here waits, so every method is one step and a commit is atomic by itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 
 from gateway.errors import ClaimLost
-from gateway.inbox import InboxRow, NotDue
+from gateway.inbox import InboxRow, NotDue, Parked, Refused, Room
 from gateway.messages import ConversationRef, InboundMessage, Receipt
 from gateway.outbox import OutboxRow
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
-from gateway.sessions import Session, SessionHit, SessionMessage, TurnUsage, UsageTotals
-from gateway.store.clock import LONGEST_WAIT_MS, steady_ms
+from gateway.sessions import Session, SessionHit, SessionMessage
+from gateway.store.clock import steady_ms
 from gateway.store.in_memory_tables import Answer, Said, Tables
+from gateway.store.in_memory_usage import InMemoryUsage
 from gateway.store.search import bm25
 from gateway.store.words import Matcher, parse
 from gateway.turn_commit import TurnCommit
@@ -27,7 +28,7 @@ class _Inbox:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    async def add(self, message: InboundMessage, turn_id: str) -> int | None:
+    async def add(self, message: InboundMessage, turn_id: str, room: Room | None = None) -> int | Refused | None:
         channel = message.conversation.channel
         for row in self._tables.said.values():
             there = row.message.conversation
@@ -35,9 +36,33 @@ class _Inbox:
             is_place = (there.channel, there.conversation) == (channel, message.conversation.conversation)
             if is_event or (is_place and row.message.id == message.id):
                 return None
+        now_ms = self._tables.now_ms()
+        oldest = None if room is None else self._oldest_of_full_queue(message, room)
+        is_told = oldest is not None and self._is_told_of_limit(message, oldest)
         seq = self._tables.next_seq()
-        self._tables.said[seq] = Said(seq=seq, turn_id=turn_id, message=message, due_at=self._tables.now_ms())
-        return seq
+        row = Said(seq=seq, turn_id=turn_id, message=message, due_at=now_ms, waiting_since=now_ms)
+        self._tables.said[seq] = row
+        if room is None or oldest is None:
+            return seq
+        row.state, row.error, row.is_refused = "done", "refused: the sender's queue was full", True
+        if room.notice is None or is_told:
+            return Refused(is_told=False)
+        row.is_told = True
+        self._tables.answer(room.notice, turn_id)
+        return Refused(is_told=True)
+
+    def _of_sender(self, message: InboundMessage) -> list[Said]:
+        whose = (message.conversation.channel, message.sender.user)
+        rows = self._tables.said.values()
+        return [row for row in rows if (row.message.conversation.channel, row.message.sender.user) == whose]
+
+    def _oldest_of_full_queue(self, message: InboundMessage, room: Room) -> int | None:
+        waiting = [row.seq for row in self._of_sender(message) if row.is_open]
+        return min(waiting) if len(waiting) >= room.messages else None
+
+    def _is_told_of_limit(self, message: InboundMessage, oldest: int) -> bool:
+        here = (row for row in self._of_sender(message) if row.message.conversation == message.conversation)
+        return any(row.is_refused and row.is_told and row.seq > oldest for row in here)
 
     async def claim(self, conversation: ConversationRef, *, owner: str, lease_s: float) -> InboxRow | NotDue | None:
         rows, now_ms = self._tables.open_said(conversation), self._tables.now_ms()
@@ -59,6 +84,7 @@ class _Inbox:
             is_told=head.is_told,
             has_steps=head.turn_id in self._tables.steps,
             has_more=len(rows) > 1,
+            next_sender=rows[1].message.sender.user if len(rows) > 1 else None,
             accepted_at=head.at,
         )
 
@@ -71,17 +97,17 @@ class _Inbox:
         row = self._tables.said[seq]
         if row.state == "running" and row.owner == owner:
             row.give_back()
-            row.due_at, row.error = self._tables.due_ms(after_s), error
+            self._tables.wait(row, after_s)
+            row.error = error
             row.attempts -= 0 if is_counted else 1
 
     async def make_due(self, conversation: ConversationRef) -> None:
         for row in self._tables.open_said(conversation):
             row.due_at = min(row.due_at, self._tables.now_ms())
+            row.waiting_since = min(row.waiting_since, self._tables.now_ms())
 
     async def reclaim(self, owner: str) -> int:
-        latest = self._tables.now_ms() + LONGEST_WAIT_MS
-        for row in self._tables.said.values():
-            row.due_at = min(row.due_at, latest)
+        self._tables.correct_waits(self._tables.said.values())
         held = [row for row in self._tables.said.values() if row.state == "running" and row.owner != owner]
         for row in held:
             row.give_back()
@@ -92,6 +118,17 @@ class _Inbox:
         return self._tables.heads(
             (row.message.conversation, row.lease_until if row.state == "running" else row.due_at) for row in rows
         )
+
+    async def speakers(self) -> Mapping[ConversationRef, str]:
+        speakers: dict[ConversationRef, str] = {}
+        for row in self._tables.said.values():
+            if row.is_open:
+                speakers.setdefault(row.message.conversation, row.message.sender.user)
+        return speakers
+
+    async def parked(self) -> Sequence[Parked]:
+        rows = (row for row in self._tables.said.values() if row.is_open and row.is_told)
+        return [Parked(conversation=row.message.conversation, waits_for=row.waits_for) for row in rows]
 
 
 class _Outbox:
@@ -126,7 +163,8 @@ class _Outbox:
     ) -> None:
         row = self._tables.answers[seq]
         if row.state == "sending":
-            row.state, row.due_at, row.error = "ready", self._tables.due_ms(after_s), error
+            self._tables.wait(row, after_s)
+            row.state, row.error = "ready", error
             row.is_uncertain = is_uncertain
             row.attempts -= 0 if is_counted else 1
 
@@ -136,9 +174,7 @@ class _Outbox:
             row.state, row.error = "dead", error
 
     async def recover_replies(self) -> int:
-        latest = self._tables.now_ms() + LONGEST_WAIT_MS
-        for row in self._tables.answers.values():
-            row.due_at = min(row.due_at, latest)
+        self._tables.correct_waits(self._tables.answers.values())
         uncertain = [row for row in self._tables.answers.values() if row.state == "sending"]
         for row in uncertain:
             row.state, row.is_uncertain = "ready", True
@@ -188,8 +224,7 @@ class _Sessions:
     async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
         return [message for message in self._shown(session_id, after) if message.id < before]
 
-    async def save_summary(self, session_id: str, *, summary: str, until: int, usage: TurnUsage) -> None:
-        self._tables.usage.append(("", datetime.now(UTC), usage))
+    async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
         session = self._tables.sessions.get(session_id)
         if session is not None and until >= session.summary_until:
             self._tables.sessions[session_id] = replace(session, summary=summary, summary_until=until)
@@ -218,21 +253,6 @@ class _Sessions:
             for score, message in best
         ]
 
-    async def usage(self, *, user_id: str | None = None, since: datetime | None = None) -> UsageTotals:
-        used = [
-            (turn_id, call)
-            for turn_id, at, usage in self._tables.usage
-            if user_id in {None, usage.user_id} and (since is None or at >= since)
-            for call in usage.calls
-        ]
-        return UsageTotals(
-            turns=len({turn_id for turn_id, _ in used if turn_id}),
-            requests=len(used),
-            input_tokens=sum(call.input_tokens for _, call in used),
-            output_tokens=sum(call.output_tokens for _, call in used),
-            cost_usd=sum(call.cost_usd or 0.0 for _, call in used),
-        )
-
     def _shown(self, session_id: str, after: int) -> list[SessionMessage]:
         return [
             message
@@ -252,22 +272,17 @@ class _Turns:
             raise ClaimLost(f"turn {commit.turn_id} is no longer claimed by {commit.owner}")
         row.state, row.owner, row.error = commit.end, None, commit.error
         if commit.end == "parked":
-            row.due_at, row.is_told = tables.due_ms(commit.again_after_s), True
+            tables.wait(row, commit.again_after_s)
+            row.is_told, row.waits_for = True, commit.waits_for
             row.attempts -= 1
         else:
             tables.steps.pop(commit.turn_id, None)
             tables.tools = {key: result for key, result in tables.tools.items() if key[0] != commit.turn_id}
         self._keep_messages(commit)
-        known = {answer.message.id for answer in tables.answers.values()}
         for reply in commit.replies:
-            if reply.id not in known:
-                known.add(reply.id)
-                seq = tables.next_seq()
-                tables.answers[seq] = Answer(seq=seq, turn_id=commit.turn_id, message=reply, due_at=tables.now_ms())
+            tables.answer(reply, commit.turn_id)
         if commit.memory is not None:
             tables.memory.setdefault(commit.memory[0].turn_id, commit.memory)
-        if commit.usage is not None:
-            tables.usage.append((commit.turn_id, datetime.now(UTC), commit.usage))
 
     def _keep_messages(self, commit: TurnCommit) -> None:
         tables, session = self._tables, commit.session
@@ -348,6 +363,7 @@ class InMemoryStore:
         self.outbox = _Outbox(tables)
         self.sessions = _Sessions(tables)
         self.turns = _Turns(tables)
+        self.usage = InMemoryUsage()
         self.log = _Log(tables)
 
     async def close(self) -> None:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.sessions import Session, SessionMessage, TurnUsage
+from gateway.sessions import Session, SessionMessage
+from gateway.store.clock import LONGEST_WAIT_MS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,6 +26,9 @@ class Said:
     lease_until: int = 0
     is_told: bool = False
     error: str | None = None
+    is_refused: bool = False
+    waits_for: str | None = None
+    waiting_since: int = 0
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -49,6 +53,7 @@ class Answer:
     state: str = "ready"
     attempts: int = 0
     is_uncertain: bool = False
+    waiting_since: int = 0
     error: str | None = None
     receipt: Receipt | None = None
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -70,7 +75,6 @@ class Tables:
     sessions: dict[str, Session] = field(default_factory=dict)
     active: dict[str, str] = field(default_factory=dict)
     messages: list[SessionMessage] = field(default_factory=list)
-    usage: list[tuple[str, datetime, TurnUsage]] = field(default_factory=list)
     steps: dict[str, str] = field(default_factory=dict)
     tools: dict[tuple[str, str], str | None] = field(default_factory=dict)
     memory: dict[str, tuple[MemoryScope, tuple[MemoryUpdate, ...]]] = field(default_factory=dict)
@@ -88,9 +92,26 @@ class Tables:
         """Unsent replies, oldest first."""
         return [row for row in self.answers.values() if row.is_open and row.message.conversation == conversation]
 
+    def answer(self, reply: OutboundMessage, turn_id: str) -> None:
+        """Queue a reply; one whose id is there already stays as it is."""
+        if all(answer.message.id != reply.id for answer in self.answers.values()):
+            seq, now_ms = self.next_seq(), self.now_ms()
+            self.answers[seq] = Answer(seq=seq, turn_id=turn_id, message=reply, due_at=now_ms, waiting_since=now_ms)
+
     def due_ms(self, after_s: float) -> int:
         """The moment some seconds from now."""
         return self.now_ms() + round(after_s * 1000)
+
+    def wait(self, row: Said | Answer, after_s: float) -> None:
+        """Let the row be due in some seconds."""
+        row.due_at, row.waiting_since = self.due_ms(after_s), self.now_ms()
+
+    def correct_waits(self, rows: Iterable[Said | Answer]) -> None:
+        """As `clock.correct_waits`."""
+        for row in rows:
+            ahead_ms = max(0, row.waiting_since - self.now_ms())
+            row.due_at = min(row.due_at - ahead_ms, self.now_ms() + LONGEST_WAIT_MS)
+            row.waiting_since -= ahead_ms
 
     def heads(self, rows: Iterable[tuple[ConversationRef, int]]) -> list[tuple[ConversationRef, float]]:
         """The first row of each conversation, with the seconds until its time."""

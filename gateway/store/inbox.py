@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from gateway.inbox import InboxRow, NotDue
+from gateway.inbox import InboxRow, NotDue, Parked, Refused, Room
 from gateway.messages import ConversationRef, InboundMessage
-from gateway.store.clock import LONGEST_WAIT_MS, steady_ms, wall_ms
+from gateway.store.clock import correct_waits, steady_ms, wall_ms
 from gateway.store.database import Database
 from gateway.store.erased_events import is_erased_event
+from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, from_ms, inbound, inbound_json, storable
 from gateway.store.statement import statement
 
 _ADD = """
-    INSERT INTO inbox (seq, turn_id, channel, event_id, conversation, thread, message_id, payload, state, due_at,
-                       accepted_at)
-    VALUES ((SELECT last + 1 FROM sequence), ?, ?, ?, ?, ?, ?, ?, 'ready', ?, ?)
+    INSERT INTO inbox (seq, turn_id, channel, event_id, conversation, thread, message_id, payload, sender, due_at,
+                       waiting_since, accepted_at, state, error, is_refused, is_told, ended_at)
+    VALUES ((SELECT last + 1 FROM sequence), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (channel, event_id) DO NOTHING
     ON CONFLICT (channel, conversation, message_id) DO NOTHING
     RETURNING seq
+"""
+_OPEN_OF_SENDER = """
+    SELECT count(*), min(seq) FROM (
+        SELECT seq FROM inbox WHERE channel = ? AND sender = ? AND ended_at IS NULL ORDER BY seq LIMIT ?
+    )
+"""
+# Since what waits now has been waiting.
+_IS_TOLD_OF_LIMIT = """
+    SELECT EXISTS (
+        SELECT 1 FROM inbox WHERE channel = ? AND sender = ? AND is_refused AND is_told AND seq > ?
+                              AND conversation = ? AND thread IS ?
+    )
 """
 _OLDEST_TWO = """
     SELECT *, EXISTS (SELECT 1 FROM turn_steps WHERE turn_steps.turn_id = inbox.turn_id) AS has_steps FROM inbox
@@ -30,12 +43,12 @@ _CLAIM = """
 """
 _RENEW = "UPDATE inbox SET lease_until = ? WHERE state = 'running' AND claimed_by = ?"
 _MAKE_DUE = """
-    UPDATE inbox SET due_at = min(due_at, ?)
+    UPDATE inbox SET due_at = min(due_at, ?1), waiting_since = min(waiting_since, ?1)
     WHERE channel = ? AND conversation = ? AND thread IS ? AND ended_at IS NULL
 """
 _RELEASE = """
     UPDATE inbox SET state = iif(is_told, 'parked', 'ready'), claimed_by = NULL, lease_until = NULL,
-                     due_at = ?, error = ?, attempts = attempts - ?
+                     due_at = ?, waiting_since = ?, error = ?, attempts = attempts - ?
     WHERE seq = ? AND state = 'running' AND claimed_by = ?
 """
 _RECLAIM = """
@@ -46,6 +59,13 @@ _WAITING = """
     SELECT channel, conversation, thread, iif(state = 'running', lease_until, due_at) AS due_at, min(seq)
     FROM inbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread ORDER BY min(seq)
 """
+_SPEAKERS = """
+    SELECT channel, conversation, thread, sender, min(seq)
+    FROM inbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread
+"""
+_PARKED = """
+    SELECT channel, conversation, thread, waits_for FROM inbox WHERE is_told AND ended_at IS NULL ORDER BY seq
+"""
 
 
 class SqliteInbox:
@@ -55,30 +75,31 @@ class SqliteInbox:
         self._database = database
         self._now_ms = now_ms
 
-    async def add(self, message: InboundMessage, turn_id: str) -> int | None:
+    async def add(self, message: InboundMessage, turn_id: str, room: Room | None = None) -> int | Refused | None:
         """Commit the message; its sequence number, or None when the event or the message is there already."""
-        where = message.conversation
-        row = (
-            turn_id,
-            where.channel,
-            message.event_id,
-            where.conversation,
-            where.thread,
-            message.id,
-            inbound_json(message),
-            self._now_ms(),
-            wall_ms(),
-        )
+        where, now_ms = message.conversation, self._now_ms()
+        ids = (turn_id, where.channel, message.event_id, where.conversation, where.thread, message.id)
+        row = (*ids, inbound_json(message), storable(message.sender.user), now_ms, now_ms, wall_ms())
 
-        def work(connection: sqlite3.Connection) -> int | None:
+        def work(connection: sqlite3.Connection) -> int | Refused | None:
             ids = {"event_id": message.event_id, "message_id": message.id}
             if is_erased_event(connection, channel=where.channel, conversation=where.conversation, **ids):
                 return None
-            added = connection.execute(_ADD, row).fetchone()
+            oldest = None if room is None else _oldest_of_full_queue(connection, message, room)
+            is_refused = oldest is not None
+            notice = None
+            if room is not None and oldest is not None and not _is_told_of_limit(connection, message, oldest):
+                notice = room.notice
+            end: tuple[object, ...] = ("ready", None, 0, 0, None)
+            if is_refused:
+                end = ("done", "refused: the sender's queue was full", 1, notice is not None, wall_ms())
+            added = connection.execute(_ADD, (*row, *end)).fetchone()
             if added is None:
                 return None
             connection.execute("UPDATE sequence SET last = ?", (added["seq"],))
-            return int(added["seq"])
+            if notice is not None:
+                insert_replies(connection, turn_id, (notice,), now_ms)
+            return Refused(is_told=notice is not None) if is_refused else int(added["seq"])
 
         return await self._database.write(work)
 
@@ -108,6 +129,7 @@ class SqliteInbox:
                 is_told=bool(head["is_told"]),
                 has_steps=bool(head["has_steps"]),
                 has_more=len(rows) > 1,
+                next_sender=rows[1]["sender"] if len(rows) > 1 else None,
                 accepted_at=from_ms(head["accepted_at"]),
             )
 
@@ -123,8 +145,9 @@ class SqliteInbox:
 
         Nothing happens when the claim is lost. A message whose sender was told that it waits is `parked` again.
         """
-        due_at = self._now_ms() + round(after_s * 1000)
-        row = (due_at, None if error is None else storable(error), 0 if is_counted else 1, seq, owner)
+        now_ms = self._now_ms()
+        why = None if error is None else storable(error)
+        row = (now_ms + round(after_s * 1000), now_ms, why, 0 if is_counted else 1, seq, owner)
         await self._database.write(statement(_RELEASE, row), is_durable=False)
 
     async def make_due(self, conversation: ConversationRef) -> None:
@@ -135,13 +158,13 @@ class SqliteInbox:
     async def reclaim(self, owner: str) -> int:
         """Give back what other owners hold; for a start, when the others are known to be dead.
 
-        Their attempts count, so a message that kills the process does not do so for ever. What waits for more than an
-        hour is made due in an hour, because the clock may have been wrong when that was decided.
+        Their attempts count, so a message that kills the process does not do so for ever. What waits never waits
+        longer than it was meant to, nor than an hour, whatever the clock does.
         """
-        latest = self._now_ms() + LONGEST_WAIT_MS
+        now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> int:
-            connection.execute("UPDATE inbox SET due_at = ?1 WHERE ended_at IS NULL AND due_at > ?1", (latest,))
+            correct_waits(connection, "inbox", now_ms)
             return connection.execute(_RECLAIM, (owner,)).rowcount
 
         return await self._database.write(work)
@@ -154,3 +177,26 @@ class SqliteInbox:
         rows = await self._database.read(lambda connection: connection.execute(_WAITING).fetchall())
         now_ms = self._now_ms()
         return [(conversation_of(row), max(0, row["due_at"] - now_ms) / 1000) for row in rows]
+
+    async def speakers(self) -> Mapping[ConversationRef, str]:
+        """Who wrote the head of every conversation with an unfinished message."""
+        rows = await self._database.read(lambda connection: connection.execute(_SPEAKERS).fetchall())
+        return {conversation_of(row): row["sender"] for row in rows}
+
+    async def parked(self) -> Sequence[Parked]:
+        """Messages that wait for a model or for a budget, oldest first."""
+        rows = await self._database.read(lambda connection: connection.execute(_PARKED).fetchall())
+        return [Parked(conversation=conversation_of(row), waits_for=row["waits_for"]) for row in rows]
+
+
+def _oldest_of_full_queue(connection: sqlite3.Connection, message: InboundMessage, room: Room) -> int | None:
+    """The oldest message that waits of a sender whose queue is full; None where there is room."""
+    whose = (message.conversation.channel, storable(message.sender.user))
+    waiting, oldest = connection.execute(_OPEN_OF_SENDER, (*whose, room.messages)).fetchone()
+    return oldest if waiting >= room.messages else None
+
+
+def _is_told_of_limit(connection: sqlite3.Connection, message: InboundMessage, oldest: int) -> bool:
+    where = message.conversation
+    values = (where.channel, storable(message.sender.user), oldest, where.conversation, where.thread)
+    return bool(connection.execute(_IS_TOLD_OF_LIMIT, values).fetchone()[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+from gateway.failpoints import reach
 from gateway.store.database import Database
 from gateway.store.payloads import storable
 from gateway.store.statement import statement
@@ -37,6 +38,7 @@ class SqliteNotes:
     async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
         """Keep the text; `is_durable` False survives a killed process but perhaps not a power cut, and is cheap."""
         await self._database.write(statement(_PUT, (self._channel, key, storable(text))), is_durable=is_durable)
+        reach("notes.kept")
 
     async def remove(self, key: str) -> None:
         """Forget the key; harmless when it is not there. Not durable by itself."""

@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from gateway.inbox import NotDue
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
 from gateway.outbox import OutboxRow
-from gateway.store.clock import LONGEST_WAIT_MS, steady_ms, wall_ms
+from gateway.store.clock import correct_waits, steady_ms, wall_ms
 from gateway.store.database import Database
 from gateway.store.payloads import conversation_of, outbound, outbound_json, receipt_json, storable
 from gateway.store.statement import statement
 
 _ADD = """
-    INSERT INTO outbox (seq, id, turn_id, channel, conversation, thread, payload, state, due_at, created_at)
-    VALUES ((SELECT last + 1 FROM sequence), ?, ?, ?, ?, ?, ?, 'ready', ?, ?)
+    INSERT INTO outbox (seq, id, turn_id, channel, conversation, thread, payload, state, due_at, waiting_since,
+                        created_at)
+    VALUES ((SELECT last + 1 FROM sequence), ?, ?, ?, ?, ?, ?, 'ready', ?, ?, ?)
     ON CONFLICT (id) DO NOTHING
     RETURNING seq
 """
@@ -29,7 +30,8 @@ _UNSENT = """
 """
 _SENT = "UPDATE outbox SET state = 'sent', receipt = ?, error = NULL, is_uncertain = 0, ended_at = ? WHERE seq = ?"
 _RETRY = """
-    UPDATE outbox SET state = 'ready', due_at = ?, error = ?, is_uncertain = ?, attempts = attempts - ?
+    UPDATE outbox SET state = 'ready', due_at = ?, waiting_since = ?, error = ?, is_uncertain = ?,
+                      attempts = attempts - ?
     WHERE seq = ? AND state = 'sending'
 """
 _DEAD = "UPDATE outbox SET state = 'dead', error = ?, ended_at = ? WHERE seq = ? AND ended_at IS NULL"
@@ -43,7 +45,7 @@ def insert_replies(
     for reply in replies:
         where = reply.conversation
         row = (reply.id, turn_id, where.channel, where.conversation, where.thread, outbound_json(reply))
-        added = connection.execute(_ADD, (*row, due_at, wall_ms())).fetchone()
+        added = connection.execute(_ADD, (*row, due_at, due_at, wall_ms())).fetchone()
         if added is not None:
             connection.execute("UPDATE sequence SET last = ?", (added["seq"],))
 
@@ -89,8 +91,8 @@ class SqliteOutbox:
         self, seq: int, *, after_s: float, error: str, is_uncertain: bool, is_counted: bool = True
     ) -> None:
         """To be sent again after some seconds."""
-        due_at = self._now_ms() + round(after_s * 1000)
-        row = (due_at, storable(error), is_uncertain, 0 if is_counted else 1, seq)
+        now_ms = self._now_ms()
+        row = (now_ms + round(after_s * 1000), now_ms, storable(error), is_uncertain, 0 if is_counted else 1, seq)
         await self._database.write(statement(_RETRY, row), is_durable=False)
 
     async def record_dead(self, seq: int, error: str) -> None:
@@ -101,12 +103,12 @@ class SqliteOutbox:
     async def recover_replies(self) -> int:
         """For a start: what was being sent when the process died becomes unsent and uncertain; how many.
 
-        What waits for more than an hour is made due in an hour, because the clock may have been wrong.
+        What waits never waits longer than it was meant to, nor than an hour, whatever the clock does.
         """
-        latest = self._now_ms() + LONGEST_WAIT_MS
+        now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> int:
-            connection.execute("UPDATE outbox SET due_at = ?1 WHERE ended_at IS NULL AND due_at > ?1", (latest,))
+            correct_waits(connection, "outbox", now_ms)
             return connection.execute(_RECOVER).rowcount
 
         return await self._database.write(work)

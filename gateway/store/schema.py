@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from gateway.errors import SchemaTooNew, StoreError, StoreUnavailable
+from gateway.failpoints import reach
 from gateway.locks import refuse_network_file_system
 from gateway.store.database import connect
 
@@ -82,6 +83,7 @@ def _apply(connection: sqlite3.Connection, path: Path, steps: Sequence[Migration
         _check_parents(connection, path)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {steps[-1].version}")
+        reach("schema.committing")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 
-from gateway.sessions import Session, SessionHit, SessionMessage, TurnUsage, UsageTotals
+from gateway.sessions import Session, SessionHit, SessionMessage
 from gateway.store.database import Database
 from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
 from gateway.store.search import search_messages
 from gateway.store.search_index import SearchIndex
-from gateway.store.usage import save_usage
+from gateway.store.statement import statement
 
 _ACTIVE = "SELECT sessions.* FROM session_keys JOIN sessions ON sessions.id = session_id WHERE session_keys.key = ?"
 _LIST = """
@@ -27,11 +27,6 @@ _NEWEST = "SELECT * FROM messages WHERE session_id = ? ORDER BY id DESC LIMIT ?"
 _WINDOW = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND NOT is_superseded ORDER BY id DESC"
 _OLDER = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND id < ? AND NOT is_superseded ORDER BY id"
 _SAVE_SUMMARY = "UPDATE sessions SET summary = ?1, summary_until = ?2 WHERE id = ?3 AND summary_until <= ?2"
-_USAGE = """
-    SELECT count(DISTINCT nullif(turn_id, '')), count(*), ifnull(sum(input_tokens), 0), ifnull(sum(output_tokens), 0),
-           total(cost_usd)
-    FROM usage WHERE at >= ?
-"""
 
 
 class SqliteSessions:
@@ -94,17 +89,13 @@ class SqliteSessions:
         rows = await self._database.read(lambda connection: connection.execute(_OLDER, values).fetchall())
         return [_message(row) for row in rows]
 
-    async def save_summary(self, session_id: str, *, summary: str, until: int, usage: TurnUsage) -> None:
-        """Put the summary in front of the messages after `until`, and count what it cost.
+    async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
+        """Put the summary in front of the messages after `until`.
 
         An `until` that is older than the stored one changes no summary. `TurnCommit.session` never takes one back.
         """
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(_SAVE_SUMMARY, (storable(summary), until, session_id))
-            save_usage(connection, "", usage)
-
-        await self._database.write(work, is_durable=False)
+        row = (storable(summary), until, session_id)
+        await self._database.write(statement(_SAVE_SUMMARY, row), is_durable=False)
 
     async def search_messages(self, query: str, *, user_id: str | None, limit: int = 20) -> Sequence[SessionHit]:
         """Messages with all the words of the query, best first; within one person's messages, or all for None.
@@ -113,20 +104,6 @@ class SqliteSessions:
         """
         await self._index.catch_up()
         return await self._database.read(lambda connection: search_messages(connection, query, user_id, limit))
-
-    async def usage(self, *, user_id: str | None = None, since: datetime | None = None) -> UsageTotals:
-        """Totals of one person, or of all."""
-        since_ms = 0 if since is None else to_ms(since)
-        sql, values = (_USAGE, (since_ms,)) if user_id is None else (_USAGE + " AND user_id = ?", (since_ms, user_id))
-        row = await self._database.read(lambda connection: connection.execute(sql, values).fetchone())
-        turns, requests, input_tokens, output_tokens, cost_usd = row
-        return UsageTotals(
-            turns=turns,
-            requests=requests,
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            cost_usd=cost_usd,
-        )
 
     async def _one(self, sql: str, value: str) -> Session | None:
         row = await self._database.read(lambda connection: connection.execute(sql, (value,)).fetchone())

@@ -19,6 +19,7 @@ from gateway.store.schema import migrate
 from gateway.store.search_index import SearchIndex, register_functions
 from gateway.store.sessions import SqliteSessions
 from gateway.store.turns import SqliteTurns
+from gateway.store.usage import SqliteUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class SqliteStore:
     outbox: SqliteOutbox
     sessions: SqliteSessions
     turns: SqliteTurns
+    usage: SqliteUsage
     log: SqliteConversationLog
     journal: SqliteMemoryJournal
     deliveries: SqliteDeliveries
@@ -74,6 +76,7 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         outbox=SqliteOutbox(database, now_ms=now_ms),
         sessions=SqliteSessions(database, index),
         turns=SqliteTurns(database, now_ms=now_ms, on_messages=index.added),
+        usage=SqliteUsage(database),
         log=SqliteConversationLog(database),
         journal=SqliteMemoryJournal(database),
         deliveries=SqliteDeliveries(database, now_ms=now_ms),

@@ -16,7 +16,6 @@ from gateway.store.memory_journal import insert_pending, select_unsettled, settl
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
 from gateway.store.statement import statement
-from gateway.store.usage import save_usage
 from gateway.turn_commit import TurnCommit
 
 _END = """
@@ -25,8 +24,8 @@ _END = """
 """
 # The wait that begins now is not the message's fault: the attempt is taken back.
 _PARK = """
-    UPDATE inbox SET state = 'parked', claimed_by = NULL, lease_until = NULL, error = ?, due_at = ?, is_told = 1,
-                     attempts = attempts - 1
+    UPDATE inbox SET state = 'parked', claimed_by = NULL, lease_until = NULL, error = ?, due_at = ?, waiting_since = ?,
+                     waits_for = ?, is_told = 1, attempts = attempts - 1
     WHERE seq = ? AND state = 'running' AND claimed_by = ?
 """
 # A summary that was saved while the turn ran is not taken back.
@@ -93,11 +92,8 @@ class SqliteTurns:
             insert_replies(connection, commit.turn_id, commit.replies, now_ms)
             if commit.memory is not None:
                 insert_pending(connection, *commit.memory, datetime.now(UTC))
-            if commit.usage is not None:
-                save_usage(connection, commit.turn_id, commit.usage)
             if commit.end != "parked":
-                connection.execute("DELETE FROM turn_steps WHERE turn_id = ?", (commit.turn_id,))
-                connection.execute("DELETE FROM tool_journal WHERE turn_id = ?", (commit.turn_id,))
+                delete_steps(connection, commit.turn_id)
 
         await self._database.write(work)
         self._on_messages(len(commit.messages))
@@ -144,11 +140,18 @@ class SqliteTurns:
         await self._database.write(work, is_durable=False)
 
 
+def delete_steps(connection: sqlite3.Connection, turn_id: str) -> None:
+    """Forget how far a turn came, inside the transaction that ends it."""
+    connection.execute("DELETE FROM turn_steps WHERE turn_id = ?", (turn_id,))
+    connection.execute("DELETE FROM tool_journal WHERE turn_id = ?", (turn_id,))
+
+
 def _end_claim(connection: sqlite3.Connection, commit: TurnCommit, now_ms: int) -> None:
     error = None if commit.error is None else storable(commit.error)
     if commit.end == "parked":
         due_at = now_ms + round(commit.again_after_s * 1000)
-        ended = connection.execute(_PARK, (error, due_at, commit.inbox_seq, commit.owner))
+        row = (error, due_at, now_ms, commit.waits_for, commit.inbox_seq, commit.owner)
+        ended = connection.execute(_PARK, row)
     else:
         ended = connection.execute(_END, (commit.end, error, wall_ms(), commit.inbox_seq, commit.owner))
     if not ended.rowcount:

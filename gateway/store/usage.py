@@ -1,21 +1,134 @@
-"""What model calls cost, in SQLite."""
+"""What model calls cost, and what is reserved for those under way, in SQLite; see `gateway.budgets.UsageStore`."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
 
-from gateway.sessions import TurnUsage
+from gateway.agent.model import ModelUsage, Spender
+from gateway.budgets import Ask, DayUsage, Denied, Granted, Limit, Scope, Totals, grant
 from gateway.store.clock import wall_ms
+from gateway.store.database import Database
 
 _SAVE = """
     INSERT INTO usage (turn_id, user_id, personality_id, model, input_tokens, output_tokens, cost_usd, at)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
+_ADD_TO_DAY = """
+    INSERT INTO usage_days VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET
+        turns = turns + excluded.turns, calls = calls + 1, input_tokens = input_tokens + excluded.input_tokens,
+        output_tokens = output_tokens + excluded.output_tokens, cost_usd = cost_usd + excluded.cost_usd
+"""
+_RESERVE = """
+    INSERT INTO reservations (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens,
+                              input_usd, usd)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
+"""
+_WHOSE: Mapping[Scope, str] = {"user": " AND user_id = ?2", "personality": " AND personality_id = ?2", "gateway": ""}
+_SPENT = """
+    SELECT ifnull(sum(turns), 0), ifnull(sum(input_tokens + output_tokens), 0), total(cost_usd)
+    FROM usage_days WHERE day = ?1
+"""
+# A turn whose earlier call is among the spent ones is no turn more.
+_RESERVED = """
+    SELECT count(DISTINCT iif(turn_id = '' OR EXISTS (SELECT 1 FROM usage WHERE usage.turn_id = reservations.turn_id),
+                              NULL, turn_id)),
+           ifnull(sum(input_tokens + output_tokens), 0), total(usd)
+    FROM reservations WHERE day = ?1
+"""
+_IS_KNOWN_TURN = """
+    SELECT EXISTS (SELECT 1 FROM usage WHERE turn_id = ?1) OR EXISTS (SELECT 1 FROM reservations WHERE turn_id = ?1)
+"""
+_SINCE = "SELECT * FROM usage_days WHERE day >= ? ORDER BY day DESC, user_id, personality_id, model"
+_SINCE_OF_USER = """
+    SELECT * FROM usage_days WHERE day >= ? AND user_id = ? ORDER BY day DESC, personality_id, model
+"""
 
 
-def save_usage(connection: sqlite3.Connection, turn_id: str, usage: TurnUsage) -> None:
-    """Note the calls of a turn, inside the caller's transaction; an empty `turn_id` where they belong to none."""
-    whose = (turn_id, usage.user_id, usage.personality_id)
-    for call in usage.calls:
-        figures = (call.model, call.input_tokens, call.output_tokens, call.cost_usd)
-        connection.execute(_SAVE, (*whose, *figures, wall_ms()))
+class SqliteUsage:
+    """Counts calls by day, and reserves what they may cost. Its commits survive a killed process, without an fsync."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def reserve(self, ask: Ask, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
+        """Reserve what the call may cost, if every limit has room for it; no two calls get the same room."""
+        spender = ask.spender
+
+        def work(connection: sqlite3.Connection) -> Granted | Denied:
+            granted = grant(
+                ask,
+                limits,
+                spent=_totals(connection, _SPENT, ask, limits),
+                reserved=_totals(connection, _RESERVED, ask, limits),
+                is_new_turn=bool(spender.turn_id) and not _is_known_turn(connection, spender.turn_id),
+            )
+            if isinstance(granted, Denied):
+                return granted
+            usd = ask.input_usd + granted * ask.output_usd_per_token
+            whose = (owner, ask.day, spender.user_id, spender.personality_id, spender.turn_id)
+            row = (*whose, ask.model, ask.input_tokens, granted, ask.input_usd, usd)
+            return Granted(reservation=connection.execute(_RESERVE, row).fetchone()[0], output_tokens=granted)
+
+        return await self._database.write(work, is_durable=False)
+
+    async def settle(self, reservation: int | None, spender: Spender, day: str, calls: Sequence[ModelUsage]) -> None:
+        """Note what calls did cost, none where nothing came of it; the reservation, where there is one, is over."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            if reservation is not None:
+                connection.execute("DELETE FROM reservations WHERE id = ?", (reservation,))
+            _save(connection, spender, day, calls)
+
+        await self._database.write(work, is_durable=False)
+
+    async def forgive(self, owner: str) -> int:
+        """For a start: end the reservations of other owners, who are known to be dead; how many.
+
+        What a call was given to read is counted, because the provider has most likely read it.
+        """
+
+        def work(connection: sqlite3.Connection) -> int:
+            rows = connection.execute("DELETE FROM reservations WHERE owner <> ? RETURNING *", (owner,)).fetchall()
+            for row in rows:
+                call = ModelUsage(
+                    model=row["model"], input_tokens=row["input_tokens"], output_tokens=0, cost_usd=row["input_usd"]
+                )
+                spender = Spender(user_id=row["user_id"], personality_id=row["personality_id"], turn_id=row["turn_id"])
+                _save(connection, spender, row["day"], [call])
+            return len(rows)
+
+        return await self._database.write(work)
+
+    async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
+        """What was used on that day and after it, newest day first; by one person, or by all."""
+        sql, values = (_SINCE, (since,)) if user_id is None else (_SINCE_OF_USER, (since, user_id))
+        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        return [DayUsage(**dict(row)) for row in rows]
+
+
+def _save(connection: sqlite3.Connection, spender: Spender, day: str, calls: Iterable[ModelUsage]) -> None:
+    whose = (spender.turn_id, spender.user_id, spender.personality_id)
+    for call in calls:
+        is_counted = connection.execute("SELECT 1 FROM usage WHERE turn_id = ? LIMIT 1", (spender.turn_id,)).fetchone()
+        turns = int(bool(spender.turn_id) and is_counted is None)
+        tokens = (call.input_tokens, call.output_tokens)
+        connection.execute(_SAVE, (*whose, call.model, *tokens, call.cost_usd, wall_ms()))
+        connection.execute(_ADD_TO_DAY, (day, *whose[1:], call.model, turns, *tokens, call.cost_usd or 0.0))
+
+
+def _totals(
+    connection: sqlite3.Connection, sql: str, ask: Ask, limits: Mapping[Scope, Limit]
+) -> Mapping[Scope, Totals]:
+    whose = {"user": ask.spender.user_id, "personality": ask.spender.personality_id, "gateway": None}
+    totals = {}
+    for scope in limits:
+        values = (ask.day,) if scope == "gateway" else (ask.day, whose[scope])
+        turns, tokens, usd = connection.execute(sql + _WHOSE[scope], values).fetchone()
+        totals[scope] = Totals(turns=turns, tokens=tokens, usd=usd)
+    return totals
+
+
+def _is_known_turn(connection: sqlite3.Connection, turn_id: str) -> bool:
+    return bool(connection.execute(_IS_KNOWN_TURN, (turn_id,)).fetchone()[0])

@@ -9,15 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.agent.model import ModelUsage
-from gateway.sessions import Session, TurnUsage
+from gateway.sessions import Session
 from tests.conformance.stores import BEGAN, HERE, MINUTE, House, session_of, turn, written
-
-SUMMARY_USAGE = TurnUsage(
-    user_id="u_ada",
-    personality_id="assistant",
-    calls=(ModelUsage(model="small", input_tokens=100, output_tokens=10),),
-)
 
 ADA = "u_ada"
 BEN = "u_ben"
@@ -128,31 +121,13 @@ class SessionSuite:
         session = session_of("one")
         await wrote(house, session, "a")
         sessions = house.store.sessions
-        await sessions.save_summary(session.id, summary="new", until=7, usage=SUMMARY_USAGE)
-        await sessions.save_summary(session.id, summary="old", until=5, usage=SUMMARY_USAGE)
+        await sessions.save_summary(session.id, summary="new", until=7)
+        await sessions.save_summary(session.id, summary="old", until=5)
         await wrote(house, replace(session, title="T"), "b")
         stored = await sessions.session(session.id)
         assert stored == replace(session, title="T", summary="new", summary_until=7)
-        used = await sessions.usage()
-        assert (used.requests, used.turns) == (2, 0)  # a summary costs calls and is no turn
         await wrote(house, replace(session, summary="newest", summary_until=9), "c")
         assert (await sessions.active_session("one")) == replace(session, summary="newest", summary_until=9)
-
-    async def test_usage_is_added_up_by_person_and_time(self, house: House) -> None:
-        def used(user_id: str, *costs: float | None) -> TurnUsage:
-            calls = tuple(ModelUsage(model="m", input_tokens=10, output_tokens=1, cost_usd=cost) for cost in costs)
-            return TurnUsage(user_id=user_id, personality_id="p", calls=calls)
-
-        await turn(house.store, usage=used(ADA, 0.25, None))
-        await turn(house.store, usage=used(ADA, 0.5))
-        await turn(house.store, usage=used(BEN, 1.0))
-        sessions = house.store.sessions
-        ada = await sessions.usage(user_id=ADA)
-        assert (ada.turns, ada.requests, ada.input_tokens, ada.output_tokens, ada.cost_usd) == (2, 3, 30, 3, 0.75)
-        everybody = await sessions.usage(since=BEGAN - MINUTE)
-        assert (everybody.turns, everybody.cost_usd) == (3, 1.75)
-        nobody = await sessions.usage(user_id=ADA, since=BEGAN.replace(year=2100))
-        assert (nobody.turns, nobody.requests, nobody.cost_usd) == (0, 0, 0.0)
 
 
 class SearchSuite:

@@ -14,13 +14,12 @@ from typing import Any, Protocol
 
 import pytest
 
-from gateway.agent.model import ModelUsage
 from gateway.errors import ClaimLost
-from gateway.inbox import InboxRow, InboxStore, NotDue
+from gateway.inbox import InboxRow, InboxStore, NotDue, Parked, Refused, Room
 from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
 from gateway.outbox import OutboxRow, OutboxStore
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
-from gateway.sessions import Session, SessionMessage, SessionStore, TurnUsage, new_session
+from gateway.sessions import Session, SessionMessage, SessionStore, new_session
 from gateway.turn_commit import TurnCommit, TurnStore
 
 HERE = ConversationRef(channel="web", conversation="c1")
@@ -288,8 +287,86 @@ class InboxSuite:
         await claimed(house.store)
         assert await house.store.inbox.waiting() == [(THERE, 0.0), (HERE, 60.0)]
 
+    async def test_the_next_message_of_a_conversation_is_known_by_its_sender(self, house: House) -> None:
+        for name in ("ada", "ben"):
+            sender = Sender(channel="web", user=name, display_name=name, is_verified=True)
+            await house.store.inbox.add(said(name, sender=sender), f"t_{name}")
+        assert await house.store.inbox.speakers() == {HERE: "ada"}
+        row = await claimed(house.store)
+        assert row.next_sender == "ben"
+        await house.store.turns.commit_turn(TurnCommit(inbox_seq=row.seq, owner="me", turn_id=row.turn_id))
+        assert await house.store.inbox.speakers() == {HERE: "ben"}
+        assert (await claimed(house.store)).next_sender is None
+
+    async def test_more_of_one_sender_than_there_is_room_for_is_refused_with_one_notice_until_that_is_answered(
+        self, house: House
+    ) -> None:
+        inbox = house.store.inbox
+
+        async def add(name: str, where: ConversationRef = HERE, user: str = "1") -> int | Refused | None:
+            sender = Sender(channel="web", user=user, display_name=user, is_verified=True)
+            room = Room(messages=2, notice=answer(f"full-{name}", where, reply_to=name))
+            return await inbox.add(said(name, where, sender=sender), f"t_{name}", room)
+
+        assert isinstance(await add("a"), int)
+        assert isinstance(await add("b"), int)
+        assert await add("c") == Refused(is_told=True)
+        assert await add("d") == Refused(is_told=False)
+        assert await add("c") is None  # it was delivered again
+        assert await add("e", THERE) == Refused(is_told=True)
+        assert isinstance(await add("other", user="2"), int)
+        assert [entry.id for entry in await house.store.log.read(HERE) if entry.direction == "out"] == ["full-c"]
+        first = await claimed(house.store)
+        await house.store.turns.commit_turn(TurnCommit(inbox_seq=first.seq, owner="me", turn_id=first.turn_id))
+        assert isinstance(await add("f"), int)
+        assert await add("g") == Refused(is_told=False)  # b still waits since then
+        second = await claimed(house.store)
+        assert second.message.id == "b"
+        await house.store.turns.commit_turn(TurnCommit(inbox_seq=second.seq, owner="me", turn_id=second.turn_id))
+        await house.reopen()
+        inbox = house.store.inbox
+        assert isinstance(await add("h"), int)
+        assert await add("i") == Refused(is_told=True)
+
+    async def test_what_is_parked_is_known_with_what_it_waits_for_until_it_ends(self, house: House) -> None:
+        for name, where in (("a", HERE), ("b", HERE), ("c", THERE)):
+            await house.store.inbox.add(said(name, where), f"t_{name}")
+        for where in (HERE, THERE):
+            row = await claimed(house.store, where)
+            commit = TurnCommit(inbox_seq=row.seq, owner="me", turn_id=row.turn_id, end="parked", waits_for="model m")
+            await house.store.turns.commit_turn(commit)
+        await house.reopen()
+        parked = [Parked(conversation=where, waits_for="model m") for where in (HERE, THERE)]
+        assert await house.store.inbox.parked() == parked
+        row = await claimed(house.store)
+        assert await house.store.inbox.parked() == parked  # it is tried, and not answered
+        await house.store.turns.commit_turn(TurnCommit(inbox_seq=row.seq, owner="me", turn_id=row.turn_id))
+        assert await house.store.inbox.parked() == parked[1:]
+
+    async def test_a_clock_that_was_set_back_lets_nobody_wait_longer_than_was_meant(self, house: House) -> None:
+        """Row 10."""
+        await house.store.inbox.add(said("a"), "t_a")
+        row = await claimed(house.store)
+        await house.store.inbox.release(row.seq, owner="me", after_s=30, error=None, is_counted=False)
+        await house.store.inbox.add(said("b", THERE), "t_b")
+        house.wait(-86_400)
+        await house.store.inbox.reclaim("me")
+        assert await house.store.inbox.waiting() == [(HERE, 30.0), (THERE, 0.0)]
+        house.wait(86_400)
+        await house.store.inbox.reclaim("me")
+        assert await house.store.inbox.waiting() == [(HERE, 0.0), (THERE, 0.0)]
+
 
 class OutboxSuite:
+    async def test_a_clock_that_was_set_back_lets_no_reply_wait_longer_than_was_meant(self, house: House) -> None:
+        """Row 10."""
+        await turn(house.store, replies=(answer("r1"), answer("r2", THERE)))
+        row = await claimed_reply(house.store)
+        await house.store.outbox.record_retry(row.seq, after_s=30, error="down", is_uncertain=False)
+        house.wait(-86_400)
+        await house.store.outbox.recover_replies()
+        assert await house.store.outbox.unsent() == [(HERE, 30.0), (THERE, 0.0)]
+
     async def test_a_reply_comes_back_as_it_was_committed(self, house: House) -> None:
         reply = answer(
             "r",
@@ -376,11 +453,6 @@ class TurnSuite:
                 messages=(written(session, "t_a", "hello"), written(session, "t_a", "hi", role="assistant")),
                 replies=(answer("r"),),
                 memory=(scope, (MemoryUpdate.add("user", "Likes tea."),)),
-                usage=TurnUsage(
-                    user_id="u_ada",
-                    personality_id="assistant",
-                    calls=(ModelUsage(model="m", input_tokens=3, output_tokens=4, cost_usd=0.5),),
-                ),
             )
         )
         await house.reopen()
@@ -389,7 +461,6 @@ class TurnSuite:
         assert [message.text for message in await house.store.sessions.messages(session.id)] == ["hello", "hi"]
         assert (await claimed_reply(house.store)).message.id == "r"
         assert await house.store.turns.unsettled_memory() == [(scope, [MemoryUpdate.add("user", "Likes tea.")])]
-        assert (await house.store.sessions.usage()).input_tokens == 3
 
     async def test_a_turn_whose_claim_is_lost_leaves_nothing(self, house: House) -> None:
         session = session_of("k")

@@ -28,6 +28,7 @@ TOP = {
     "gateway.backup",
     "gateway.cli",
     "gateway.config",
+    "gateway.configured",
     "gateway.privacy",
     "gateway.reloading",
     "gateway.web",

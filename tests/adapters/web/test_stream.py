@@ -25,7 +25,7 @@ class HesitantLog(FakeLog):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        self._random = random.Random(seed)  # noqa: S311 (an order of events, not a secret)
+        self._random = random.Random(seed)
 
     async def read(
         self, conversation: ConversationRef, *, after: int = 0, limit: int = 200, newest: bool = False
@@ -56,7 +56,7 @@ def answer(number: int, text: str | None = None) -> OutboundMessage:
 async def test_nothing_is_lost_or_repeated_when_a_page_comes_and_goes_during_sends(tmp_path: Path, seed: int) -> None:
     gateway = ScriptedGateway(tmp_path / "web", log=(log := HesitantLog(seed)))
     await gateway.start()
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     total = 40
 
     async def talk() -> None:

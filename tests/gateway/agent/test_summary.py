@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.agent.model import StreamRestarted
+from gateway.agent.model import Spender, StreamRestarted
 from gateway.agent.offline import OfflineModel
 from gateway.agent.summary import MAX_INPUT_CHARS, MAX_MESSAGES, read_transcript, summarize, transcript
 from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.sessions import Role, SessionMessage
 from tests.scripted_model import ScriptedModel
+
+ADA = Spender(user_id="u_1", personality_id="assistant")
 
 
 def message(text: str, role: Role = "user", *, tool: str | None = None) -> SessionMessage:
@@ -30,13 +32,17 @@ def message(text: str, role: Role = "user", *, tool: str | None = None) -> Sessi
 
 async def test_a_summary_is_one_call_without_tools_that_covers_the_earlier_one_and_the_messages() -> None:
     model = ScriptedModel(["Wrong", StreamRestarted(), " They plan ", "a journey.\n"])
-    summary, usage = await summarize(
-        model, earlier="They met.", messages=[message("To Rome?"), message("Yes.", "assistant")], max_tokens=300
+    summary = await summarize(
+        model,
+        spender=ADA,
+        earlier="They met.",
+        messages=[message("To Rome?"), message("Yes.", "assistant")],
+        max_tokens=300,
     )
     assert summary == "They plan a journey."
-    assert usage.model == "scripted"
     (request,) = model.requests
     assert (request.purpose, request.tools, request.max_output_tokens) == ("summary", (), 300)
+    assert request.spender == ADA
     assert "at most 150 words" in request.system
     assert "asked to forget stays out" in request.system
     (asked,) = request.messages
@@ -92,13 +98,17 @@ def test_what_is_no_transcript_is_not_read_as_one(text: str) -> None:
 async def test_a_summary_that_is_empty_missing_or_refused_is_an_error() -> None:
     for model in (ScriptedModel(" \n"), ScriptedModel("Half", is_cut=True)):
         with pytest.raises(ModelRefused, match="wrote no summary"):
-            await summarize(model, earlier="", messages=[message("Hello.")])
+            await summarize(model, spender=ADA, earlier="", messages=[message("Hello.")])
     with pytest.raises(ModelUnavailable):
-        await summarize(ScriptedModel([ModelUnavailable("down")]), earlier="", messages=[message("Hello.")])
+        await summarize(
+            ScriptedModel([ModelUnavailable("down")]), spender=ADA, earlier="", messages=[message("Hello.")]
+        )
 
 
 async def test_a_summary_longer_than_was_asked_for_is_cut() -> None:
-    summary, _ = await summarize(ScriptedModel("x" * 100_000), earlier="", messages=[message("Hello.")], max_tokens=100)
+    summary = await summarize(
+        ScriptedModel("x" * 100_000), spender=ADA, earlier="", messages=[message("Hello.")], max_tokens=100
+    )
     assert len(summary) == 800
 
 
@@ -109,16 +119,17 @@ async def test_the_offline_model_keeps_the_first_sentences_and_not_what_is_to_be
         message("My pin is 1234."),
         message("Forget my pin"),
     ]
-    summary, usage = await summarize(OfflineModel(), earlier="- They met in Rome.\n- The pin was blue", messages=said)
+    summary = await summarize(
+        OfflineModel(), spender=ADA, earlier="- They met in Rome.\n- The pin was blue", messages=said
+    )
     assert summary == "- They met in Rome.\n- My dog is called Rex."
-    assert usage.cost_usd == 0.0
 
 
 async def test_the_offline_model_is_deterministic_bounded_and_never_silent() -> None:
     said = [message(f"Sentence {number} " + "x" * 500) for number in range(200)]
-    first, _ = await summarize(OfflineModel(), earlier="", messages=said, max_tokens=200)
-    second, _ = await summarize(OfflineModel(), earlier="", messages=said, max_tokens=200)
+    first = await summarize(OfflineModel(), spender=ADA, earlier="", messages=said, max_tokens=200)
+    second = await summarize(OfflineModel(), spender=ADA, earlier="", messages=said, max_tokens=200)
     assert first == second
     assert len(first) <= 800
     assert "Sentence 199" in first
-    assert (await summarize(OfflineModel(), earlier="", messages=[]))[0]
+    assert await summarize(OfflineModel(), spender=ADA, earlier="", messages=[])

@@ -75,12 +75,46 @@ CASES = {
         "web:\n  prot: 80\n",
         ["2:3: web.prot: unknown key (did you mean `port`?); expected one of host, port, allowed_hosts"],
     ),
+    "a budget of dollars for models whose price nobody knows": (
+        (
+            "models:\n  mine: {provider: openai, model: m, base_url: http://127.0.0.1:1/v1}\n"
+            "  theirs: {provider: openai, model: gpt-5.4-mini, api_key: k}\n"
+            "  newest: {provider: anthropic, model: unheard-of, api_key: k}\nbudgets: {user: {usd: 1}}\n"
+        ),
+        [
+            f"{place}: nobody knows what this model costs, and `budgets` limits money; expected "
+            "`input_usd_per_million` and `output_usd_per_million` (0 for a model of your own)"
+            for place in ("2:3: models.mine", "4:3: models.newest")
+        ],
+    ),
+    "budgets that are none": (
+        (
+            "budgets:\n  time_zone: Mars/Olympus\n  user: {turns: -1}\n  gateway: {eur: 3}\n"
+            "  personalities: {pirate: {turns: 1}, assistent: {turns: 1}}\n"
+        ),
+        [
+            (
+                "2:14: budgets.time_zone: no time zone of this machine; expected a name such as Europe/Berlin or UTC "
+                "(`pip install tzdata` brings all of them)"
+            ),
+            "3:17: budgets.user.turns: -1 is too small; expected at least 0",
+            "4:13: budgets.gateway.eur: unknown key; expected one of turns, tokens, usd",
+            (
+                "5:19: budgets.personalities.pirate: there is no personality 'pirate'; expected one of assistant, "
+                "engineer, researcher"
+            ),
+            (
+                "5:39: budgets.personalities.assistent: there is no personality 'assistent' (did you mean "
+                "`assistant`?); expected one of assistant, engineer, researcher"
+            ),
+        ],
+    ),
     "an unknown key at the top": (
         "colour: red\n",
         [
             (
                 "1:1: colour: unknown key; expected one of model, models, personality, session_scope, channels, "
-                "web, memory, limits, delivery, log, telemetry, shutdown_s"
+                "web, memory, limits, budgets, delivery, log, telemetry, shutdown_s"
             )
         ],
     ),

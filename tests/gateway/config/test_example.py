@@ -60,12 +60,12 @@ def plain(model: type[BaseModel], name: str) -> Any:
 
 def differences(model: type[BaseModel], section: dict[str, Any], path: str) -> Iterator[str]:
     """Keys that one side lacks, and defaults that differ."""
-    apart = {ChannelConfig: ("settings",), Config: ("models", "channels")}.get(model, ())
+    apart = {ChannelConfig: ("settings",), Config: ("models", "channels", "budgets")}.get(model, ())
     fields = [name for name in model.model_fields if name not in apart]
     yield from (f"{path}{name} is not in the example" for name in fields if name not in section)
     for name in section.keys() & set(fields):
         default = plain(model, name)
-        if default not in (None, (), []) and default != section[name]:
+        if default not in (None, (), [], {}) and default != section[name]:
             yield f"{path}{name} is {default} in the code and {section[name]} in the example"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,10 +74,16 @@ def found_in(home: Path, needles: Iterable[str]) -> list[str]:
     for path in sorted(home.rglob("*")):
         name = str(path.relative_to(home))
         data = path.read_bytes() if path.is_file() else b""
-        for needle in wanted:
-            if needle in data or needle in name.encode() or zlib.compress(needle) in data:
-                found.append(f"{name}: {needle.decode()}")
-    return found
+        found += [f"{name}: {needle.decode()}" for needle in wanted if needle in data or needle in name.encode()]
+    return [*found, *_found_in_copies(home, wanted)]
+
+
+def _found_in_copies(home: Path, wanted: Sequence[bytes]) -> list[str]:
+    """In the whole copies of memory files that the journal has, which are packed."""
+    with contextlib.closing(sqlite3.connect(home / "ethos.sqlite")) as connection:
+        rows = connection.execute("SELECT id, checkpoint FROM memory_journal WHERE checkpoint IS NOT NULL").fetchall()
+    texts = {number: zlib.decompress(packed) for number, packed in rows}
+    return [f"copy {number}: {needle!r}" for number, text in texts.items() for needle in wanted if needle in text]
 
 
 async def user_ids(gateway: Gateway) -> dict[str, str]:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from pathlib import Path
-
-import pytest
 
 from gateway.app import Gateway
 from tests.fake_channel import FakeChannel

@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.model import ModelUsage
 from gateway.errors import StoreUnavailable
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.sessions import TurnUsage
 from gateway.store.database import Database
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.store.turns import SqliteTurns
@@ -40,11 +38,6 @@ def full_commit(inbox_seq: int, turn_id: str = "t_a", text: str = "hello") -> Tu
         supersedes="t_before",
         replies=(answer(f"r1-{turn_id}"), answer(f"r2-{turn_id}")),
         memory=(scope, (MemoryUpdate.add("user", "Likes tea."), MemoryUpdate.add("memory", "Tea was spoken of."))),
-        usage=TurnUsage(
-            user_id="u_ada",
-            personality_id="assistant",
-            calls=(ModelUsage(model="m", input_tokens=1, output_tokens=1),),
-        ),
     )
 
 

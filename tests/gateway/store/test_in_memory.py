@@ -7,6 +7,7 @@ import pytest
 from gateway.store.in_memory import InMemoryStore
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
+from tests.conformance.usage import UsageSuite
 
 
 @pytest.fixture
@@ -43,4 +44,8 @@ class TestSessions(SessionSuite):
 
 
 class TestSearch(SearchSuite):
+    pass
+
+
+class TestUsage(UsageSuite):
     pass

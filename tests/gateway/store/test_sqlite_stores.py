@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from gateway.budgets import Limit
+from gateway.store.sqlite import open_store
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
+from tests.conformance.usage import UsageSuite, spend
 
 
 @pytest.fixture
@@ -35,3 +40,21 @@ class TestSessions(SessionSuite):
 
 class TestSearch(SearchSuite):
     pass
+
+
+class TestUsage(UsageSuite):
+    pass
+
+
+async def test_two_processes_at_once_do_not_spend_more_than_there_is(tmp_path: Path) -> None:
+    """Row 27. Two stores on one file share nothing but the file, as two processes would."""
+    stores = [open_store(tmp_path / "ethos.sqlite") for _ in range(2)]
+    try:
+        limits = {"user": Limit(turns=15), "gateway": Limit(tokens=2_000, usd=1.5)}
+        turns, tokens, usd = await spend([store.usage for store in stores], limits, usd_per_token=0.001, times=60)
+        assert 0 < turns <= 15
+        assert 1_000 < tokens <= 2_000
+        assert 1.0 < usd <= 1.5 + 1e-9
+    finally:
+        for store in stores:
+            await store.close()

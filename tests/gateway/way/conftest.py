@@ -25,7 +25,9 @@ class House:
         self.home = home
 
     @asynccontextmanager
-    async def gateway(self, model: Model | None = None, **settings: Any) -> AsyncIterator[tuple[Gateway, FakeChannel]]:
+    async def gateway(
+        self, model: Model | None = None, /, **settings: Any
+    ) -> AsyncIterator[tuple[Gateway, FakeChannel]]:
         """A running gateway with one fake channel; ended when the block is left."""
         async with self._running(model, settings, is_served=False) as gateway:
             adapter = gateway.adapters[0]

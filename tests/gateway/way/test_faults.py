@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,10 @@ from gateway import dispatcher as dispatcher_module
 from gateway import memory_sync as memory_sync_module
 from gateway.app import Gateway
 from gateway.errors import FileError, StoreUnavailable
+from gateway.logs import configure_logs
+from gateway.messages import InboundMessage
 from gateway.protocols import MemoryScope, MemoryUpdate, SyncReport
+from gateway.turn_commit import TurnCommit
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel, call
 
@@ -44,6 +50,37 @@ async def test_on_a_full_disk_nothing_is_acknowledged_and_afterwards_everything_
         await make_room(gateway)
         await channel.deliver(message)
         assert await channel.answers_to(message) == ["hello"]
+
+
+async def test_a_message_whose_adapter_is_cancelled_and_which_cannot_be_kept_is_a_line_in_the_log_and_no_fault(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context))
+    configure_logs("info", "json", stream=sys.stderr)
+    async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
+        is_adding, may_end = asyncio.Event(), asyncio.Event()
+
+        async def failing(_message: InboundMessage, turn_id: str) -> int | None:
+            is_adding.set()
+            await may_end.wait()
+            raise StoreUnavailable("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(gateway.store.inbox, "add", failing)
+            message = channel.message("hi")
+            delivering = asyncio.create_task(channel.deliver(message))
+            await is_adding.wait()
+            delivering.cancel()
+            await asyncio.wait([delivering])
+            may_end.set()
+            while "not_accepted" not in (said := capsys.readouterr().err):
+                await asyncio.sleep(0)
+        assert "the disk is full" in said
+        await channel.deliver(message)  # the platform was told nothing, and delivers again
+        assert await channel.answers_to(message) == ["hello"]
+    gc.collect()
+    assert faults == []
 
 
 async def test_a_disk_that_fills_during_a_turn_delays_the_answer_and_does_not_lose_it(house: House) -> None:
@@ -150,3 +187,32 @@ async def test_a_broken_identity_map_delays_messages_and_loses_none(house: House
         message = await channel.say("hi")
         path.write_text("{}")
         assert await channel.answers_to(message) == ["hello"]
+
+
+async def test_a_commit_that_does_not_fit_is_tried_again_at_growing_distances_until_one_fits(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim fits on a nearly full disk and the answer does not; the waits are reset by the first success."""
+    waits: list[int] = []
+
+    def delay_s(attempt: int, **_: float) -> float:
+        waits.append(attempt)
+        return 0.001
+
+    monkeypatch.setattr(dispatcher_module, "delay_s", delay_s)
+    model = ScriptedModel("one", "one", "one", "one", "two", "two")
+    async with house.gateway(model) as (gateway, channel):
+        commit = gateway.store.turns.commit_turn
+        failures = [StoreUnavailable("the disk is full")] * 3
+
+        async def failing(turn: TurnCommit) -> None:
+            if failures:
+                raise failures.pop()
+            await commit(turn)
+
+        monkeypatch.setattr(gateway.store.turns, "commit_turn", failing)
+        assert await channel.ask("first") == "one"
+        failures.append(StoreUnavailable("the disk is full"))
+        assert await channel.ask("second") == "two"
+    assert waits == [1, 2, 3, 1]
+    assert len(model.requests) == 6

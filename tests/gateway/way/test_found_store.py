@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gateway import app
 from gateway.app import Gateway
 from gateway.config.file import load_config
 from gateway.errors import FileError, StoreUnavailable
@@ -82,10 +83,10 @@ async def test_a_start_that_fails_leaves_neither_port_nor_lock_behind(
     settings = {"channels": {"fake": {"kind": "tests.fake_channel"}}, "web": {"port": 0}}
     (house.home / "config.yaml").write_text(yaml.safe_dump(settings))
 
-    async def failing(_self: Gateway) -> None:
+    def failing(*_: object) -> None:
         raise FileError("the disk is full")
 
-    monkeypatch.setattr(Gateway, "_write_running", failing)
+    monkeypatch.setattr(app, "announce", failing)
     gateway = Gateway(house.home, load_config(home=house.home).config)
     with pytest.raises(FileError):
         await gateway.__aenter__()

@@ -11,8 +11,10 @@ from gateway.lanes import AGAIN, IDLE, Lanes
 
 
 @asynccontextmanager
-async def running(serve: Callable[[str], Awaitable[float | None]], *, workers: int):
-    lanes: Lanes[str] = Lanes(serve, workers=workers, after_fault_s=0.001)
+async def running(
+    serve: Callable[[str], Awaitable[float | None]], *, workers: int, workers_per_party: int | None = None
+):
+    lanes: Lanes[str] = Lanes(serve, workers=workers, after_fault_s=0.001, workers_per_party=workers_per_party)
     task = asyncio.create_task(lanes.run())
     try:
         yield lanes
@@ -108,3 +110,65 @@ async def test_a_lane_that_waits_for_its_time_is_served_earlier_when_it_is_woken
         lanes.wake("a")
         await asyncio.wait_for(lanes.idle(), 20)
         assert times == 2
+
+
+async def test_a_party_with_many_lanes_delays_another_by_one_piece() -> None:
+    order: list[str] = []
+
+    async def serve(lane: str) -> float | None:
+        order.append(lane)
+        if len(order) == 100:
+            lanes.wake("other", "ben")
+        await asyncio.sleep(0)
+        return IDLE
+
+    async with running(serve, workers=1, workers_per_party=4) as lanes:
+        for number in range(1_000):
+            lanes.wake(f"flood {number}", "ada")
+        await asyncio.wait_for(lanes.idle(), 20)
+    assert order.index("other") <= 101
+    assert len(order) == 1_001
+
+
+async def test_a_party_has_no_more_workers_than_its_share_and_loses_no_lane_for_it() -> None:
+    at_once = {"ada": 0, "ben": 0}
+    most = {"ada": 0, "ben": 0}
+    served: list[str] = []
+
+    async def serve(lane: str) -> float | None:
+        party = lane.split(maxsplit=1)[0]
+        at_once[party] += 1
+        most[party] = max(most[party], at_once[party])
+        for _ in range(3):
+            await asyncio.sleep(0)
+        at_once[party] -= 1
+        served.append(lane)
+        return AGAIN if served.count(lane) < 3 else IDLE
+
+    async with running(serve, workers=6, workers_per_party=2) as lanes:
+        for number in range(20):
+            for party in ("ada", "ben"):
+                lanes.wake(f"{party} {number}", party)
+        await asyncio.wait_for(lanes.idle(), 20)
+    assert most == {"ada": 2, "ben": 2}
+    assert len(served) == 120
+    assert not lanes._parties
+    assert not lanes._party_of
+
+
+async def test_a_lane_whose_next_work_is_somebody_elses_waits_with_theirs() -> None:
+    order: list[str] = []
+
+    async def serve(lane: str) -> float | None:
+        order.append(lane)
+        if order.count("group") == 1 and lane == "group":
+            lanes.belongs("group", "ben")
+            return AGAIN
+        return IDLE
+
+    async with running(serve, workers=1) as lanes:
+        lanes.wake("group", "ada")
+        for number in range(5):
+            lanes.wake(f"ada {number}", "ada")
+        await asyncio.wait_for(lanes.idle(), 20)
+    assert order[:4] == ["group", "ada 0", "group", "ada 1"]

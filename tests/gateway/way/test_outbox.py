@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage, Receipt
 from gateway.outbox import REPEAT_NOTE
-from tests.fake_channel import FakeChannel
+from tests.fake_channel import FakeChannel, FakeChannelWithPreviews
 from tests.gateway.way.conftest import House
-from tests.scripted_model import ScriptedModel
+from tests.scripted_model import Hang, ScriptedModel
 
 
 async def test_a_transient_failure_is_tried_again_until_it_arrives(house: House) -> None:
@@ -107,3 +109,36 @@ async def test_replies_wait_while_the_channel_is_down_and_no_attempt_is_counted(
         assert (row.attempts, channel.attempts) == (0, 0)
     async with house.gateway(ScriptedModel()) as (_, channel):  # the next start delivers it
         assert await channel.answers_to(message) == ["hello"]
+
+
+async def test_a_preview_waits_until_the_earlier_reply_is_out_because_it_would_stand_in_front_of_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hang, shown = Hang(), []
+    async with house.gateway(ScriptedModel("one", ["two", hang, " and more"]), fake={"has_previews": True}) as (
+        _,
+        channel,
+    ):
+        assert isinstance(channel, FakeChannelWithPreviews)
+        preview, send = channel.preview, channel.send
+
+        async def watched_preview(message: OutboundMessage) -> None:
+            shown.append(("preview", message.text))
+            await preview(message)
+
+        async def watched_send(message: OutboundMessage) -> Receipt:
+            receipt = await send(message)
+            shown.append(("sent", message.text))
+            return receipt
+
+        monkeypatch.setattr(channel, "preview", watched_preview)
+        monkeypatch.setattr(channel, "send", watched_send)
+        channel.failures.append(TransientSendError("not now", retry_after_s=0.2))
+        await channel.say("first")
+        second = await channel.say("second")
+        await asyncio.wait_for(hang.started.wait(), 10)
+        await channel.until(lambda: any(one.text == "two" for one in channel.previews))
+        hang.released.set()
+        assert await channel.answers_to(second) == ["two and more"]
+    texts = [text for kind, text in shown if (kind, text) != ("preview", "one")]
+    assert texts.index("one") < texts.index("two") < texts.index("two and more")

@@ -194,7 +194,7 @@ async def test_many_reloads_at_once_while_people_talk_lose_and_double_nothing(ho
         seen: list[FakeChannel] = [fake]
         reloading = asyncio.create_task(reload_often())
         number = 0
-        while not reloading.done():
+        while not reloading.done() or number < 8:
             current = channel(gateway)
             if current not in seen:
                 seen.append(current)
@@ -213,7 +213,6 @@ async def test_many_reloads_at_once_while_people_talk_lose_and_double_nothing(ho
         if channel(gateway) not in seen:
             seen.append(channel(gateway))
         answered = [one.reply_to for each in seen for one in each.sent]
-        assert len(sent) > 3
         assert sorted(answered, key=str) == sorted(sent)
 
 

@@ -141,8 +141,16 @@ def test_the_page_has_every_command_and_no_other(page: dict[str, str]) -> None:
 def test_the_page_has_every_command_of_the_chat() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     nobody: Any = None
-    known = Commands(identities=nobody, personalities=nobody, sessions=nobody, memory=nobody, personal=nobody)
-    assert re.findall(r"^\| `/([a-z]+)`", text, re.MULTILINE) == [info.name for info in known.infos]
+    known = Commands(
+        identities=nobody,
+        personalities=nobody,
+        sessions=nobody,
+        memory=nobody,
+        usage=nobody,
+        meter=nobody,
+        personal=nobody,
+    )
+    assert re.findall(r"^\| `/([a-z-]+)`", text, re.MULTILINE) == [info.name for info in known.infos]
 
 
 def test_the_page_names_no_option_that_a_command_lacks(page: dict[str, str]) -> None:

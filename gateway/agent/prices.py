@@ -1,0 +1,21 @@
+"""List prices of the big providers' models, from the price data that the model library brings along; no network."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+
+@lru_cache(maxsize=4096)
+def list_price_usd(provider: str, model: str, input_tokens: int, output_tokens: int) -> float | None:
+    """What a call of the provider's own service costs by its list; None where there is no list, or no such model."""
+    try:
+        from genai_prices import Usage, calc_price  # noqa: PLC0415 (a tenth of a second, and only for budgets of money)
+    except ImportError:  # the libraries for real models are not installed
+        return None
+    try:
+        price = calc_price(
+            Usage(input_tokens=input_tokens, output_tokens=output_tokens), model_ref=model, provider_id=provider
+        )
+    except (LookupError, ValueError):
+        return None
+    return float(price.total_price)

@@ -1,0 +1,213 @@
+"""Budgets: what may be spent in a day, by one person, by one personality, and in all.
+
+Before a model is called, the most that the call can cost is reserved in the store; afterwards the reservation gives way
+to what it did cost. So no number of turns at once, in any number of processes, spends more than there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Literal, Protocol
+
+from gateway.agent.model import ModelUsage, Spender
+
+Scope = Literal["user", "personality", "gateway"]
+What = Literal["turns", "tokens", "usd"]
+# A call that may say less than this is not made: it would be cut, or end before a model that thinks has said a word.
+LEAST_OUTPUT_TOKENS = 1_000
+_NOTHING_USD = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What may be spent in one day; None where there is no limit. Tokens are those of input and output together."""
+
+    turns: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it limits anything."""
+        return self != Limit()
+
+    @property
+    def limits_calls(self) -> bool:
+        """Whether it limits what one call may cost."""
+        return self.tokens is not None or self.usd is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """All limits that are configured.
+
+    Attributes:
+        zone: whose midnight begins a day.
+        user: for each person.
+        personality: for each personality that `personalities` does not name.
+        gateway: for everything together.
+    """
+
+    zone: tzinfo = UTC
+    user: Limit = field(default_factory=Limit)
+    personality: Limit = field(default_factory=Limit)
+    personalities: Mapping[str, Limit] = field(default_factory=dict)
+    gateway: Limit = field(default_factory=Limit)
+
+    def of(self, spender: Spender) -> Mapping[Scope, Limit]:
+        """The limits that hold for somebody, without those that limit nothing."""
+        limits: dict[Scope, Limit] = {"gateway": self.gateway}
+        if spender.user_id:
+            limits["user"] = self.user
+        if spender.personality_id:
+            limits["personality"] = self.personalities.get(spender.personality_id, self.personality)
+        return {scope: limit for scope, limit in limits.items() if limit.is_set}
+
+    def day(self, now: datetime) -> str:
+        """The day, as `2026-11-21`."""
+        return now.astimezone(self.zone).date().isoformat()
+
+    def left_s(self, now: datetime) -> float:
+        """Seconds until the day turns; a day of a summer time's beginning or end is shorter or longer."""
+        here = now.astimezone(self.zone)
+        tomorrow = here.date() + timedelta(days=1)
+        turns_at = datetime(tomorrow.year, tomorrow.month, tomorrow.day, tzinfo=self.zone)
+        return max(0.0, turns_at.timestamp() - now.timestamp())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What was spent, or is reserved."""
+
+    turns: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A call that is about to be made.
+
+    Attributes:
+        day: as `Budgets.day` has it.
+        model: for the record, should nobody come back to say what it cost.
+        output_tokens: as many as it would like to say.
+        input_usd: what reading costs at most.
+        output_usd_per_token: what saying one token costs at most.
+    """
+
+    spender: Spender
+    day: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    input_usd: float = 0.0
+    output_usd_per_token: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """The call may be made, and say so much at most; `reservation` is to be settled."""
+
+    reservation: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """The call may not be made.
+
+    Attributes:
+        is_final: what is spent already leaves no room in this day; else what is reserved may still come back.
+    """
+
+    scope: Scope
+    what: What
+    limit: float
+    is_final: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayUsage:
+    """What one person used of one personality and one model in one day; `cost_usd` counts the calls with a price."""
+
+    day: str
+    user_id: str
+    personality_id: str
+    model: str
+    turns: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+
+
+class UsageStore(Protocol):
+    """What was spent, for ever, and what is reserved, until it is settled."""
+
+    async def reserve(self, ask: Ask, limits: Mapping[Scope, Limit], *, owner: str) -> Granted | Denied:
+        """Reserve what the call may cost, if every limit has room for it; no two calls get the same room."""
+
+    async def settle(self, reservation: int | None, spender: Spender, day: str, calls: Sequence[ModelUsage]) -> None:
+        """Note what calls did cost, none where nothing came of it; the reservation, where there is one, is over."""
+
+    async def forgive(self, owner: str) -> int:
+        """For a start: end the reservations of other owners, who are known to be dead; how many.
+
+        What a call was given to read is counted, because the provider has most likely read it.
+        """
+
+    async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
+        """What was used on that day and after it, newest day first; by one person, or by all."""
+
+
+def grant(
+    ask: Ask,
+    limits: Mapping[Scope, Limit],
+    *,
+    spent: Mapping[Scope, Totals],
+    reserved: Mapping[Scope, Totals],
+    is_new_turn: bool,
+) -> int | Denied:
+    """How many tokens the call may say, or why it may not be made. The one rule, for every store.
+
+    Args:
+        spent: in the day, for each scope that is limited.
+        reserved: in the day, by calls that are not settled.
+        is_new_turn: the turn is neither among the spent nor among the reserved ones.
+    """
+    granted = ask.output_tokens
+    for scope, limit in limits.items():
+        before, pending = spent[scope], reserved[scope]
+        if limit.turns is not None and is_new_turn and before.turns + pending.turns >= limit.turns:
+            is_final = before.turns >= limit.turns
+            return Denied(scope=scope, what="turns", limit=limit.turns, is_final=is_final)
+        if limit.tokens is not None:
+            room = limit.tokens - before.tokens - ask.input_tokens
+            granted = min(granted, room - pending.tokens)
+            if granted < _least(ask):
+                return Denied(scope=scope, what="tokens", limit=limit.tokens, is_final=room < _least(ask))
+        if limit.usd is not None:
+            room_usd = limit.usd - before.usd - ask.input_usd
+            granted = min(granted, _affordable(ask, room_usd - pending.usd))
+            if granted < _least(ask):
+                is_final = _affordable(ask, room_usd) < _least(ask)
+                return Denied(scope=scope, what="usd", limit=limit.usd, is_final=is_final)
+    return granted
+
+
+def _least(ask: Ask) -> int:
+    return min(ask.output_tokens, LEAST_OUTPUT_TOKENS)
+
+
+def _affordable(ask: Ask, usd: float) -> int:
+    """The tokens that can be said for the money; a model that costs nothing may always say all."""
+    if ask.input_usd <= 0 and ask.output_usd_per_token <= 0:
+        return ask.output_tokens
+    if usd < -_NOTHING_USD:
+        return -1
+    if ask.output_usd_per_token <= 0:
+        return ask.output_tokens
+    return int(min(ask.output_tokens, (usd + _NOTHING_USD) / ask.output_usd_per_token))

@@ -1,0 +1,54 @@
+"""What the configuration means to the core: its values in the core's own types, for the start and for every reload."""
+
+from __future__ import annotations
+
+from gateway.access import Access, AccessRule
+from gateway.budgets import Budgets, Limit
+from gateway.config import Config, DayBudget, zone_of
+from gateway.outbox import DeliveryPolicy
+from gateway.turns import TurnSettings
+
+
+def access_of(config: Config) -> Access:
+    """Who may talk on which channel."""
+    return Access(
+        {
+            name: AccessRule(mode=channel.access, allow=frozenset(channel.allow))
+            for name, channel in config.channels.items()
+        }
+    )
+
+
+def budgets_of(config: Config) -> Budgets:
+    """What may be spent in a day."""
+
+    def limit(budget: DayBudget | None) -> Limit:
+        return Limit() if budget is None else Limit(turns=budget.turns, tokens=budget.tokens, usd=budget.usd)
+
+    budgets = config.budgets
+    return Budgets(
+        zone=zone_of(budgets.time_zone),
+        user=limit(budgets.user),
+        personality=limit(budgets.personality),
+        personalities={name: limit(budget) for name, budget in budgets.personalities.items()},
+        gateway=limit(budgets.gateway),
+    )
+
+
+def policy_of(config: Config) -> DeliveryPolicy:
+    """How often and how long a message is tried."""
+    return DeliveryPolicy(**config.delivery.model_dump())
+
+
+def turn_settings_of(config: Config) -> TurnSettings:
+    """What of the configuration concerns a turn."""
+    by_channel = {name: channel.personality for name, channel in config.channels.items()}
+    return TurnSettings(
+        default_personality=config.personality,
+        personality_of_channel=by_channel.get,
+        session_scope=config.session_scope,
+        steps_per_turn=config.limits.steps_per_turn,
+        turn_timeout_s=config.limits.turn_timeout_s,
+        max_message_chars=config.limits.max_message_chars,
+        parked_expire_after_h=config.limits.parked_expire_after_h,
+    )

@@ -1,0 +1,128 @@
+"""Failpoints: named places at which the process ends as by `kill -9`, so that it can be shown that nothing is lost.
+
+They are off, and then a call costs no more than that of an empty function. What switches them on is the environment
+variable `ETHOS_FAILPOINTS`, and whoever runs faults against a gateway sets it:
+
+- `kill outbox.claimed 3` ends the process when it comes to that point for the third time;
+- `note /path/of/a/file` writes down the name of every point when it is first come to.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+
+VARIABLE = "ETHOS_FAILPOINTS"
+
+# On the way of a message, in this order.
+POINTS: Mapping[str, str] = {
+    "start.held": "the data directory is ours, nothing is opened",
+    "schema.committing": "the tables are made, and not committed",
+    "start.replayed": "the memory has all that the journal knows",
+    "start.recovered": "queues are taken up, no channel is connected",
+    "inbox.accepting": "a message came in, nothing of it is written",
+    "inbox.committed": "the message is on disk, the platform was not told",
+    "inbox.acknowledging": "the adapter is about to tell the platform",
+    "notes.kept": "a note of an adapter is on disk",
+    "database.committing": "all that a transaction changes is written, and not committed",
+    "database.committed": "a transaction is committed, nobody was told",
+    "turn.claimed": "a message is claimed, its turn has not begun",
+    "turn.steps_saved": "the steps of an unfinished turn are kept",
+    "turn.released": "a claim was given back",
+    "turn.committing": "the turn has its answer, nothing of it is on disk",
+    "turn.committed": "the turn is on disk, nothing of it was sent or applied to the memory",
+    "identity.copied": "the copy of the identity map knows a new account, the map does not",
+    "identity.renamed": "the new identity map is in place, its name not durable",
+    "lock.held": "the lock of a file was taken",
+    "lock.releasing": "the lock of a file is about to be let go",
+    "lock.released": "the lock of a file was let go, nobody was told",
+    "file.written": "a new file is written, and not synced",
+    "file.synced": "a new file is synced, and not in its place",
+    "file.renamed": "a file is in its place, its name not durable",
+    "directory.synced": "the names of a directory are durable",
+    "memory.begun": "the journal knows what is asked of the memory",
+    "memory.looked": "the memory file was read, under its lock",
+    "memory.staged": "the next version lies beside the file",
+    "memory.linked": "and its evidence",
+    "memory.recorded": "the journal knows the text before and after",
+    "memory.archived": "what the file is too long for is in the archive",
+    "memory.compared": "the file is still the one that was read",
+    "memory.exchanged": "the two versions have changed places",
+    "memory.renamed": "the new version is in place, its name not durable",
+    "memory.synced": "the new version is durable, the journal does not know",
+    "memory.settling": "the memory has the updates of a turn, the turn does not know",
+    "memory.settled": "the turn knows",
+    "outbox.claimed": "a reply is marked as being sent, and not sent",
+    "outbox.delivered": "the platform has the reply, and we have no receipt of it on disk",
+    "outbox.recorded": "what became of the reply is on disk",
+    "stop.draining": "no more messages are taken, what runs may end",
+    "stop.drained": "what could end has ended, the channels are still open",
+}
+
+_act: Callable[[str], None] | None = None
+
+
+def reach(name: str) -> None:
+    """Say that the process has come to a point; from any thread."""
+    if _act is not None:
+        _act(name)
+
+
+def arm(setting: str) -> None:
+    """Switch failpoints on, as the environment variable does; an empty text switches them off.
+
+    Raises:
+        ValueError: the text is neither form, or there is no such point.
+    """
+    global _act  # noqa: PLW0603 (one switch for the process, so that a point costs one look)
+    verb, _, rest = setting.partition(" ")
+    if not setting:
+        _act = None
+    elif verb == "note" and rest:
+        _act = _noting(rest)
+    elif verb == "kill":
+        name, _, count = rest.partition(" ")
+        if name not in POINTS or not (count or "1").isdigit():
+            raise ValueError(f"{VARIABLE}: {setting!r} names no failpoint; expected one of {', '.join(POINTS)}")
+        _act = _killing(name, int(count or "1"))
+    else:
+        raise ValueError(f"{VARIABLE}: {setting!r} is not understood; expected `kill NAME COUNT` or `note FILE`")
+
+
+def _killing(wanted: str, count: int) -> Callable[[str], None]:
+    lock = threading.Lock()
+    left = count
+
+    def act(name: str) -> None:
+        nonlocal left
+        if name != wanted:
+            return
+        with lock:
+            left -= 1
+            if left:
+                return
+            sys.stderr.write(f"killed at the failpoint {name}, as {VARIABLE} says\n")
+            sys.stderr.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return act
+
+
+def _noting(path: str) -> Callable[[str], None]:
+    lock = threading.Lock()
+    seen: set[str] = set()
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def act(name: str) -> None:
+        with lock:
+            if name not in seen:
+                seen.add(name)
+                os.write(fd, f"{name}\n".encode())
+
+    return act
+
+
+arm(os.environ.get(VARIABLE, ""))

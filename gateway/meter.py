@@ -1,0 +1,363 @@
+"""The meter: the one door to every model. What passes is paid for, and what is not in the budget does not pass.
+
+Whoever is given a model here (turns, summaries, anything to come) is given one that reserves before each call what the
+call may cost at most, and notes afterwards what it did cost. Where no budget is set, only the noting is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+import structlog
+
+from gateway.agent.model import (
+    Model,
+    ModelEvent,
+    ModelReply,
+    ModelRequest,
+    ModelUsage,
+    Spender,
+    StreamRestarted,
+    TextDelta,
+)
+from gateway.agent.prompt import estimated_tokens
+from gateway.budgets import Ask, Budgets, Denied, Granted, Limit, Scope, UsageStore
+from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
+
+# The longest answer while a budget of tokens or money holds, for a model whose configuration names none.
+OUTPUT_TOKENS = 4096
+# A message that waits for the next day looks so often whether it is there: somebody may have raised the budget.
+LOOK_AGAIN_S = 3600.0
+# For a call that ends and gives back what it did not need.
+BUSY_S = 5.0
+_MESSAGE_TOKENS = 16
+_IMAGE_TOKENS = 3_000
+_BYTES_PER_TOKEN = 2  # fewer than in any language and any tokenizer that we know of, with room to spare in most
+
+_log = structlog.get_logger(__name__)
+
+
+class PriceList(Protocol):
+    """What models cost, by their names in the configuration; None for the default model."""
+
+    def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
+        """The most that the model, or one of its fallbacks, asks for so many tokens; None where nobody knows."""
+
+    def output_tokens(self, name: str | None) -> int | None:
+        """The longest answer that is configured for it; None where none is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Call:
+    """A call under way.
+
+    Attributes:
+        reservation: None where no budget holds.
+        said: of the answer so far, in pieces.
+        is_over: it was settled.
+    """
+
+    name: str | None
+    request: ModelRequest
+    day: str
+    reservation: int | None
+    input_tokens: int
+    said: list[str] = field(default_factory=list)
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Bill:
+    """What is to be settled."""
+
+    reservation: int | None
+    spender: Spender
+    day: str
+    calls: Sequence[ModelUsage]
+
+
+class Meter:
+    """Gives out models whose calls are counted; see the module."""
+
+    def __init__(
+        self,
+        model: Callable[[str | None], Model],
+        store: UsageStore,
+        budgets: Budgets,
+        prices: PriceList,
+        *,
+        owner: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Nothing is called yet.
+
+        Args:
+            model: the models themselves; nobody else may have them.
+            owner: names this process in reservations.
+            now: the wall clock; says which day it is.
+        """
+        self._model = model
+        self._store = store
+        self._budgets = budgets
+        self._prices = prices
+        self._owner = owner
+        self._now = now
+        self._under_way = 0
+        self._settled = asyncio.Event()
+        self._unsettled: list[_Bill] = []  # what could not be written down yet
+
+    @property
+    def budgets(self) -> Budgets:
+        """Those that hold now."""
+        return self._budgets
+
+    @property
+    def today(self) -> str:
+        """The day, as `Budgets.day` has it."""
+        return self._budgets.day(self._now())
+
+    def change(self, budgets: Budgets, prices: PriceList | None = None) -> None:
+        """From the next call on, other budgets hold, and other prices where they are given."""
+        self._budgets = budgets
+        self._prices = prices or self._prices
+
+    async def recover(self) -> int:
+        """For a start: end what an earlier process had reserved; how many calls."""
+        return await self._store.forgive(self._owner)
+
+    def model(self, name: str | None) -> Model:
+        """The model of that name; one whose settings are wrong is there, too, and unavailable."""
+        try:
+            return _MeteredModel(self, name, self._model(name))
+        except ConfigError as error:
+            return _UnusableModel(name or "", error)
+
+    async def begin(self, name: str | None, model: str, request: ModelRequest) -> _Call:
+        """Reserve what the call may cost.
+
+        Raises:
+            BudgetExhausted: there is no room for it.
+            StoreError: it could not be written down.
+        """
+        await self._settle_late()
+        limits = self._budgets.of(request.spender)
+        call = _Call(
+            name=name,
+            request=request,
+            day=self._budgets.day(self._now()),
+            reservation=None,
+            input_tokens=most_input_tokens(request),
+        )
+        if not limits:
+            return call
+        has_limited_calls = any(limit.limits_calls for limit in limits.values())
+        ask = self._ask(call, model, is_free=not any(limit.usd is not None for limit in limits.values()))
+        granted, call.day = await self._granted(ask)
+        call.reservation = granted.reservation
+        self._under_way += 1
+        if has_limited_calls:
+            call.request = replace(request, max_output_tokens=granted.output_tokens)
+        return call
+
+    async def end(self, call: _Call, usage: ModelUsage | None) -> None:
+        """Note what the call did cost; without a usage, what it must have cost by what was read and said."""
+        call.is_over = True
+        calls: tuple[ModelUsage, ...] = () if usage is None else (self._priced(call, usage),)
+        bill = _Bill(call.reservation, call.request.spender, call.day, calls)
+        if bill.reservation is not None or bill.calls:
+            # To its end even where the turn is cancelled, and it is remembered where the disk is full.
+            try:
+                await asyncio.shield(asyncio.create_task(self._settle(bill)))
+            finally:
+                if call.reservation is not None:
+                    self._under_way -= 1
+                    self._settled.set()
+                    self._settled = asyncio.Event()
+
+    @staticmethod
+    def cut(call: _Call, model: str, *, was_read: bool) -> ModelUsage | None:
+        """What a call without a reply is counted as; None where it failed before a word was said."""
+        said = "".join(call.said)
+        if not said and not was_read:
+            return None
+        output_tokens = estimated_tokens(said) if said else 0
+        return ModelUsage(model=model, input_tokens=call.input_tokens, output_tokens=output_tokens)
+
+    # ---- reserving and settling ------------------------------------------------------------------------------------
+
+    def _ask(self, call: _Call, model: str, *, is_free: bool) -> Ask:
+        request, name = call.request, call.name
+        output_tokens = request.max_output_tokens or self._prices.output_tokens(name) or OUTPUT_TOKENS
+        input_usd = output_usd = 0.0
+        if not is_free:
+            input_usd = self._price_usd(name, model, call.input_tokens, 0)
+            output_usd = self._price_usd(name, model, call.input_tokens, output_tokens) - input_usd
+        return Ask(
+            spender=request.spender,
+            day=call.day,
+            model=model,
+            input_tokens=call.input_tokens,
+            output_tokens=output_tokens,
+            input_usd=input_usd,
+            output_usd_per_token=output_usd / output_tokens,
+        )
+
+    def _price_usd(self, name: str | None, model: str, input_tokens: int, output_tokens: int) -> float:
+        """What it costs at most; where nobody knows, a budget of dollars cannot be kept, and nothing is called."""
+        price = self._prices.usd(name, input_tokens, output_tokens)
+        if price is None:
+            raise ModelUnavailable(
+                f"nobody knows what the model {model} costs, and `budgets` limits dollars; give it "
+                "`input_usd_per_million` and `output_usd_per_million` in the configuration"
+            )
+        return price
+
+    async def _granted(self, ask: Ask) -> tuple[Granted, str]:
+        """Room for the call, and the day in which it is reserved."""
+        while True:
+            now = self._now()
+            settled, is_alone = self._settled, self._under_way == 0
+            limits = self._budgets.of(ask.spender)
+            ask = replace(ask, day=self._budgets.day(now))
+            answer = await self._reserve(ask, limits)
+            if isinstance(answer, Granted):
+                return answer, ask.day
+            if answer.is_final or is_alone:
+                left_s = self._budgets.left_s(now)
+                raise BudgetExhausted(
+                    _in_words(answer, ask.spender),
+                    budget=answer.scope,
+                    day_turns_in_s=left_s,
+                    retry_after_s=min(left_s + 1.0, LOOK_AGAIN_S) if answer.is_final else BUSY_S,
+                )
+            await settled.wait()  # a call under way holds what this one needs, and may give it back
+
+    async def _reserve(self, ask: Ask, limits: Mapping[Scope, Limit]) -> Granted | Denied:
+        """Reserve, and give it back at once where the turn is cancelled meanwhile."""
+        reserving = asyncio.create_task(self._store.reserve(ask, limits, owner=self._owner))
+        try:
+            return await asyncio.shield(reserving)
+        except asyncio.CancelledError:
+            with contextlib.suppress(StoreError):
+                answer = await reserving
+                if isinstance(answer, Granted):
+                    await self._settle(_Bill(answer.reservation, ask.spender, ask.day, ()))
+            raise
+
+    def _priced(self, call: _Call, usage: ModelUsage) -> ModelUsage:
+        if usage.cost_usd is not None:
+            return usage
+        return replace(usage, cost_usd=self._prices.usd(call.name, usage.input_tokens, usage.output_tokens))
+
+    async def _settle(self, bill: _Bill) -> None:
+        self._unsettled.append(bill)
+        try:
+            await self._settle_late()
+        except StoreError as error:
+            _log.error("usage_not_saved", waiting=len(self._unsettled), error=str(error))
+
+    async def _settle_late(self) -> None:
+        """Write down what is not, in its order. A bill is taken out before, so that nobody writes it twice."""
+        while self._unsettled:
+            bill = self._unsettled.pop(0)
+            try:
+                await self._store.settle(bill.reservation, bill.spender, bill.day, bill.calls)
+            except BaseException:
+                self._unsettled.insert(0, bill)
+                raise
+
+
+class _MeteredModel:
+    """A model behind the meter."""
+
+    def __init__(self, meter: Meter, asked_name: str | None, model: Model) -> None:
+        self._meter = meter
+        self._asked_name = asked_name
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """As in the configuration."""
+        return self._model.name
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Answer, if there is room for it in the budget.
+
+        Raises:
+            ModelUnavailable: no answer now; `BudgetExhausted` where it was not even asked.
+            ModelRefused: never an answer to this request.
+        """
+        meter, call = self._meter, await self._begin(request)
+        events = self._model.stream(call.request)
+        # A call that is cut, by who listens or by the end of the process, has most likely been read all the same.
+        was_read = True
+        try:
+            async for event in events:
+                match event:
+                    case TextDelta(text=text):
+                        call.said.append(text)
+                    case StreamRestarted():  # what was said is paid for, and it is all asked again
+                        await meter.end(call, meter.cut(call, self.name, was_read=True))
+                        call = await self._begin(request)
+                    case ModelReply(usage=usage):
+                        await meter.end(call, usage)
+                yield event
+        except ModelError:
+            was_read = False
+            raise
+        finally:
+            if not call.is_over:
+                await meter.end(call, meter.cut(call, self.name, was_read=was_read))
+            if isinstance(events, AsyncGenerator):
+                await events.aclose()
+
+    async def _begin(self, request: ModelRequest) -> _Call:
+        return await self._meter.begin(self._asked_name, self.name, request)
+
+
+class _UnusableModel:
+    """Stands where a model's settings are wrong: whoever asks it waits until they are mended."""
+
+    def __init__(self, name: str, error: ConfigError) -> None:
+        self.name = name
+        self._error = error
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """A stream that raises `ModelUnavailable`, and nothing else."""
+        del request
+        return self
+
+    def __aiter__(self) -> AsyncIterator[ModelEvent]:
+        """Begin."""
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        """Say why there is nothing."""
+        raise ModelUnavailable(f"the settings of this model are wrong: {self._error}")
+
+
+def most_input_tokens(request: ModelRequest) -> int:
+    """More than any tokenizer makes of it, nearly always, and seldom more than three times as much."""
+    texts = [request.system]
+    for message in request.messages:
+        texts += [message.text, *(call.name + call.arguments for call in message.tool_calls)]
+    texts += [tool.name + tool.description + json.dumps(dict(tool.parameters)) for tool in request.tools]
+    text_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    images = sum(len(message.images) for message in request.messages)
+    return text_bytes // _BYTES_PER_TOKEN + len(texts) * _MESSAGE_TOKENS + images * _IMAGE_TOKENS
+
+
+def _in_words(denied: Denied, spender: Spender) -> str:
+    whose = {
+        "user": f"the user {spender.user_id}",
+        "personality": f"the personality {spender.personality_id}",
+        "gateway": "the gateway",
+    }[denied.scope]
+    limit = f"{denied.limit:g} USD" if denied.what == "usd" else f"{int(denied.limit)} {denied.what}"
+    return f"{whose} may spend {limit} a day, and there is no room for this call; see `budgets` in the configuration"

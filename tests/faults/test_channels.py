@@ -1,0 +1,37 @@
+"""The real adapters are killed, too: quickly here, to see that it can be done, and often by `make faults`."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.faults.channels import CHANNELS, unavailable
+from tests.faults.process import Nursery
+from tests.faults.stream import Fault, Stream
+from tests.faults.traffic import Traffic, tokens
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+async def test_a_channel_loses_and_doubles_nothing_through_three_kills(name: str) -> None:
+    if (missing := unavailable(name)) is not None:
+        pytest.skip(missing)
+    channel = CHANNELS[name]
+    async with Nursery([channel.part]) as nursery:
+        stream = Stream(Fault("at random"), channel.make(), nursery, seed=name, kills=3, max_people=4)
+        tally = await stream.run()
+    assert tally.is_clean, (tally.problems, tally.notes)
+    assert (tally.kills, tally.repeated) == (3, 0) or name == "mail"
+
+
+def test_the_same_seed_writes_the_same_messages() -> None:
+    def written(seed: str) -> list[str]:
+        traffic, numbers = Traffic(), random.Random(seed)
+        return [traffic.write(numbers).text for _ in range(50)]
+
+    assert written("1") == written("1") != written("2")
+
+
+def test_an_answer_is_told_from_a_word_about_an_earlier_one() -> None:
+    text = "I forget this: Color: k00001\nI will remember this: Color: k00002"
+    assert tokens(text) == ["k00002"]

@@ -1,0 +1,304 @@
+"""The meter: what passes is paid for, whatever becomes of it, and what is not in the budget does not pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.agent.model import (
+    ChatMessage,
+    Model,
+    ModelEvent,
+    ModelReply,
+    ModelRequest,
+    ModelUsage,
+    Spender,
+    StreamRestarted,
+)
+from gateway.budgets import Ask, Budgets, DayUsage, Denied, Granted, Limit, Totals, grant
+from gateway.errors import BudgetExhausted, ConfigError, ModelUnavailable, StoreUnavailable
+from gateway.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter, most_input_tokens
+from gateway.store.in_memory_usage import InMemoryUsage
+from tests.scripted_model import Hang, ScriptedModel
+
+ADA = Spender(user_id="u_ada", personality_id="assistant", turn_id="t_1")
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class Prices:
+    """A dollar for a thousand tokens in, and two for a thousand out."""
+
+    def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
+        del name
+        return input_tokens / 1_000 + output_tokens / 500
+
+    def output_tokens(self, name: str | None) -> int | None:
+        del name
+        return None
+
+
+class House:
+    """A meter over a store in memory, at noon."""
+
+    def __init__(self, model: Model, budgets: Budgets | None = None, store: InMemoryUsage | None = None) -> None:
+        self.now = NOON
+        self.store = store or InMemoryUsage()
+        self.meter = Meter(
+            lambda _name: model, self.store, budgets or Budgets(), Prices(), owner="me", now=lambda: self.now
+        )
+
+    async def ask(self, text: str = "hello", spender: Spender = ADA) -> str:
+        reply = ""
+        request = ModelRequest(system="", messages=(ChatMessage(role="user", text=text),), spender=spender)
+        async for event in self.meter.model(None).stream(request):
+            if isinstance(event, ModelReply):
+                reply = event.message.text
+        return reply
+
+    async def spent(self) -> DayUsage | None:
+        rows = await self.store.spent(since="2026-11-20")
+        return rows[0] if rows else None
+
+
+async def test_what_a_call_did_cost_is_counted_where_nothing_is_limited() -> None:
+    house = House(ScriptedModel("one", "two"))
+    for _ in range(2):
+        await house.ask()
+    spent = await house.spent()
+    assert spent is not None
+    assert (spent.turns, spent.calls, spent.input_tokens, spent.cost_usd) == (1, 2, 20, 0.02)
+
+
+async def test_a_call_without_room_is_not_made_and_says_when_there_is_room_again() -> None:
+    model = ScriptedModel("one")
+    house = House(model, Budgets(user=Limit(turns=1), zone=ZoneInfo("Asia/Tokyo")))  # where it is nine in the evening
+    await house.ask()
+    with pytest.raises(BudgetExhausted, match="the user u_ada may spend 1 turns a day") as caught:
+        await house.ask(spender=Spender(user_id="u_ada", personality_id="assistant", turn_id="t_2"))
+    assert len(model.requests) == 1
+    assert (caught.value.budget, caught.value.day_turns_in_s) == ("user", 3 * 3600)
+    assert caught.value.retry_after_s == LOOK_AGAIN_S
+    house.now += timedelta(hours=3)
+    house.meter.change(Budgets(user=Limit(turns=1), zone=ZoneInfo("Asia/Tokyo")))
+    with pytest.raises(AssertionError, match="was asked 2 times"):  # the model is asked again
+        await house.ask(spender=Spender(user_id="u_ada", personality_id="assistant", turn_id="t_2"))
+
+
+async def test_an_answer_is_no_longer_than_what_was_reserved_for_it() -> None:
+    model = ScriptedModel("one", "two", "three")
+    await House(model).ask()
+    await House(model, Budgets(gateway=Limit(tokens=10_000))).ask()
+    await House(model, Budgets(gateway=Limit(tokens=2_000))).ask()
+    limits = [request.max_output_tokens for request in model.requests]
+    assert limits == [None, OUTPUT_TOKENS, 2_000 - most_input_tokens(model.requests[2])]
+
+
+async def test_a_call_that_is_cut_is_counted_with_what_it_had_read_and_said() -> None:
+    hang = Hang()
+    house = House(ScriptedModel(["word " * 40, hang]), Budgets(user=Limit(tokens=100_000)))
+    task = asyncio.create_task(house.ask())
+    await asyncio.wait_for(hang.started.wait(), 20)
+    task.cancel()
+    await asyncio.wait([task])
+    spent = await house.spent()
+    assert spent is not None
+    assert spent.input_tokens > 0
+    assert spent.output_tokens >= 40
+    assert spent.cost_usd == pytest.approx(spent.input_tokens / 1_000 + spent.output_tokens / 500)
+    assert not house.store._reserved
+
+
+async def test_whoever_stops_listening_pays_for_what_was_read() -> None:
+    house = House(ScriptedModel(["one", "two"]), Budgets(user=Limit(tokens=100_000)))
+    request = ModelRequest(system="", messages=(ChatMessage(role="user", text="hello"),), spender=ADA)
+    stream = house.meter.model(None).stream(request)
+    async with aclosing(stream) as events:  # type: ignore[type-var]
+        async for _ in events:
+            break
+    spent = await house.spent()
+    assert spent is not None
+    assert spent.calls == 1
+    assert not house.store._reserved
+
+
+async def test_an_attempt_that_broke_midway_is_paid_for_and_the_next_one_needs_room_of_its_own() -> None:
+    house = House(ScriptedModel(["half", StreamRestarted(), "whole"]), Budgets(user=Limit(tokens=100_000)))
+    assert await house.ask() == "whole"
+    spent = await house.spent()
+    assert spent is not None
+    assert (spent.turns, spent.calls) == (1, 2)
+    poor = House(ScriptedModel(["half " * 4_000, StreamRestarted(), "whole"]), Budgets(user=Limit(tokens=5_000)))
+    with pytest.raises(BudgetExhausted):
+        await poor.ask()
+    assert not poor.store._reserved
+
+
+async def test_a_call_that_failed_before_a_word_costs_nothing() -> None:
+    house = House(ScriptedModel([ModelUnavailable("down")]), Budgets(user=Limit(turns=1)))
+    with pytest.raises(ModelUnavailable, match="down"):
+        await house.ask()
+    assert await house.spent() is None
+    assert not house.store._reserved
+
+
+async def test_a_call_waits_for_one_that_holds_what_it_needs_and_is_made_when_that_gives_it_back() -> None:
+    hang = Hang()
+    model = ScriptedModel([hang, "first"], "second")
+    house = House(model, Budgets(user=Limit(tokens=OUTPUT_TOKENS)))
+    first = asyncio.create_task(house.ask())
+    await asyncio.wait_for(hang.started.wait(), 20)
+    second = asyncio.create_task(house.ask())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(model.requests) == 1
+    hang.released.set()
+    assert await asyncio.wait_for(first, 20) == "first"
+    assert await asyncio.wait_for(second, 20) == "second"
+
+
+async def test_what_could_not_be_written_down_on_a_full_disk_is_written_before_the_next_call() -> None:
+    class Full(InMemoryUsage):
+        is_full = True
+
+        async def settle(self, *args: object) -> None:
+            if self.is_full:
+                raise StoreUnavailable("full")
+            await super().settle(*args)  # type: ignore[arg-type]
+
+    store = Full()
+    house = House(ScriptedModel("one", "two"), store=store)
+    assert await house.ask() == "one"
+    store.is_full = False
+    assert await house.ask() == "two"
+    spent = await house.spent()
+    assert spent is not None
+    assert spent.calls == 2
+
+
+async def test_a_model_whose_settings_are_wrong_is_unavailable_and_not_a_fault() -> None:
+    def broken(_name: str | None) -> Model:
+        raise ConfigError(["model cloud: api_key is missing"])
+
+    meter = Meter(broken, InMemoryUsage(), Budgets(), Prices(), owner="me")
+    model = meter.model("cloud")
+    assert model.name == "cloud"
+    with pytest.raises(ModelUnavailable, match="api_key is missing"):
+        async for _ in model.stream(ModelRequest(system="", messages=())):
+            pass
+
+
+async def test_a_price_that_the_model_does_not_say_is_taken_from_the_list() -> None:
+    class Silent:
+        name = "silent"
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            del request
+            usage = ModelUsage(model="silent", input_tokens=1_000, output_tokens=1_000)
+            yield ModelReply(message=ChatMessage(role="assistant", text="x"), usage=usage)
+
+    house = House(Silent())
+    await house.ask()
+    spent = await house.spent()
+    assert spent is not None
+    assert spent.cost_usd == 3.0
+
+
+@pytest.mark.parametrize(
+    ("now", "left_h"),
+    [
+        (datetime(2026, 3, 29, 0, 30, tzinfo=ZoneInfo("Europe/Berlin")), 22.5),  # the day has 23 hours
+        (datetime(2026, 10, 25, 0, 30, tzinfo=ZoneInfo("Europe/Berlin")), 24.5),  # and this one 25
+        (datetime(2026, 11, 20, 23, 59, 59, tzinfo=ZoneInfo("Europe/Berlin")), 1 / 3600),
+    ],
+)
+def test_a_day_lasts_until_midnight_in_its_zone(now: datetime, left_h: float) -> None:
+    budgets = Budgets(zone=ZoneInfo("Europe/Berlin"))
+    assert budgets.left_s(now.astimezone(UTC)) == pytest.approx(left_h * 3600)
+    assert budgets.day(now.astimezone(UTC)) == now.date().isoformat()
+
+
+def test_a_named_personality_has_its_own_limit_and_nobody_has_none() -> None:
+    own, other = Limit(usd=1.0), Limit(usd=2.0)
+    budgets = Budgets(personality=other, personalities={"assistant": own}, user=Limit(turns=1))
+    assert budgets.of(ADA) == {"user": Limit(turns=1), "personality": own}
+    assert budgets.of(Spender(personality_id="engineer")) == {"personality": other}
+    assert budgets.of(Spender()) == {}
+
+
+@given(
+    call=st.tuples(st.integers(0, 5_000), st.integers(1, 5_000)),
+    price=st.floats(0, 0.01),
+    before=st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)),
+    limit=st.tuples(st.integers(0, 20_000), st.floats(0, 50)),
+)
+def test_what_is_granted_always_fits(
+    call: tuple[int, int], price: float, before: tuple[int, int], limit: tuple[int, float]
+) -> None:
+    (read, wanted), (spent, reserved), (tokens, usd) = call, before, limit
+    ask = Ask(
+        spender=ADA,
+        day="d",
+        model="m",
+        input_tokens=read,
+        output_tokens=wanted,
+        input_usd=read * price,
+        output_usd_per_token=price,
+    )
+    answer = grant(
+        ask,
+        {"user": Limit(tokens=tokens, usd=usd)},
+        spent={"user": Totals(tokens=spent, usd=spent * price)},
+        reserved={"user": Totals(tokens=reserved, usd=reserved * price)},
+        is_new_turn=True,
+    )
+    if isinstance(answer, Denied):
+        assert answer.scope == "user"
+    else:
+        assert 0 < answer <= wanted
+        assert spent + reserved + read + answer <= tokens
+        assert (spent + reserved + read + answer) * price <= usd + 1e-6
+
+
+async def test_a_turn_that_is_cancelled_while_it_reserves_leaves_no_reservation() -> None:
+    class Slow(InMemoryUsage):
+        async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
+            answer = await super().reserve(*args, **keywords)
+            reserved.set()
+            await released.wait()
+            return answer
+
+    reserved, released = asyncio.Event(), asyncio.Event()
+    store = Slow()
+    house = House(ScriptedModel(), Budgets(user=Limit(turns=1)), store)
+    task = asyncio.create_task(house.ask())
+    await asyncio.wait_for(reserved.wait(), 20)
+    task.cancel()
+    await asyncio.sleep(0)
+    released.set()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert not store._reserved
+
+
+async def test_a_model_whose_price_nobody_knows_is_not_called_while_a_budget_of_dollars_holds() -> None:
+    class NoPrices(Prices):
+        def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
+            del name, input_tokens, output_tokens
+            return None
+
+    model = ScriptedModel("one")
+    house = House(model, Budgets(user=Limit(usd=1.0)))
+    house.meter._prices = NoPrices()
+    with pytest.raises(ModelUnavailable, match="nobody knows what the model scripted costs"):
+        await house.ask()
+    assert not model.requests
+    house.meter.change(Budgets(user=Limit(turns=1)))
+    assert await house.ask() == "one"
