@@ -295,9 +295,7 @@ class Gateway:
 
     async def _wake(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """An operator's command has changed a queue."""
-        place = ConversationRef(
-            channel=request["channel"], conversation=request["conversation"], thread=request["thread"]
-        )
+        place = ConversationRef(**{part: request[part] for part in ("channel", "conversation", "thread")})
         (self.outbox if request["queue"] == "outbox" else self.dispatcher).wake(place)
         return {}
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from gateway.privacy.people import directories_of_users, ids_of, named
 from gateway.privacy.tombstones import Tombstone, Tombstones
 from gateway.store import erasure
 from gateway.store.database import connect
-from gateway.store.erasure import BATCH, Person
+from gateway.store.erasure import Person
 from gateway.store.sqlite import SqliteStore
 
 T = TypeVar("T")
@@ -96,22 +96,22 @@ class Eraser:
             EthosError, OSError: something could not be done now; what is left is done when this is called again.
         """
         person = await self.whom(tombstone)
-        run: Run = self.store.database.alone
-        sessions = await self.store.database.read(partial(erasure.sessions_of, user_ids=person.user_ids))
-        places = await run(_in_transaction(partial(erasure.places_of, person=person)))
+        database = self.store.database
+        run: Run = database.alone
+        sessions = await database.read(partial(erasure.sessions_of, user_ids=person.user_ids))
+        # While the database still says what is whose.
         await self._erase_files(self.home, person, run)
-        self.on_step("messages")
-        await self._delete_messages(person)
+        self.on_step("traces")
+        await self._erase_traces(person)
+        self.on_step("chats")
+        places = await run(_in_transaction(partial(erasure.places_of, person=person)))
+        await asyncio.to_thread(remove_traces_of_chats, self.home, person.accounts, places)
+        self.on_step("copies")
+        await self._erase_copies(person, tombstone)
         self.on_step("database")
         await run(_in_transaction(partial(erasure.erase, person=person, sessions=sessions)))
         self.on_step("compact")
         await run(erasure.compact)
-        self.on_step("traces")
-        await self._erase_traces(person, sessions)
-        self.on_step("copies")
-        await self._erase_copies(person, tombstone)
-        self.on_step("chats")
-        await asyncio.to_thread(remove_traces_of_chats, self.home, person.accounts, places)
         self.on_step("identities")
         await self._erase_identities(self.home, self.identities, person)
         self.on_step("noted")
@@ -131,18 +131,12 @@ class Eraser:
         for user_id in person.user_ids:
             await asyncio.to_thread(remove_user, home, user_id)
 
-    async def _delete_messages(self, person: Person) -> None:
-        """Before the one transaction, in pieces, so that nobody waits long for the writer."""
-        database = self.store.database
-        ids = await database.read(partial(erasure.message_ids, user_ids=person.user_ids))
-        for at in range(0, len(ids), BATCH):
-            await database.write(partial(erasure.delete_messages, ids=ids[at : at + BATCH]), is_durable=False)
-
-    async def _erase_traces(self, person: Person, sessions: Collection[str]) -> None:
+    async def _erase_traces(self, person: Person) -> None:
         path = self.home / BRAIN_NAME
-        if path.exists():
+        if await asyncio.to_thread(path.exists):
+            threads = await self.store.database.read(partial(erasure.own_sessions, user_ids=person.user_ids))
             async with await asyncio.to_thread(open_brain, path) as brain:
-                await erase_person(brain, user_ids=person.user_ids, session_ids=sessions)
+                await erase_person(brain, user_ids=person.user_ids, session_ids=threads)
 
     async def _erase_identities(self, home: Path, identities: IdentityMap, person: Person) -> None:
         keys = {account.key for each in person.user_ids for account in await identities.accounts_of(each)}
@@ -188,13 +182,17 @@ class Eraser:
 
             await self._erase_files(old, theirs, run)
         for name in (DATABASE_NAME, BRAIN_NAME):
-            for copy in old.glob(f"{name}*"):
+            for copy in await asyncio.to_thread(_beginning, old, name):
                 if not copy.name.endswith(("-wal", "-shm", "-journal")):
                     await self._erase_copy(copy, name, theirs)
         for user_id in theirs.user_ids:
             await asyncio.to_thread(remove_user, old, user_id)
         await asyncio.to_thread(remove_traces_of_chats, old, theirs.accounts, ())
         await self._erase_identities(old, identities, theirs)
+
+
+def _beginning(directory: Path, name: str) -> Sequence[Path]:
+    return list(directory.glob(f"{name}*"))
 
 
 def _in_transaction(work: Work[T]) -> Work[T]:
@@ -230,7 +228,7 @@ def _on_copy(path: Path, name: str, work: Work[T]) -> T:
 def _clean_copy(path: Path, name: str, person: Person) -> None:
     def clean(connection: sqlite3.Connection) -> None:
         if name == BRAIN_NAME:
-            _in_transaction(partial(erase_traces, ids=person.user_ids))(connection)
+            _in_transaction(partial(erase_traces, user_ids=person.user_ids, session_ids=()))(connection)
         else:
             sessions = erasure.sessions_of(connection, person.user_ids)
             _in_transaction(partial(erasure.erase, person=person, sessions=sessions))(connection)

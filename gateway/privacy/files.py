@@ -61,11 +61,18 @@ def _filter(path: Path, lines: Collection[str]) -> int:
     if found is None:
         return 0
     before = found.data.decode("utf-8", "surrogateescape").split("\n")
-    after = [line for line in before if line.strip() not in lines]
-    if len(after) < len(before):
+    after: list[str] = []
+    count, is_gap = 0, False
+    for line in before:
+        if line.strip() in lines:
+            count, is_gap = count + 1, not any(after[-1:])
+        elif line.strip() or not is_gap:  # of the blank lines around, one is enough
+            after.append(line)
+            is_gap = False
+    if count:
         text = "\n".join(after).rstrip("\n")
         write_atomically(path, f"{text}\n".encode("utf-8", "surrogateescape") if text else b"")
-    return len(before) - len(after)
+    return count
 
 
 def remove_user(home: Path, user_id: str) -> None:

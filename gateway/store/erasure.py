@@ -1,7 +1,7 @@
 """Takes a person out of the gateway's database, so that no byte of the file tells of them.
 
-`delete_messages` goes before, in small pieces; `erase` is one transaction; `compact` writes the file anew without what
-was deleted, because SQLite leaves copies of moved rows behind in its pages, whatever `secure_delete` says.
+`erase` is one transaction; `compact` writes the file anew without what was deleted, because SQLite leaves copies of
+moved rows behind in its pages, whatever `secure_delete` says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from gateway.store.erased_events import remember_events
 
 NOBODY = "erased"
 """Stands for whoever was erased where a figure is kept: the sums of what was used."""
-BATCH = 500
 _SEPARATORS = re.compile(r"[/:]")  # in the keys of notes
 _SMALLEST_ID = 10_000
 
@@ -81,11 +80,15 @@ class Person:
     erased_at_ms: int
 
 
-def message_ids(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[int]:
-    """The rows of a person's messages; reads the whole table."""
+def own_sessions(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[str]:
+    """The sessions in which nobody but the person wrote."""
     marks = ", ".join("?" * len(user_ids))
-    sql = f"SELECT id FROM messages WHERE user_id IN ({marks})"  # noqa: S608 (question marks)
-    return [row[0] for row in connection.execute(sql, tuple(user_ids))]
+    sql = f"""
+        SELECT id FROM sessions WHERE user_id IN ({marks}) AND NOT EXISTS (
+            SELECT 1 FROM messages WHERE session_id = sessions.id AND messages.user_id NOT IN ({marks})
+        )
+    """  # noqa: S608 (question marks)
+    return [row[0] for row in connection.execute(sql, (*user_ids, *user_ids))]
 
 
 def sessions_of(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[str]:
@@ -98,11 +101,6 @@ def sessions_of(connection: sqlite3.Connection, user_ids: Collection[str]) -> li
     return [row[0] for row in connection.execute(sql, (*user_ids, *user_ids))]
 
 
-def delete_messages(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Delete some messages, and what the index has of them."""
-    connection.executemany("DELETE FROM messages WHERE id = ?", [(each,) for each in ids])
-
-
 def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[str] = ()) -> None:
     """Take the person out of all tables, inside the caller's transaction. Doing it twice is harmless.
 
@@ -111,7 +109,7 @@ def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[
     Args:
         connection: with the functions of the index.
         person: whom.
-        sessions: those of `sessions_of`, from before the messages were deleted.
+        sessions: others that the person touched, as `sessions_of` has found them before.
     """
     tables = tables_of(connection)
     with _gathered(connection, person, sessions):

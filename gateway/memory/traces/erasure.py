@@ -16,10 +16,14 @@ from gateway.store.erasure import compact
 _OWNERS = """
     CREATE TEMP TABLE gone_owners AS SELECT number FROM owners WHERE
         (kind = 'user' AND id IN (SELECT id FROM temp.gone_ids))
-        OR (kind = 'thread' AND id IN (SELECT id FROM temp.gone_ids))
+        OR (kind = 'thread' AND id IN (SELECT id FROM temp.gone_threads))
         OR (kind = 'persona' AND substr(id, 1, instr(id, '::') - 1) IN (SELECT id FROM temp.gone_ids))
 """
-_TRACES = "CREATE TEMP TABLE gone_traces AS SELECT id FROM traces WHERE owner IN (SELECT number FROM temp.gone_owners)"
+# What they have told the gateway as a whole, or a group, was theirs too.
+_TRACES = """
+    CREATE TEMP TABLE gone_traces AS SELECT id FROM traces
+    WHERE owner IN (SELECT number FROM temp.gone_owners) OR author IN (SELECT id FROM temp.gone_ids)
+"""
 _GONE = "(SELECT id FROM temp.gone_traces)"
 _DEPENDENT = (
     f"DELETE FROM edges WHERE source IN {_GONE} OR target IN {_GONE}",  # noqa: S608 (constants)
@@ -28,25 +32,27 @@ _DEPENDENT = (
     f"DELETE FROM archive_reads WHERE trace IN {_GONE} OR reader IN (SELECT id FROM temp.gone_ids)",  # noqa: S608
 )
 _OWNED = (
-    "DELETE FROM traces WHERE owner IN (SELECT number FROM temp.gone_owners)",
+    f"DELETE FROM traces WHERE id IN {_GONE}",  # noqa: S608 (constants)
     "DELETE FROM records WHERE owner IN (SELECT number FROM temp.gone_owners)",
     "DELETE FROM owners WHERE number IN (SELECT number FROM temp.gone_owners)",
-    # What the gateway as a whole owns stays; who had said it does not.
-    "UPDATE traces SET author = NULL, speaker = NULL WHERE author IN (SELECT id FROM temp.gone_ids)",
 )
 
 
 async def erase_person(brain: Brain, *, user_ids: Collection[str], session_ids: Collection[str]) -> int:
     """Take out all that is a person's, and write the file anew; how many traces went. Twice is harmless.
 
+    Args:
+        brain: the brain.
+        user_ids: the person's.
+        session_ids: sessions in which nobody else wrote.
+
     Raises:
         StoreUnavailable: there is no room, or the disk is broken; nothing was changed.
     """
-    ids = {*user_ids, *session_ids}
 
     def work(connection: sqlite3.Connection) -> int:
         connection.execute("BEGIN IMMEDIATE")
-        count = erase_traces(connection, ids)
+        count = erase_traces(connection, user_ids, session_ids)
         connection.execute("COMMIT")
         compact(connection)
         return count
@@ -62,7 +68,7 @@ async def forget(brain: Brain, viewer: Viewer, trace_id: str) -> bool:
         if kept is None:
             return False
         connection.execute("BEGIN IMMEDIATE")
-        _gather(connection, set())
+        _gather(connection, (), ())
         connection.execute("CREATE TEMP TABLE gone_traces AS SELECT ? AS id", (kept.trace.id,))
         try:
             for sql in _DEPENDENT:
@@ -77,9 +83,9 @@ async def forget(brain: Brain, viewer: Viewer, trace_id: str) -> bool:
     return await brain.database.alone(work)
 
 
-def erase_traces(connection: sqlite3.Connection, ids: Collection[str]) -> int:
+def erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> int:
     """Take out what belongs to these users and sessions, inside the caller's transaction; how many traces went."""
-    _gather(connection, ids)
+    _gather(connection, user_ids, session_ids)
     try:
         connection.execute(_OWNERS)
         connection.execute(_TRACES)
@@ -107,11 +113,12 @@ def traces_of(connection: sqlite3.Connection, ids: Collection[str]) -> list[Trac
     return [from_row(row) for row in connection.execute(sql, owners)]
 
 
-def _gather(connection: sqlite3.Connection, ids: Collection[str]) -> None:
-    connection.execute("CREATE TEMP TABLE gone_ids (id TEXT PRIMARY KEY)")
-    connection.executemany("INSERT INTO temp.gone_ids VALUES (?)", [(each,) for each in ids])
+def _gather(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> None:
+    for table, ids in (("gone_ids", user_ids), ("gone_threads", session_ids)):
+        connection.execute(f"CREATE TEMP TABLE {table} (id TEXT PRIMARY KEY)")
+        connection.executemany(f"INSERT INTO temp.{table} VALUES (?)", [(each,) for each in ids])  # noqa: S608
 
 
 def _drop(connection: sqlite3.Connection) -> None:
-    for name in ("gone_ids", "gone_owners", "gone_traces"):
+    for name in ("gone_ids", "gone_threads", "gone_owners", "gone_traces"):
         connection.execute(f"DROP TABLE IF EXISTS temp.{name}")

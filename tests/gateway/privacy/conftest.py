@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import sqlite3
 import zlib
 from collections.abc import Iterable, Sequence
@@ -35,7 +36,10 @@ def account(person: str) -> str:
 async def say(channel: FakeChannel, text: str, person: str, *, group: str | None = None) -> str:
     """Say it in a direct chat, or in a group to the bot."""
     message = channel.message(text, conversation=group or f"chat-{person}-88", user=account(person))
-    message = replace(message, is_direct=group is None, mentions_bot=group is not None)
+    name = secrets.token_hex(4)  # no other gateway's channel has used it
+    message = replace(
+        message, id=f"m-{name}", event_id=f"e-{name}", is_direct=group is None, mentions_bot=group is not None
+    )
     await channel.deliver(message)
     return (await channel.answers_to(message))[0]
 
