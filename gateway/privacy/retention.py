@@ -18,7 +18,7 @@ from gateway.memory.traces.brain import BRAIN_NAME
 from gateway.privacy.files import EXPORTS_NAME
 from gateway.store import retention
 from gateway.store.clock import wall_ms
-from gateway.store.retention import BATCH, LOOKED_AT, Queue
+from gateway.store.retention import Queue
 from gateway.store.sqlite import SqliteStore
 
 _DAY_MS = 86_400_000
@@ -92,11 +92,11 @@ class Retention:
             after = 0
             while after < last:
                 find = partial(retention.full_rows, queue=queue, after=after, before_ms=before_ms)
-                rows = await self._database.read(partial(find, limit=LOOKED_AT) if is_dry else find)
+                rows = await self._database.read(partial(find, limit=retention.LOOKED_AT) if is_dry else find)
                 if rows and not is_dry:
                     await self._database.write(partial(retention.empty_rows, queue=queue, rows=rows), is_durable=False)
                 yield len(rows)
-                after = rows[-1][0] if len(rows) == BATCH and not is_dry else after + LOOKED_AT
+                after = rows[-1][0] if len(rows) == retention.BATCH and not is_dry else after + retention.LOOKED_AT
 
     async def _sessions(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
         limit = 1 << 40 if is_dry else _SESSIONS_AT_ONCE
@@ -110,7 +110,7 @@ class Retention:
                     pass
 
     async def _history(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
-        limit = 1 << 40 if is_dry else BATCH
+        limit = 1 << 40 if is_dry else retention.BATCH
         while ids := await self._database.read(partial(retention.old_history, before_ms=before_ms, limit=limit)):
             yield len(ids)
             if is_dry:
@@ -118,7 +118,7 @@ class Retention:
             await self._database.write(partial(retention.forget_history, ids=ids), is_durable=False)
 
     async def _usage(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
-        limit = 1 << 40 if is_dry else BATCH
+        limit = 1 << 40 if is_dry else retention.BATCH
         while ids := await self._database.read(partial(retention.old_usage, before_ms=before_ms, limit=limit)):
             yield len(ids)
             if is_dry:

@@ -58,7 +58,7 @@ async def test_a_person_gets_everything_and_nothing_of_others(house: House) -> N
 
 async def test_where_the_channel_takes_no_files_the_operator_finds_it(house: House) -> None:
     """The answer names the place below the data directory."""
-    async with house.gateway() as (gateway, channel):
+    async with house.gateway() as (_gateway, channel):
         await say(channel, "Hello", "ada")
         answer = await say(channel, "/export", "ada")
         (path,) = house.home.glob("exports/*/*.zip")
@@ -88,7 +88,7 @@ async def test_no_secret_is_in_an_export(house: House, monkeypatch: pytest.Monke
     """Keys of models, the token of the web server and what else the directory hides stay where they are."""
     monkeypatch.setenv("EXPORT_KEY", "sk-kanarie-secret")
     models = {"far": {"provider": "openai", "model": "m", "api_key": "${EXPORT_KEY}"}}
-    async with house.gateway(models=models) as (gateway, channel):
+    async with house.gateway(models=models) as (_gateway, channel):
         (house.home / "web-token").write_text("token-kanarie-secret")
         await say(channel, "Hello", "ada")
         await say(channel, "/export", "ada")
