@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN    := $(VENV)/.installed
 DEV    := $(VENV)/.installed-for-tests
 
-.PHONY: run channels test faults lint browser bench recording lock clean
+.PHONY: run channels test faults audit lint browser bench recording lock clean
 
 run: $(RUN)            ## Start the gateway with its defaults: terminal chat and web page.
 	@$(BIN)/ethos serve
@@ -26,6 +26,9 @@ browser: $(DEV)        ## The tests in a real browser.
 faults: $(DEV)         ## Kill real gateways, 100 times at every point and 1 000 times at random, and look for what is lost.
 	@deploy/install-test-packages
 	$(BIN)/python -m tests.faults $(FAULTS)
+
+audit: $(DEV)          ## The lock files against known weaknesses and licences, without a network.
+	$(BIN)/pytest tests/house/test_dependencies.py
 
 lint: $(DEV)           ## Style, types and layers.
 	$(BIN)/ruff check .
