@@ -117,7 +117,7 @@ class Commands:
                 ("stop", "/stop", "stop the answer that is being written", self._stop),
                 ("retry", "/retry", "answer my last message again", self._retry),
                 ("export", "/export", "give you everything that is kept about you", self._export),
-                ("forget-me", "/forget-me", "erase everything that is kept about you", self._forget_me),
+                ("forget-me", "/forget-me [code]", "erase everything that is kept about you", self._forget_me),
             )
         }
 

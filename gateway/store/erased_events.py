@@ -15,7 +15,7 @@ def remember_events(connection: sqlite3.Connection, turns: str) -> None:
     sql = f"SELECT channel, event_id, conversation, message_id FROM inbox WHERE turn_id IN ({turns})"  # noqa: S608
     for channel, event_id, conversation, message_id in connection.execute(sql).fetchall():
         digests = _digests(key, channel, event_id, conversation, message_id)
-        connection.executemany("INSERT OR IGNORE INTO erased_events VALUES (?)", [(each,) for each in digests])
+        connection.execute("INSERT OR IGNORE INTO erased_events VALUES (?, ?)", digests)
 
 
 def is_erased_event(
@@ -25,7 +25,7 @@ def is_erased_event(
     if connection.execute("SELECT 1 FROM erased_events LIMIT 1").fetchone() is None:
         return False
     digests = _digests(_key(connection), channel, event_id, conversation, message_id)
-    found = connection.execute("SELECT 1 FROM erased_events WHERE digest IN (?, ?) LIMIT 1", digests)
+    found = connection.execute("SELECT 1 FROM erased_events WHERE event = ? OR message = ? LIMIT 1", digests)
     return found.fetchone() is not None
 
 

@@ -7,7 +7,8 @@ CREATE TABLE erasures (
 
 -- Events of erased people, so that none of them comes in a second time. Only digests, with a key of this database.
 CREATE TABLE erased_events (
-    digest BLOB PRIMARY KEY
+    event   BLOB PRIMARY KEY,
+    message BLOB NOT NULL UNIQUE
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE erased_events_key (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),

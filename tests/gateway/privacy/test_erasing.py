@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import re
 import sqlite3
 from collections.abc import Sequence
@@ -17,6 +18,9 @@ import pytest
 from gateway.app import Gateway
 from gateway.home import DATABASE_NAME
 from gateway.identity import IdentityMap
+from gateway.memory.traces.brain import BRAIN_NAME, open_brain
+from gateway.memory.traces.erasure import traces_of
+from gateway.memory.traces.trace import Trace
 from gateway.privacy.erasing import Eraser
 from gateway.privacy.home import clean_restored, eraser_of, opened
 from gateway.privacy.tombstones import TOMBSTONES_NAME
@@ -97,33 +101,59 @@ async def test_after_forget_me_no_byte_of_the_directory_tells_of_the_person(hous
         assert found_in(house.home, [f"{canary(person)}three"])
 
 
-async def test_what_others_have_is_as_it_was(house: House) -> None:
-    """Rows, files, traces and search of two people are the same before and after a third is erased."""
+async def chatter(gateway: Gateway, channel: FakeChannel, home: Path, seed: int) -> tuple[dict[str, str], str]:
+    """Some people at random, in direct chats and in a group, some with traces; their ids, and who is to leave."""
+    chosen = random.Random(seed)
+    people = [f"p{number}" for number in range(chosen.randint(2, 5))]
+    for person in people:
+        await say(channel, f"Hello, {canary(person)}hello", person)
+    for number in range(chosen.randint(10, 30)):
+        person = chosen.choice(people)
+        text = chosen.choice(
+            ["Hello, {}", "Remember that my {} is red", "Remember that the {} is red", "/search {}", "/new"]
+        )
+        await say(channel, text.format(f"{canary(person)}{number}"), person, group=chosen.choice([None, None, "table"]))
+    await quiet(gateway)
+    known = await user_ids(gateway)
+    ids = {person: known[account(person)] for person in people}
+    sessions = {each.user_id: each.id for each in await gateway.store.sessions.list_sessions() if each.title}
+    await add_traces(home, [(person, ids[person], sessions.get(ids[person], f"s_{person}")) for person in people])
+    return ids, chosen.choice(people)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_what_others_have_is_as_it_was(house: House, seed: int) -> None:
+    """Rows, files and traces of people who talked at random, before and after one of them is erased."""
     async with house.gateway() as (gateway, channel):
-        ids = await everybody_talks(gateway, channel, house.home)
-        async with gateway.privacy.presence.absence([]):
-            before = rows_of_others(house.home, [ids["ada"], "acct-ada", "kanarieada", "chat-ada"])
+        ids, gone = await chatter(gateway, channel, house.home, seed)
+        others = sorted(set(ids) - {gone})
+        sender = account(gone)
         turns = {
-            row["turn_id"] for row in await _rows(gateway, "SELECT turn_id FROM inbox WHERE payload LIKE '%acct-ada%'")
+            row["turn_id"]
+            for row in await _rows(gateway, "SELECT turn_id, sender FROM inbox")
+            if row["sender"] == sender
         }
-        before = {
-            name: [row for row in rows if not any(turn in row for turn in turns)] if isinstance(rows, list) else rows
-            for name, rows in before.items()
-        }
-        await gateway.privacy.erase({"user": ids["ada"]})
+        before = rows_of_others(house.home, [*words_of(gone, ids[gone]), *turns])
+        shared = house.home / "personalities/assistant/MEMORY.md"
+        lines = shared.read_text().split("\n") if shared.exists() else []
+        before_traces = await traces_of_all(house.home, [ids[person] for person in others])
+        await gateway.privacy.erase({"user": ids[gone]})
         await until_done(gateway)
         after = rows_of_others(house.home, [])
         after["usage"] = [row for row in after["usage"] if NOBODY not in row]
         assert after == before
-        for person in ("ben", "cem"):
-            hits = await gateway.store.sessions.search_messages(f"{canary(person)}two", user_id=ids[person])
-            assert len(hits) >= 1
-            traces = found_in(
-                house.home, [f"{canary(person)}user", f"{canary(person)}persona", f"{canary(person)}thread"]
-            )
-            assert len(traces) >= 3
-        problems = await gateway.store.problems()
-        assert not problems
+        left = shared.read_text().split("\n") if shared.exists() else []
+        assert [line for line in left if line] == [line for line in lines if line and canary(gone) not in line]
+        assert await traces_of_all(house.home, [ids[person] for person in others]) == before_traces
+        assert not found_in(house.home, words_of(gone, ids[gone]))
+        for person in others:
+            assert await gateway.store.sessions.search_messages(f"{canary(person)}hello", user_id=ids[person])
+        assert not await gateway.store.problems()
+
+
+async def traces_of_all(home: Path, user_ids: Sequence[str]) -> list[Trace]:
+    async with open_brain(home / BRAIN_NAME) as brain:
+        return await brain.database.read(lambda connection: traces_of(connection, set(user_ids)))
 
 
 async def _rows(gateway: Gateway, sql: str) -> list[sqlite3.Row]:
