@@ -21,14 +21,12 @@ import asyncio
 import json
 import os
 import random
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -37,11 +35,11 @@ from typing import Self
 from gateway.files import sync_directory
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.store import memory_journal
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
+from gateway.store.schema import migrate
+from gateway.store.search_index import register_functions
 
-SCHEMA = Path(memory_journal.__file__).parent / "migrations" / "0002_memory_journal.sql"
 SHARED = "personalities/shared/MEMORY.md"
 REPLACED = "personalities/replaced/MEMORY.md"
 USER = "users/u_shared/USER.md"
@@ -174,9 +172,7 @@ class Row:
 
 
 async def run(root: Path, processes: int, tasks: int, updates: int, *, has_editor: bool) -> Row:
-    with closing(sqlite3.connect(root / "journal.db")) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(SCHEMA.read_text())
+    migrate(root / "journal.db", prepare=register_functions)
     bare_before = bare_rate(root, 20_000)
     expected, editor = Expected(), Editor(root / SHARED)
     workers = [start_worker(root, number, tasks, updates // processes) for number in range(processes)]

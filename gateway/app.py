@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -24,7 +23,6 @@ from gateway.commands import Commands
 from gateway.config import OTLP_ENDPOINT, ChannelConfig, Config
 from gateway.config.channel_kinds import load_kind
 from gateway.configured import access_of, budgets_of, policy_of, turn_settings_of
-from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
 from gateway.errors import EthosError
 from gateway.failpoints import reach
@@ -35,6 +33,7 @@ from gateway.identity import IdentityMap
 from gateway.inbox import Inbox
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.render import render_memory
+from gateway.memory_review import MemoryReview
 from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.meter import Meter
@@ -43,7 +42,7 @@ from gateway.parking import Parking
 from gateway.personalities import Personalities
 from gateway.privacy.worker import PrivacyWorker
 from gateway.protocols import AdapterServices, AuthenticatesOperator, ChannelAdapter, SupportsHttp
-from gateway.reloading import Reloading
+from gateway.reloading import Reloading, control_of
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
@@ -87,6 +86,7 @@ class Gateway:
         self._only = only
         self._is_served = is_served
         self._model = model
+        self._operator_id: str | None = None
         self._started_at = datetime.now(UTC)
         self._stack = AsyncExitStack()
         self.web: WebServer | None = None
@@ -94,7 +94,7 @@ class Gateway:
         self.is_serving = asyncio.Event()
         self.reloading = Reloading(self)
         self.privacy = PrivacyWorker(self)
-        self.control = ControlSocket(home, {"wake": self._wake, "reload": self._reload, "erase": self.privacy.erase})
+        self.control = control_of(self)
 
     # ---- putting together ------------------------------------------------------------------------------------------
 
@@ -169,6 +169,7 @@ class Gateway:
             sessions=store.sessions,
             memory=self.memory_files,
             personal=self.privacy,
+            review=MemoryReview(store.proposals, self.memory_files, self.memory),
             meter=self.meter,
             usage=store.usage,
         )
@@ -252,6 +253,8 @@ class Gateway:
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
             woken=self.outbox.wake,
             caught_up=self.outbox.caught_up,
+            proposals=self.store.proposals,
+            role=lambda user_id: "owner" if user_id == self._operator_id else "member",
         )
 
     def _web_server(self) -> WebServer:
@@ -276,7 +279,7 @@ class Gateway:
             if isinstance(adapter, AuthenticatesOperator)
         ]
         if keys:
-            await self.identities.ensure_joined(keys, via="operator")
+            self._operator_id = await self.identities.ensure_joined(keys, via="operator")
 
     # ---- seams between the parts -----------------------------------------------------------------------------------
 
@@ -292,15 +295,6 @@ class Gateway:
 
     async def _expedite(self, conversation: ConversationRef) -> None:
         await self.dispatcher.expedite(conversation)
-
-    async def _wake(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An operator's command has changed a queue."""
-        place = ConversationRef(**{part: request[part] for part in ("channel", "conversation", "thread")})
-        (self.outbox if request["queue"] == "outbox" else self.dispatcher).wake(place)
-        return {}
-
-    async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return asdict(await self.reloading.reload())
 
     def _is_let_in(self, message: InboundMessage) -> bool:
         return self.access.verdict(message) == "answer"

@@ -1,4 +1,7 @@
-"""Files that come with a message: shown to the model where it can see them, named to it otherwise."""
+"""A message as the model reads it: the person's words, and beside them, as data, words of others and files.
+
+Files are shown to the model where it can see them, and named to it otherwise.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from gateway.agent.model import ModelImage
 from gateway.errors import SendError
 from gateway.messages import Attachment, InboundMessage
 from gateway.protocols import ChannelAdapter, SupportsAttachments
+from gateway.untrusted import ATTACHMENT, PASSED_ON, as_data, sources_of
 
 MAX_IMAGES = 8
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
@@ -26,24 +30,30 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A message as the model reads it: the text, with documents in it as data, and the pictures."""
+    """A message as the model reads it.
+
+    Attributes:
+        text: the person's words; what is not theirs stands in it as data.
+        sources: what is not theirs, in words for people; empty for none.
+    """
 
     text: str
     images: tuple[ModelImage, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 async def read_message(message: InboundMessage, adapter: ChannelAdapter | None) -> Asked:
-    """The message with its files; one that cannot be fetched, or is too large, is named with the reason."""
-    pieces = [message.text.strip()]
+    """The message with its quotations and files; a file that cannot be read is named with the reason."""
+    text = message.text.strip()
+    pieces = [text if message.is_trusted_text or not text else as_data(PASSED_ON, text=text)]
+    pieces += [as_data(quote.origin, by=quote.author, text=quote.text) for quote in message.quotes]
     images: list[ModelImage] = []
     for file in message.attachments:
         data, note = await _fetch(file, adapter, room=MAX_IMAGES - len(images))
         if data is not None and file.media_type in _IMAGES:
             images.append(ModelImage(media_type=file.media_type, data=data))
-        pieces.append(_named(file, note))
-        if data is not None and file.media_type not in _IMAGES:
-            pieces.append(_quoted(data))
-    return Asked(text="\n".join(pieces).strip(), images=tuple(images))
+        pieces.append(_shown(file, note, data if file.media_type not in _IMAGES else None))
+    return Asked(text="\n".join(pieces).strip(), images=tuple(images), sources=sources_of(message))
 
 
 async def _fetch(file: Attachment, adapter: ChannelAdapter | None, *, room: int) -> tuple[bytes | None, str]:
@@ -68,15 +78,8 @@ async def _fetch(file: Attachment, adapter: ChannelAdapter | None, *, room: int)
     return data, ""
 
 
-def _named(file: Attachment, note: str) -> str:
-    name = " ".join(file.filename.split())
-    return f"[attached: {name}, {file.media_type}, {file.size_bytes} bytes{f'; {note}' if note else ''}]"
-
-
-def _quoted(data: bytes) -> str:
-    """A document as data, in a fence that its own text cannot end."""
-    text = data.decode("utf-8", "replace").replace("\0", "")[:MAX_DOCUMENT_CHARS]
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}\n{text}\n{fence}"
+def _shown(file: Attachment, note: str, document: bytes | None) -> str:
+    """The file by name, with the text that is in it; the name is as little the person's own as the text."""
+    about = f"{file.media_type}, {file.size_bytes} bytes{f'; {note}' if note else ''}"
+    text = "" if document is None else document.decode("utf-8", "replace").replace("\0", "")[:MAX_DOCUMENT_CHARS]
+    return as_data(ATTACHMENT, name=file.filename, about=about, text=text)

@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from gateway.budgets import UsageStore
 from gateway.errors import EthosError
 from gateway.identity import IdentityMap
+from gateway.memory_commands import USAGE, MemoryCall, MemoryCommands
+from gateway.memory_proposals import Reviewer, Role
+from gateway.memory_review import MemoryReview
 from gateway.messages import Action, Attachment, InboundMessage
 from gateway.meter import Meter
 from gateway.personal import PersonalCommands, PersonalData
@@ -49,6 +52,7 @@ class CommandCall:
 
     Attributes:
         session: the active one; new, and not yet stored, where there is none.
+        turn_id: of the command's own turn.
         had_effect: for `/stop` and `/retry`: a turn was running, or waited, and was acted on when they arrived.
     """
 
@@ -58,6 +62,7 @@ class CommandCall:
     user_id: str
     session: Session
     personality: Personality
+    role: Role = "member"
     had_effect: bool = False
 
 
@@ -68,6 +73,7 @@ class CommandResult:
     Attributes:
         session: to be stored, and to be the active one.
         ask_again: the agent is to answer the last message of the session once more.
+        actions: choices that the answer offers.
     """
 
     text: str
@@ -94,13 +100,14 @@ class Commands:
         sessions: SessionStore,
         memory: MemoryProvider,
         personal: PersonalData,
+        review: MemoryReview,
         usage: UsageStore,
         meter: Meter,
     ) -> None:
         self._identities = identities
         self._personalities = personalities
         self._sessions = sessions
-        self._memory = memory
+        self._memory = MemoryCommands(memory, review)
         self._personal = PersonalCommands(personal)
         self._usage = usage
         self._meter = meter
@@ -110,7 +117,7 @@ class Commands:
                 ("help", "/help", "what you can type", self._help),
                 ("new", "/new", "start a fresh session; memory stays", self._new),
                 ("personality", "/personality [name]", "show who can answer, or choose", self._personality),
-                ("memory", "/memory", "show what I remember", self._show_memory),
+                ("memory", USAGE, "show what I remember, decide on it, ask where it comes from", self._show_memory),
                 ("whoami", "/whoami", "show who I take you for", self._whoami),
                 ("search", "/search words", "find what was said before", self._search),
                 ("usage", "/usage", "show what you have used, and what is left", self._show_usage),
@@ -166,16 +173,17 @@ class Commands:
             personality_id=call.personality.id,
             user_id=call.user_id,
             session_id=call.session.id,
-            turn_id="show",
+            turn_id=call.turn_id,
             place=call.personality.memory_scope,
+            channel=call.message.conversation.channel,
+            author_id=call.user_id,
         )
-        context = await self._memory.prefetch(scope)
-        user = (context.user_memory if context else None) or "_Nothing yet._"
-        project = (context.project_memory if context else None) or "_Nothing yet._"
-        return CommandResult(
-            text=f"**USER.md**, about you:\n\n{user.strip()}\n\n"
-            f"**MEMORY.md**, of {call.personality.name}:\n\n{project.strip()}"
+        reviewer = Reviewer(user_id=call.user_id, role=call.role)
+        answer = await self._memory.run(
+            call.arguments,
+            MemoryCall(words="", scope=scope, reviewer=reviewer, personality_name=call.personality.name),
         )
+        return CommandResult(text=answer.text, actions=answer.actions)
 
     async def _whoami(self, call: CommandCall) -> CommandResult:
         accounts = await self._identities.accounts_of(call.user_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import structlog
@@ -19,6 +19,7 @@ from gateway.agent.prompt import as_chat, estimated_tokens
 from gateway.agent.summary import summarize
 from gateway.errors import ModelError, StoreError
 from gateway.sessions import Session, SessionMessage, SessionStore
+from gateway.untrusted import ANOTHER_SPEAKER, as_data
 
 # A summary is made when the window is full to this part, and covers all but its newest part, so that it is made seldom.
 FULL_PART = 0.85
@@ -33,9 +34,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The messages of one turn; `first_id` and `last_id` are those of the store."""
+    """The messages of one turn; the ids are those of the store, `author` is as the platform shows the person."""
 
     turn_id: str
+    user_id: str
+    author: str
     first_id: int
     last_id: int
     tokens: int
@@ -92,10 +95,18 @@ class History:
         self._kept_tokens = 0
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def window(self, session: Session, *, leave_out: str | None = None) -> tuple[ChatMessage, ...]:
-        """The newest whole turns after the summary that fit, oldest first; without the turn `leave_out`."""
+    async def window(self, session: Session, *, reader: str, leave_out: str | None = None) -> tuple[ChatMessage, ...]:
+        """The newest whole turns after the summary that fit, oldest first; without the turn `leave_out`.
+
+        What other people than the user `reader` wrote, in a group, is shown as data.
+        """
         window = await self._window(session)
-        return tuple(message for block in window.blocks if block.turn_id != leave_out for message in block.messages)
+        return tuple(
+            message
+            for block in window.blocks
+            if block.turn_id != leave_out
+            for message in (block.messages if block.user_id == reader else _as_of_another(block))
+        )
 
     async def last_question(self, session: Session, user_id: str) -> SessionMessage | None:
         """The person's own newest message in the session that was answered; others may write in it, too."""
@@ -171,8 +182,16 @@ def _blocks(messages: Iterator[SessionMessage]) -> Iterator[_Block]:
         turn: Sequence[SessionMessage] = list(group)
         yield _Block(
             turn_id=turn_id,
+            user_id=turn[0].user_id,
+            author=turn[0].author,
             first_id=turn[0].id,
             last_id=turn[-1].id,
             tokens=sum(estimated_tokens(message.text) for message in turn),
             messages=as_chat(turn),
         )
+
+
+def _as_of_another(block: _Block) -> Iterator[ChatMessage]:
+    for said in block.messages:
+        is_theirs = said.role == "user"
+        yield replace(said, text=as_data(ANOTHER_SPEAKER, by=block.author, text=said.text)) if is_theirs else said

@@ -201,6 +201,7 @@ def _storable(message: InboundMessage) -> InboundMessage:
         text=_clean(message.text),
         sender=replace(message.sender, display_name=_clean(message.sender.display_name)),
         command=None if message.command is None else _clean(message.command),
+        quotes=tuple(replace(quote, text=_clean(quote.text), author=_clean(quote.author)) for quote in message.quotes),
         sent_at=_aware(message.sent_at),
     )
 

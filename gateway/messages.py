@@ -68,6 +68,20 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotedText:
+    """Words in a message that are not its sender's.
+
+    Attributes:
+        origin: what they are, in words for people and the model: `quoted mail`, `forwarded message`.
+        author: whose they are, as far as the platform says; empty where it does not. Proves nothing.
+    """
+
+    origin: str
+    text: str
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InboundMessage:
     """One message of a person.
 
@@ -81,6 +95,7 @@ class InboundMessage:
         command: `name arguments`, where the platform itself delivered a command; None for plain text,
             in which the gateway finds a leading `/name` by itself.
         is_trusted_text: `text` is the sender's own voice, not a quotation or a forwarded message.
+        quotes: words of others that came with it, in order, where the adapter can tell them from the sender's.
     """
 
     id: str
@@ -95,6 +110,7 @@ class InboundMessage:
     attachments: tuple[Attachment, ...] = ()
     command: str | None = None
     is_trusted_text: bool = True
+    quotes: tuple[QuotedText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -249,6 +249,7 @@ class MemoryScope:
         turn_id: makes a repeated `sync` harmless; unique to a turn, or to an edit made outside of one.
         place: where `MEMORY.md` lives.
         channel: where the turn came from, for the history.
+        author_id: who wrote the message, for the history; known in a group too, where `user_id` is None.
     """
 
     personality_id: str
@@ -257,6 +258,7 @@ class MemoryScope:
     turn_id: str
     place: MemoryPlace = "per-personality"
     channel: str | None = None
+    author_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

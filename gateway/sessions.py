@@ -25,6 +25,7 @@ class Session:
         title: the beginning of the first message.
         summary: what stands in front of the model for the messages up to and including `summary_until`.
         summary_until: a message id, 0 where nothing is summarised.
+        is_tainted: words of others stand in it; see `untrusted.py`. Once so, so for ever: `/new` starts without.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Session:
     updated_at: datetime
     summary: str = ""
     summary_until: int = 0
+    is_tainted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,8 @@ class SessionMessage:
         text: what was written; for a tool call its arguments, for a tool result what the tool returned.
         tool_call_id: joins a call and its result.
         is_superseded: another answer took its place; kept and shown, but no longer put in front of the model.
+        author: how the platform showed the sender; for other people's messages in a group.
+        is_tainted: words of others stand in it, or it was written by the agent after it had read some.
     """
 
     id: int = 0
@@ -61,6 +65,8 @@ class SessionMessage:
     tool_name: str | None = None
     tool_call_id: str | None = None
     is_superseded: bool = False
+    author: str = ""
+    is_tainted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,7 @@ class SessionHit:
     Attributes:
         snippet: a passage of it with what matched between `[` and `]`.
         score: higher is better, comparable within one answer.
+        is_tainted: as of the message.
     """
 
     message_id: int
@@ -79,6 +86,7 @@ class SessionHit:
     snippet: str
     score: float
     created_at: datetime
+    is_tainted: bool = False
 
 
 class SessionStore(Protocol):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from gateway.memory_proposals import Proposal
 from gateway.messages import OutboundMessage
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage
@@ -29,6 +30,7 @@ class TurnCommit:
         session: to be stored as it is, and to be the active one of its key.
         supersedes: a turn whose messages give way to this one's.
         memory: updates for the journal, with their scope; applied to the memory after the commit.
+        proposals: updates that wait for a person's yes.
     """
 
     inbox_seq: int
@@ -43,6 +45,7 @@ class TurnCommit:
     supersedes: str | None = None
     replies: tuple[OutboundMessage, ...] = ()
     memory: tuple[MemoryScope, tuple[MemoryUpdate, ...]] | None = None
+    proposals: tuple[Proposal, ...] = ()
 
 
 class TurnStore(Protocol):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from gateway.agent.loop import AgentState
+from gateway.attachments import Asked
 from gateway.inbox import InboxRow
-from gateway.messages import OutboundMessage
+from gateway.messages import Action, OutboundMessage
 from gateway.sessions import SessionMessage
 
 STOPPED = "_(stopped)_"
@@ -18,13 +20,14 @@ BURIED = (
 )
 
 
-def reply_to(row: InboxRow, text: str, kind: str) -> OutboundMessage:
+def reply_to(row: InboxRow, text: str, kind: str, actions: Sequence[Action] = ()) -> OutboundMessage:
     """An answer to the message; its id is the same however often the turn is tried."""
     return OutboundMessage(
         id=f"{row.turn_id}.{kind}",
         conversation=row.message.conversation,
         text=text,
         reply_to=row.message.id,
+        actions=tuple(actions),
     )
 
 
@@ -52,20 +55,28 @@ def as_stored(
     turn_id: str,
     personality_id: str,
     user_id: str,
-    asked: str,
+    author: str,
+    asked: Asked,
+    sources: Sequence[str],
     asked_at: datetime,
 ) -> tuple[SessionMessage, ...]:
-    """The turn's messages in the form in which they are stored, the person's first."""
+    """The turn's messages in the form in which they are stored, the person's first.
+
+    Args:
+        sources: what the turn had read that is not the person's own; all that it says is tainted then.
+    """
     first = SessionMessage(
         session_id=session_id,
         turn_id=turn_id,
         role="user",
         personality_id=personality_id,
         user_id=user_id,
-        text=asked,
+        text=asked.text,
         created_at=asked_at,
+        author=author,
+        is_tainted=bool(asked.sources),
     )
-    rest = replace(first, created_at=datetime.now(UTC))
+    rest = replace(first, author="", is_tainted=bool(sources), created_at=datetime.now(UTC))
     names = {call.id: call.name for message in state.messages for call in message.tool_calls}
     stored = [first]
     for message in state.messages:

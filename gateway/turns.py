@@ -15,7 +15,7 @@ from gateway.access import Access, refusal
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
 from gateway.agent.model import ChatMessage, Model, Spender
 from gateway.agent.prompt import Setting, system_prompt
-from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
+from gateway.agent.tools import UPDATE_MEMORY, Toolbox
 from gateway.attachments import Asked, read_message
 from gateway.commands import CommandCall, Commands, parse_command
 from gateway.dispatcher import TurnControl
@@ -24,24 +24,25 @@ from gateway.failpoints import reach
 from gateway.history import History
 from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
+from gateway.memory_proposals import ProposalStore, Role
 from gateway.memory_sync import MemorySync
-from gateway.messages import Capabilities, ConversationRef, InboundMessage
+from gateway.messages import Capabilities, ConversationRef
 from gateway.observe import note, span, stage, waited
+from gateway.open_turn import OpenTurn
 from gateway.parking import Parking, expired
-from gateway.personalities import Personalities, Personality
+from gateway.personalities import Personalities
 from gateway.presence import Presence
 from gateway.preview import Preview
-from gateway.protocols import ChannelAdapter, MemoryContext, MemoryScope
+from gateway.protocols import ChannelAdapter, MemoryContext
 from gateway.sessions import (
-    Session,
     SessionScope,
     SessionStore,
     new_session,
     session_key,
-    with_title,
 )
 from gateway.turn_commit import InboxEnd, TurnCommit, TurnStore
 from gateway.turn_messages import BURIED, STOPPED, STOPPED_EARLY, as_stored, gave_up, problem_of, reply_to
+from gateway.untrusted import EARLIER
 
 # What is parked until its time is over is looked at again no sooner.
 SOONEST_EXPIRY_S = 1.0
@@ -74,6 +75,7 @@ class Services:
         kind: by the channel's name: the platform, which is the first half of an identity's key.
         render_memory: makes the memory section of the prompt.
         woken: told that a conversation has replies to send.
+        role: of a user, by id.
         caught_up: waits until a conversation's replies are out.
     """
 
@@ -94,31 +96,8 @@ class Services:
     render_memory: Callable[[MemoryContext], str | None]
     woken: Callable[[ConversationRef], None]
     caught_up: Callable[[ConversationRef], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
-    """A turn whose person and session are known."""
-
-    row: InboxRow
-    user_id: str
-    session: Session
-    personality: Personality
-
-    @property
-    def message(self) -> InboundMessage:
-        return self.row.message
-
-    @property
-    def scope(self) -> MemoryScope:
-        return MemoryScope(
-            personality_id=self.personality.id,
-            user_id=self.user_id if self.message.is_direct else None,  # others read the answer: only what is shared
-            session_id=self.session.id,
-            turn_id=self.row.turn_id,
-            place=self.personality.memory_scope,
-            channel=self.message.conversation.channel,
-        )
+    proposals: ProposalStore
+    role: Callable[[str], Role] = lambda _user_id: "member"
 
 
 class TurnRunner:
@@ -197,19 +176,21 @@ class TurnRunner:
             session=turn.session,
             personality=turn.personality,
             had_effect=control.had_effect,
+            role=turn.role,
         )
         control.is_decided = command.name != "retry"
         result = await self._services.commands.run(command.name, call)
         if result.ask_again:
             last = await self._services.history.last_question(turn.session, user_id)
             if last is not None:
-                return await self._answer(turn, control, Asked(text=last.text), supersedes=last.turn_id)
+                again = Asked(text=last.text, sources=(EARLIER,) if last.is_tainted else ())
+                return await self._answer(turn, control, again, supersedes=last.turn_id)
         control.is_decided = True
-        reply = replace(reply_to(row, result.text, "reply"), attachments=result.attachments, actions=result.actions)
-        await self._commit(replace(self._end(row, replies=()), replies=(reply,), session=result.session))
+        reply = replace(reply_to(row, result.text, "reply", result.actions), attachments=result.attachments)
+        await self._commit(replace(self._end(row), replies=(reply,), session=result.session))
         return None
 
-    async def _opened(self, row: InboxRow, user_id: str, key: str) -> _Turn | str:
+    async def _opened(self, row: InboxRow, user_id: str, key: str) -> OpenTurn | str:
         """The session and who answers in it; a text for the person where nobody can."""
         session = await self._services.sessions.active_session(key)
         if session is None:
@@ -227,11 +208,14 @@ class TurnRunner:
             if command is None or command.name not in ("personality", "help"):
                 return f"Nobody can answer here: {error}. Choose another with `/personality name`."
             personality = self._services.personalities.get(self._settings.default_personality)
-        return _Turn(row=row, user_id=user_id, session=session, personality=personality)
+        role = self._services.role(user_id)
+        return OpenTurn(row=row, user_id=user_id, session=session, personality=personality, role=role)
 
     # ---- the agent -------------------------------------------------------------------------------------------------
 
-    async def _answer(self, turn: _Turn, control: TurnControl, asked: Asked, *, supersedes: str | None) -> float | None:
+    async def _answer(
+        self, turn: OpenTurn, control: TurnControl, asked: Asked, *, supersedes: str | None
+    ) -> float | None:
         """Let the agent answer what was asked, and commit."""
         services, row = self._services, turn.row
         state = AgentState.load(await services.store.load_steps(row.turn_id) if row.has_steps else None)
@@ -252,19 +236,19 @@ class TurnRunner:
             raise
         if ending is not None:
             state.stop()
-        await self._commit_answer(turn, state, asked=asked.text, ending=ending, supersedes=supersedes)
+        await self._commit_answer(turn, state, asked=asked, ending=ending, supersedes=supersedes)
         if ending is None:
             await services.parking.answered(turn.message.conversation, work.model.name)
         return None
 
     async def _work(
-        self, turn: _Turn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
+        self, turn: OpenTurn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
     ) -> AgentWork:
         services, personality, message = self._services, turn.personality, turn.message
         with span("memory.prefetch"):
             memory = await services.memory.prefetch(turn.scope)
-        history = await services.history.window(turn.session, leave_out=supersedes)
-        toolbox = services.toolbox if personality.tools is None else services.toolbox.only(personality.tools)
+        history = await services.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
+        toolbox = turn.toolbox(services.toolbox)
         adapter = services.adapter(message.conversation.channel)
         setting = Setting(
             capabilities=_UNKNOWN_CHANNEL if adapter is None else adapter.capabilities,
@@ -284,7 +268,7 @@ class TurnRunner:
             ),
             history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
             toolbox=toolbox,
-            context=ToolContext(scope=turn.scope, memory=memory, updates=state.updates),
+            context=turn.tool_context(state, asked, memory),
             steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
             max_output_tokens=personality.output_tokens,
             on_text=preview.grow,
@@ -313,7 +297,7 @@ class TurnRunner:
             control.is_decided = True
         return None
 
-    async def _park(self, turn: _Turn, error: ModelUnavailable) -> float | None:
+    async def _park(self, turn: OpenTurn, error: ModelUnavailable) -> float | None:
         """Keep the message for later, and tell the person, once; seconds until it is tried again.
 
         None where it has waited too long already, and is given up as a dead letter.
@@ -339,13 +323,14 @@ class TurnRunner:
     # ---- the commit ------------------------------------------------------------------------------------------------
 
     async def _commit_answer(
-        self, turn: _Turn, state: AgentState, *, asked: str, ending: str | None, supersedes: str | None
+        self, turn: OpenTurn, state: AgentState, *, asked: Asked, ending: str | None, supersedes: str | None
     ) -> None:
+        memory = await turn.settle_memory(state, asked, self._services.proposals)
         text = "\n\n".join(part for part in (state.text, ending) if part) or "Done."
-        session = replace(with_title(turn.session, asked), updated_at=datetime.now(UTC))
-        updates = tuple(state.updates)
+        session = turn.session_after(asked, memory)
         commit = replace(
-            self._end(turn.row, replies=(text,)),
+            self._end(turn.row),
+            replies=(reply_to(turn.row, text + memory.notice, "reply", memory.choices),),
             session=session,
             messages=as_stored(
                 state,
@@ -353,17 +338,20 @@ class TurnRunner:
                 turn_id=turn.row.turn_id,
                 personality_id=turn.personality.id,
                 user_id=turn.user_id,
+                author=turn.message.sender.display_name,
                 asked=asked,
+                sources=memory.sources,
                 asked_at=turn.message.sent_at,
             ),
             supersedes=supersedes,
-            memory=(turn.scope, updates) if updates else None,
+            memory=(turn.scope, memory.applied) if memory.applied else None,
+            proposals=memory.proposals,
         )
         await self._commit(commit)
         if supersedes is not None:
             self._services.history.forget(session.id)
-        if updates:
-            await self._services.memory.apply(turn.scope, updates)
+        if memory.applied:
+            await self._services.memory.apply(turn.scope, memory.applied)
         self._services.history.answered(session, turn.personality.model)
 
     async def _say(self, row: InboxRow, control: TurnControl, text: str | None) -> None:
@@ -375,7 +363,7 @@ class TurnRunner:
         self,
         row: InboxRow,
         *,
-        replies: Sequence[str],
+        replies: Sequence[str] = (),
         kind: str = "reply",
         end: InboxEnd = "done",
         error: str | None = None,

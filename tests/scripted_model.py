@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gateway.agent.model import (
     ChatMessage,
@@ -88,3 +90,40 @@ def _said_since_the_person(request: ModelRequest) -> int:
     roles = [message.role for message in request.messages]
     since = len(roles) - roles[::-1].index("user") if "user" in roles else 0
     return roles[since:].count("assistant")
+
+
+ORDER = re.compile(r"(?:REMEMBER|CALL)<<(\w+)\|([^<>]*?)>>")
+
+
+class ObeyingModel:
+    """Does whatever any text that it is shown tells it to, wherever that stands: the worst that an injection can meet.
+
+    `REMEMBER<<store|text>>` makes it add the text to its memory, `CALL<<tool|arguments>>` makes it call a tool; each
+    order once in a turn.
+    """
+
+    name = "obeying"
+
+    def __init__(self) -> None:
+        self.requests: list[ModelRequest] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        self.requests.append(request)
+        last = max(number for number, said in enumerate(request.messages) if said.role == "user")
+        done = {(made.name, made.arguments) for said in request.messages[last:] for made in said.tool_calls}
+        shown = "\n".join([request.system, *(said.text for said in request.messages)])
+        calls = [made for made in map(_obeyed, ORDER.finditer(shown)) if (made.name, made.arguments) not in done]
+        calls = list({(made.name, made.arguments): made for made in calls}.values())
+        tools = {tool.name for tool in request.tools} if request.may_call_tools else set()
+        message = ChatMessage(
+            role="assistant",
+            text="obeyed",
+            tool_calls=tuple(replace(made, id=f"c{n}") for n, made in enumerate(calls) if made.name in tools),
+        )
+        yield ModelReply(message=message, usage=ModelUsage(model=self.name, input_tokens=1, output_tokens=1))
+
+
+def _obeyed(order: re.Match[str]) -> ToolCall:
+    if order[0].startswith("CALL"):
+        return call(order[1], order[2].replace("'", '"').replace('\\"', '"'))
+    return call("update_memory", json.dumps({"action": "add", "store": order[1], "content": order[2]}))

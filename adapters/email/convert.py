@@ -18,9 +18,9 @@ from adapters.email import mime
 from adapters.email.addresses import Mailbox, only_author
 from adapters.email.manners import why_unanswerable
 from adapters.email.proof import why_unproved
-from adapters.email.quoting import own_words
+from adapters.email.quoting import own_words, parted
 from adapters.email.threads import Threads
-from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
+from gateway.messages import Attachment, ConversationRef, InboundMessage, QuotedText, Sender
 
 BEGINNING_BYTES = 256 * 1024
 """How much is read of a mail that is too large."""
@@ -173,7 +173,7 @@ def read_mail(
     message_id = envelope.message_id or _id_of_content(envelope, content)
     is_whole = is_readable_whole(envelope.place, rules) and not mime.has_too_many_parts(content)
     body = mime.read_body(content if is_whole else content[:BEGINNING_BYTES])
-    text, is_own, command = _say(envelope, body.text, commands)
+    text, quoted, command = _say(envelope, body.text, commands)
     return InboundMessage(
         id=message_id,
         event_id=event_id(author, message_id, envelope.date, is_proved=envelope.unproved is None),
@@ -193,19 +193,28 @@ def read_mail(
         reply_to=envelope.references[-1] if envelope.references else None,
         attachments=_attachments(envelope.place, body.files) if is_whole else (_whole_mail(envelope.place),),
         command=command,
-        is_trusted_text=is_own,
+        quotes=(QuotedText(origin="quoted mail", text=quoted),) if quoted else (),
     )
 
 
-def _say(envelope: Envelope, body: str, commands: Collection[str]) -> tuple[str, bool, str | None]:
-    """The text, whether it is the person's own, and the command that it is; the subject belongs to a first mail."""
+def _say(envelope: Envelope, body: str, commands: Collection[str]) -> tuple[str, str, str | None]:
+    """The person's own text, what they quote, and the command that the text is.
+
+    The subject belongs to a first mail; where that quotes another mail, the subject is perhaps that one's.
+    """
     if not body.strip():
-        return envelope.subject, True, _command(envelope.subject, commands)
+        return envelope.subject, "", _command(envelope.subject, commands)
     text, is_own = own_words(body, is_reply=envelope.is_reply)
+    quoted = ""
+    if not is_own:
+        text, quoted = parted(text)
+        if not quoted:
+            text, quoted = "", text
     command = _command(text, commands)
     if not envelope.is_reply and envelope.subject and command is None:
-        text = f"Subject: {envelope.subject}\n\n{text}"
-    return text, is_own, command
+        subject = f"Subject: {envelope.subject}\n\n"
+        text, quoted = (text, subject + quoted) if quoted else (subject + text, quoted)
+    return text, quoted, command
 
 
 def _id_of_content(envelope: Envelope, content: bytes) -> str:

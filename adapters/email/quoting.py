@@ -49,6 +49,20 @@ def own_words(text: str, *, is_reply: bool) -> tuple[str, bool]:
     return "\n".join(own).strip("\n"), quotation is None and not _is_quoting(own)
 
 
+def parted(text: str) -> tuple[str, str]:
+    """Of a text that is not nothing but the person's own: what they wrote above, and the rest with what it quotes.
+
+    Answers between quoted lines stay with them, since they mean nothing without.
+    """
+    lines = text.split("\n")
+    quotation = _quotation(lines)
+    starts = [number for number, line in enumerate(lines) if line.startswith(">")]
+    start = min([*starts, len(lines) if quotation is None else quotation.start])
+    while start and (_RULED.fullmatch(lines[start - 1]) or lines[start - 1].startswith("-----")):
+        start -= 1
+    return "\n".join(lines[:start]).strip("\n"), "\n".join(lines[start:]).strip("\n")
+
+
 def _quotation(lines: list[str]) -> range | None:
     """The lines of the header that stands above a quotation."""
     for number in range(min(len(lines), _MAX_LINES)):

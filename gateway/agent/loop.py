@@ -52,12 +52,14 @@ class AgentState:
     Attributes:
         messages: what the turn added after the person's message.
         partial: the text of the model call that is running, in pieces.
+        sources: what tools have shown of others' words, in words for people; the turn is tainted by them.
     """
 
     messages: list[ChatMessage] = field(default_factory=list)
     updates: list[MemoryUpdate] = field(default_factory=list)
     usage: list[ModelUsage] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -78,6 +80,7 @@ class AgentState:
                 "messages": [_without_images(asdict(message)) for message in self.messages],
                 "updates": [asdict(update) for update in self.updates],
                 "usage": [asdict(usage) for usage in self.usage],
+                "sources": self.sources,
             },
             ensure_ascii=False,
         )
@@ -87,7 +90,7 @@ class AgentState:
         """What `dump` wrote; a new state for None."""
         if steps is None:
             return cls()
-        kept: dict[str, list[dict[str, Any]]] = json.loads(steps)
+        kept: dict[str, list[Any]] = json.loads(steps)
         return cls(
             messages=[
                 ChatMessage(**{**message, "tool_calls": tuple(ToolCall(**call) for call in message["tool_calls"])})
@@ -95,6 +98,7 @@ class AgentState:
             ],
             updates=[MemoryUpdate(**update) for update in kept["updates"]],
             usage=[ModelUsage(**usage) for usage in kept["usage"]],
+            sources=kept.get("sources", []),
         )
 
     def stop(self) -> None:
@@ -198,6 +202,8 @@ class AgentLoop:
                 await self._keeper.begin_tool(work.turn_id, call.id, call.name)
                 result = await work.toolbox.call(call, work.context)
                 await self._keeper.end_tool(work.turn_id, call.id, result)
+        if work.toolbox.is_untrusted(call.name):
+            state.sources.append(f"what {call.name} returned")
         state.messages.append(ChatMessage(role="tool", text=result, tool_call_id=call.id))
 
     async def _save(self, work: AgentWork, state: AgentState, *, is_durable: bool) -> None:

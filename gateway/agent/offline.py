@@ -19,6 +19,7 @@ from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelReques
 from gateway.agent.notes import Note, best_notes, content_words, notes_about, read_notes
 from gateway.agent.prompt import estimated_tokens
 from gateway.agent.summary import EARLIER, PERSON, read_transcript
+from gateway.untrusted import own_words
 
 ABILITIES = """\
 - "remember that my name is Ada", "what is my name?", "what do you know about me?", "forget my name"
@@ -75,7 +76,7 @@ class OfflineModel:
 def _answer(request: ModelRequest) -> ChatMessage:
     """The next message: what became of the calls, or a reply to what the person wrote last."""
     asked_at = max((at for at, said in enumerate(request.messages) if said.role == "user"), default=0)
-    asked = _SUBJECT.sub("", request.messages[asked_at].text, count=1).strip() if request.messages else ""
+    asked = _SUBJECT.sub("", own_words(request.messages[asked_at].text), count=1).strip() if request.messages else ""
     if request.messages and request.messages[-1].role == "tool":
         answer = _say(_told(request, is_verbatim=_CALL_LINE.match(asked) is not None))
     else:

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.agent.model import ToolCall, ToolSpec
+from gateway.memory_proposals import MemoryWrites, Role, may_write
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.sessions import SessionStore
 
@@ -28,12 +29,25 @@ class ToolContext:
 
     Attributes:
         memory: as it was when the turn began.
-        updates: where memory updates are gathered; they are applied once, after the turn, in this order.
+        updates: where memory updates are gathered; after the turn they are applied once, in this order, or wait.
+        role: of the person.
+        writes: of the personality.
+        read: what the turn began with that is not the person's own words.
+        sources: where a tool notes that it has shown words of others.
     """
 
     scope: MemoryScope
     memory: MemoryContext | None
     updates: list[MemoryUpdate] = field(default_factory=list)
+    role: Role = "member"
+    writes: MemoryWrites = "auto"
+    read: Sequence[str] = ()
+    sources: list[str] = field(default_factory=list)
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether what is gathered now waits for a person's yes."""
+        return self.writes == "review" or bool(self.read or self.sources)
 
 
 class Arguments(BaseModel):
@@ -51,6 +65,7 @@ class Tool:
         call: does it and returns text for the model; raises ToolError.
         is_repeatable: calling it again after a crash does no harm (it only reads, or only gathers). Calls of all
             others are journalled, and none is made twice.
+        is_untrusted: what it returns was written by others, such as a page; memory updates of the turn then wait.
     """
 
     name: str
@@ -58,6 +73,7 @@ class Tool:
     arguments: type[Arguments]
     call: Callable[[Any, ToolContext], Awaitable[str]]
     is_repeatable: bool = True
+    is_untrusted: bool = False
 
     @property
     def spec(self) -> ToolSpec:
@@ -88,6 +104,11 @@ class Toolbox:
         """Whether a call of it may be made again; true for an unknown tool, whose call does nothing."""
         tool = self._tools.get(name)
         return tool is None or tool.is_repeatable
+
+    def is_untrusted(self, name: str) -> bool:
+        """Whether its results are words of others."""
+        tool = self._tools.get(name)
+        return tool is not None and tool.is_untrusted
 
     async def call(self, call: ToolCall, context: ToolContext) -> str:
         """Do what the model asks; whatever is wrong with its call is told to it as the result."""
@@ -133,6 +154,8 @@ class UpdateMemory(Arguments):
 async def _update_memory(arguments: UpdateMemory, context: ToolContext) -> str:
     if arguments.store == "user" and context.scope.user_id is None:
         raise ToolError("nobody is known in this conversation, so there is no user store")
+    if not may_write(context.scope, arguments.store, writes=context.writes, role=context.role):
+        raise ToolError(f"the store `{arguments.store}` may not be changed on behalf of this person")
     if arguments.action == "remove":
         match = arguments.substring_match or ""
         if not match.strip():
@@ -141,19 +164,25 @@ async def _update_memory(arguments: UpdateMemory, context: ToolContext) -> str:
         context.updates.append(MemoryUpdate.remove(arguments.store, match))
         if not is_there:
             return "Noted, but no line of the store has exactly this text now (case matters), so nothing may go."
-        return "Noted: the lines with this text go when the answer is done."
+        return f"Noted: the lines with this text go {_when(context)}."
     content = arguments.content or ""
     if arguments.action == "replace":
         if arguments.content is None:
             raise ToolError("replace needs `content`; an empty text empties the store")
         context.updates.append(MemoryUpdate.replace(arguments.store, content))
-        return "Noted: the store is replaced when the answer is done."
+        return f"Noted: the store is replaced {_when(context)}."
     if not content.strip():
         raise ToolError("add needs `content`, a text that is not blank")
     if _is_there(content, arguments.store, context):
         return "Already there; nothing to add."
     context.updates.append(MemoryUpdate.add(arguments.store, content))
-    return "Noted: it is added when the answer is done."
+    return f"Noted: it is added {_when(context)}."
+
+
+def _when(context: ToolContext) -> str:
+    if context.is_reviewed:
+        return "once a person has said yes to it; they are told below your answer"
+    return "when the answer is done"
 
 
 def _is_there(content: str, store: str, context: ToolContext) -> bool:
@@ -231,6 +260,8 @@ def search_conversations(sessions: SessionStore) -> Tool:
         hits = await sessions.search_messages(arguments.query, user_id=context.scope.user_id, limit=arguments.limit)
         if not hits:
             return "Nothing was found. Try fewer or other words."
+        if any(hit.is_tainted for hit in hits):
+            context.sources.append("an earlier session")
         return json.dumps(
             [{"when": hit.created_at.isoformat(), "who": hit.role, "text": hit.snippet} for hit in hits],
             ensure_ascii=False,

@@ -30,6 +30,7 @@ CHECKS: Sequence[Check] = (
     doctor_stores.database,
     doctor_stores.queues,
     doctor_stores.memory_journal,
+    doctor_stores.shared_memory,
     doctor_stores.identity_map,
     doctor_stores.clock,
     doctor_stores.backups,

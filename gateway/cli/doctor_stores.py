@@ -11,6 +11,7 @@ from gateway.cli.named import identities
 from gateway.errors import EthosError
 from gateway.home import DATABASE_NAME
 from gateway.last_backup import last_backup
+from gateway.personalities import Personalities, Personality
 from gateway.store.deliveries import Delivery, Queue
 from gateway.store.schema import migrations
 
@@ -155,6 +156,28 @@ async def memory_journal(ground: Ground) -> AsyncIterator[Finding]:
             what=f"The memory updates of {_counted(turns, 'turn')} are in the journal and not in the files yet.",
             advice="The next start of the gateway brings them in: `ethos serve`.",
         )
+
+
+async def shared_memory(ground: Ground) -> AsyncIterator[Finding]:
+    """Several people talk with a personality that keeps one `MEMORY.md` for all of them."""
+    if not _is_usable(ground):
+        return
+    async with opened_store(ground.home) as store:
+        people = {} if store is None else await store.sessions.people()
+    sharing: dict[str, set[str]] = {}
+    for personality in Personalities(ground.home).list():
+        if isinstance(personality, Personality) and personality.memory_scope != "per-user":
+            path = "MEMORY.md" if personality.memory_scope == "global" else f"personalities/{personality.id}/MEMORY.md"
+            sharing.setdefault(path, set()).update(people.get(personality.id, ()))
+    for path, users in sharing.items():
+        if len(users) > 1 and (ground.home / path).exists():
+            yield Finding(
+                level="warning",
+                what=f"{len(users)} people share {path}: what one tells the agent, the others may hear from it.",
+                advice="That is meant for a household or a team. For others set `memory_scope: per-user` in "
+                "personality.yaml, so that each has a MEMORY.md of their own; `memory_writes: review` lets you decide "
+                "on every note.",
+            )
 
 
 async def identity_map(ground: Ground) -> AsyncIterator[Finding]:

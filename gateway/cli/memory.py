@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli import memory_proposals
 from gateway.cli.options import LARGEST_ID, AsJson, PersonalityOption, StoreOption, UserOption, run
 
 app = typer.Typer(help="Read, follow, take back and edit what the agent remembers.", no_args_is_help=True)
+app.add_typer(memory_proposals.app, name="proposals")
 
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many, the newest.")]
 DiffOption = Annotated[bool, typer.Option("--diff", help="With the lines that came and went.")]

@@ -7,11 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.data import opened_memory, operator_config
+from gateway.cli.data import opened_memory, opened_store, operator_config
 from gateway.cli.named import NotNamed, Wanted, find_memory, labels
 from gateway.cli.output import local, print_diff, print_json, print_table, say
 from gateway.config.file import data_directory
 from gateway.memory.history import HistoryEntry
+from gateway.memory_proposals import Proposal, proposal_number
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
 
 OUTSIDE = "(an editor)"
@@ -81,10 +82,25 @@ async def show_why(line: str, wanted: Wanted, *, as_json: bool) -> None:
             f"no known change brought {line!r} into {where}. Give a part of one line as the file has it; a line that "
             f"was there before the gateway's first write has no history"
         )
+    proposal = await _proposal_of(home, entry)
     if as_json:
-        print_json(as_value(entry))
-    else:
-        await _print_diffs(home, [entry])
+        print_json({**as_value(entry), "proposal": None if proposal is None else asdict(proposal)})
+        return
+    await _print_diffs(home, [entry])
+    if proposal is not None:
+        read = f", which had read: {', '.join(proposal.sources)}" if proposal.sources else ""
+        names = await labels(home)
+        by = names.get(proposal.decided_by or "", proposal.decided_by)
+        say(f"\nProposed in turn {proposal.scope.turn_id}{read}. Approved by {by}, {local(proposal.decided_at)}.")
+
+
+async def _proposal_of(home: Path, entry: HistoryEntry) -> Proposal | None:
+    """The proposal that a change was, where it had to wait for a yes."""
+    number = proposal_number(entry.turn_id)
+    if number is None:
+        return None
+    async with opened_store(home) as store:
+        return None if store is None else await store.proposals.proposal(number)
 
 
 def describe(
@@ -138,7 +154,7 @@ def _rows(entries: Sequence[HistoryEntry], names: Mapping[str, str]) -> list[tup
         (
             entry.id,
             entry.at,
-            OUTSIDE if entry.action == "edit" else names.get(entry.user_id or "", entry.user_id),
+            OUTSIDE if entry.action == "edit" else names.get(entry.author_id or "", entry.author_id),
             entry.channel,
             f"{entry.action} {entry.refers_to}" if entry.refers_to else entry.action,
             entry.outcome,

@@ -50,6 +50,7 @@ def show(
         ("from", one.source),
         ("model", one.model or "the default one"),
         ("memory", one.memory_scope),
+        ("memory writes", one.memory_writes),
         ("tools", "all" if one.tools is None else ", ".join(one.tools) or "none"),
         ("steps per turn", one.steps_per_turn or "the default limit"),
         ("output tokens", one.output_tokens or "no limit"),

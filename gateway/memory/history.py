@@ -20,7 +20,8 @@ class HistoryEntry:
 
     Attributes:
         id: for `undo`.
-        user_id: on whose behalf; None where nobody is known, as for an `edit` made outside.
+        user_id: on whose behalf; None where nobody is known, as for an `edit` made outside, and in a group.
+        author_id: who wrote the message that it came from.
         diff: the lines that went (`-`) and came (`+`); empty where nothing changed or it is not known any more.
         refers_to: the entry that was undone, or made again.
     """
@@ -40,6 +41,7 @@ class HistoryEntry:
     hash_after: str | None
     diff: str
     refers_to: int | None
+    author_id: str | None
 
 
 class NoSuchEntry(MemoryError_):
@@ -138,6 +140,7 @@ class History:
             hash_after=entry.hash_after,
             diff=await self._diff(entry),
             refers_to=ask.refers_to,
+            author_id=ask.scope.author_id or ask.scope.user_id,
         )
 
     async def _diff(self, entry: JournalEntry) -> str:

@@ -16,7 +16,7 @@ from gateway.errors import FileError, InvalidId, MemoryConflict
 from gateway.files import FileSnapshot, Signature, read_settled
 from gateway.memory import rules
 from gateway.memory.draft import Wish, draft
-from gateway.memory.history import History, HistoryEntry, NoSuchEntry
+from gateway.memory.history import History, HistoryEntry, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, Ask, EntryAction, MemoryJournal
 from gateway.memory.live_file import Step
 from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate
@@ -96,19 +96,7 @@ class MarkdownFileMemoryProvider:
         if not updates:
             return SyncReport(outcomes=())
         places = {store: locate(self._root, scope, store) for store in {update.store for update in updates}}
-        now = datetime.now(UTC)
-        asks = [
-            Ask(
-                scope=scope,
-                index=index,
-                document=document_key(scope, update.store) or "",
-                store=update.store,
-                action=update.action,
-                content=rules.clean(update.content),
-                at=now,
-            )
-            for index, update in enumerate(updates)
-        ]
+        asks = self._asks(scope, updates)
         nowhere = {ask.index for ask in asks if self._is_nothing(places[ask.store], ask)}
         # The journal takes its calls in order: what the writers record was noted by `_begin` before.
         work = [self._begin(asks, nowhere)]
@@ -164,6 +152,21 @@ class MarkdownFileMemoryProvider:
             if found is not None:
                 return found
         return None
+
+    async def difference(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> str:
+        """What updates of one store would change in its text now, as a unified diff; empty for nothing.
+
+        Raises:
+            InvalidId: an id is malformed.
+            FileError: the file cannot be read now.
+        """
+        place = locate(self._root, scope, updates[0].store) if updates else None
+        if place is None:
+            return ""
+        snapshot = await asyncio.to_thread(self._snapshot, place)
+        data = b"" if snapshot is None else snapshot.data
+        wishes = [Wish(ask=ask) for ask in self._asks(scope, updates)]
+        return difference(data, draft(data, wishes, max_bytes=self._max_bytes).after)
 
     async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
         """Bring back the bytes from before an entry; noted in the journal as a change of its own.
@@ -247,6 +250,22 @@ class MarkdownFileMemoryProvider:
         await self._apply(place, scope, [Wish(ask=ask, data=data, expected_version=expected_version)])
         snapshot = await asyncio.to_thread(self._snapshot, place)
         return _document(place, data, snapshot.signature if snapshot else None)
+
+    @staticmethod
+    def _asks(scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> list[Ask]:
+        now = datetime.now(UTC)
+        return [
+            Ask(
+                scope=scope,
+                index=index,
+                document=document_key(scope, update.store) or "",
+                store=update.store,
+                action=update.action,
+                content=rules.clean(update.content),
+                at=now,
+            )
+            for index, update in enumerate(updates)
+        ]
 
     def _place(self, scope: MemoryScope, store: MemoryStoreName) -> DocumentPlace:
         place = locate(self._root, scope, store)

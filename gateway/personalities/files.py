@@ -16,6 +16,7 @@ from gateway.errors import FileError, PersonalityError
 from gateway.files import inside, make_private_directory, read_settled, sync_directory, write_new
 from gateway.marked.validation import validate
 from gateway.marked.yaml import Problem, end_of, parse_marked_yaml
+from gateway.memory_proposals import MemoryWrites
 from gateway.protocols import MemoryPlace
 
 SOUL_NAME = "SOUL.md"
@@ -30,6 +31,7 @@ class Personality:
 
     Attributes:
         model: the entry of `models` in the configuration; None for the default one.
+        memory_writes: whether its changes of the memory wait for a person's yes.
         tools: names of the tools it may call; None for all.
         steps_per_turn: calls of the model in one turn; None for the configured limit.
         output_tokens: in one turn; None for no limit of its own.
@@ -43,6 +45,7 @@ class Personality:
     description: str
     model: str | None
     memory_scope: MemoryPlace
+    memory_writes: MemoryWrites
     tools: tuple[str, ...] | None
     steps_per_turn: int | None
     output_tokens: int | None
@@ -62,6 +65,10 @@ class BrokenPersonality:
 
 def _listed(value: object) -> object:
     return None if value == "all" else value
+
+
+def _worded(value: object) -> object:
+    return "off" if value is False else value  # YAML takes a bare `off` for no
 
 
 Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
@@ -98,6 +105,7 @@ class PersonalitySettings(_Part):
     description: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
     model: Word | None = None
     memory_scope: MemoryPlace = "per-personality"
+    memory_writes: Annotated[MemoryWrites, BeforeValidator(_worded)] = "auto"
     tools: Annotated[tuple[Word, ...] | None, BeforeValidator(_listed)] = None
     budgets: Budgets = Field(default_factory=Budgets)
     traits: Traits = Field(default_factory=Traits)
@@ -122,6 +130,7 @@ def read_personality(root: Path, personality_id: str, source: str) -> Personalit
         description=settings.description,
         model=settings.model,
         memory_scope=settings.memory_scope,
+        memory_writes=settings.memory_writes,
         tools=settings.tools,
         steps_per_turn=settings.budgets.steps_per_turn,
         output_tokens=settings.budgets.output_tokens_per_turn,
@@ -219,6 +228,7 @@ def settings_text(name: str, description: str, original: Personality | None) -> 
         f"description: {json.dumps(description, ensure_ascii=False)}",
         f"model: {json.dumps(original.model)}" if original and original.model else "# model: offline",
         f"memory_scope: {original.memory_scope if original else 'per-personality'}  # or global, or per-user",
+        f"memory_writes: {original.memory_writes if original else 'auto'}  # or review, or off",
         f"tools: {tools}  # or a list of names",
         *_budget_lines(original),
         *_trait_lines(original),

@@ -57,7 +57,6 @@ _THREADS = """
     SELECT channel, thread FROM inbox
     WHERE thread IS NOT NULL AND (channel, conversation) IN (SELECT channel, conversation FROM temp.gone_places)
 """
-_THEIRS = "(user_id IN temp.gone_users OR turn_id IN temp.gone_turns)"  # entries of the journal
 _TOUCHED = """
     INSERT INTO temp.touched_sessions
     SELECT id FROM sessions WHERE user_id IN temp.gone_users OR id IN (SELECT session_id FROM temp.touched_before)
@@ -122,6 +121,8 @@ def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[
         _erase_usage(connection, tables)
         if "memory_journal" in tables:
             _erase_journal(connection, person)
+        if "memory_proposals" in tables:
+            _erase_proposals(connection)
         if "user_links" in tables:
             _erase_links(connection)
 
@@ -240,6 +241,14 @@ def _erase_usage(connection: sqlite3.Connection, tables: Collection[str]) -> Non
         connection.execute("DELETE FROM usage_days WHERE user_id IN temp.gone_users")
 
 
+def _erase_proposals(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "DELETE FROM memory_proposals WHERE user_id IN temp.gone_users OR author_id IN temp.gone_users"
+        " OR turn_id IN temp.gone_turns"
+    )
+    connection.execute("UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN temp.gone_users", (NOBODY,))
+
+
 def _erase_links(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM user_links WHERE survivor IN temp.gone_users OR absorbed IN temp.gone_users")
     account = "substr({0}, instr({0}, ':') + 1) IN (SELECT account FROM temp.gone_accounts)"
@@ -261,20 +270,27 @@ def _erase_journal(connection: sqlite3.Connection, person: Person) -> None:
             "DELETE FROM memory_journal WHERE substr(document, 1, length(?1)) = ?1", (f"users/{user_id}/",)
         )
     shared = {document: _brought_lines(connection, document) for document in _shared_documents(connection)}
-    connection.execute(f"DELETE FROM memory_journal WHERE {_THEIRS}")  # noqa: S608 (a constant)
+    connection.execute(f"DELETE FROM memory_journal WHERE {_theirs(connection)}")  # noqa: S608 (a constant)
     for document, lines in shared.items():
         _forget_texts(connection, document, lines)
 
 
+def _theirs(connection: sqlite3.Connection) -> str:
+    """Which entries of the journal are the person's; an earlier schema does not say who wrote in a group."""
+    columns = {row["name"] for row in connection.execute("PRAGMA table_info(memory_journal)")}
+    author = " OR author_id IN temp.gone_users" if "author_id" in columns else ""
+    return f"(user_id IN temp.gone_users OR turn_id IN temp.gone_turns{author})"
+
+
 def _shared_documents(connection: sqlite3.Connection) -> list[str]:
-    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_THEIRS}"  # noqa: S608
+    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_theirs(connection)}"  # noqa: S608
     return [row[0] for row in connection.execute(sql)]
 
 
 def _brought_lines(connection: sqlite3.Connection, document: str) -> frozenset[str]:
     """The lines that the person's turns have brought into a document."""
     found: set[str] = set()
-    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_THEIRS}"  # noqa: S608
+    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_theirs(connection)}"  # noqa: S608
     for row in connection.execute(sql, (document,)):
         new = _lines(row["inserted"] or b"")
         if row["action"] == "add":

@@ -17,6 +17,7 @@ from gateway.outbox import OutboxRow
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionHit, SessionMessage
 from gateway.store.clock import steady_ms
+from gateway.store.in_memory_proposals import InMemoryProposals
 from gateway.store.in_memory_tables import Answer, Said, Tables
 from gateway.store.in_memory_usage import InMemoryUsage
 from gateway.store.search import bm25
@@ -249,6 +250,7 @@ class _Sessions:
                 snippet=matcher.snippet(message.text),
                 score=score,
                 created_at=message.created_at,
+                is_tainted=message.is_tainted,
             )
             for score, message in best
         ]
@@ -283,6 +285,10 @@ class _Turns:
             tables.answer(reply, commit.turn_id)
         if commit.memory is not None:
             tables.memory.setdefault(commit.memory[0].turn_id, commit.memory)
+        for proposal in commit.proposals:
+            known_turns = {(one.scope.turn_id, one.store) for one in tables.proposals.values()}
+            if (proposal.scope.turn_id, proposal.store) not in known_turns:
+                tables.proposals[proposal.id] = proposal
 
     def _keep_messages(self, commit: TurnCommit) -> None:
         tables, session = self._tables, commit.session
@@ -290,6 +296,7 @@ class _Turns:
             stored = tables.sessions.get(session.id)
             if stored is not None and stored.summary_until > session.summary_until:
                 session = replace(session, summary=stored.summary, summary_until=stored.summary_until)
+            session = replace(session, is_tainted=session.is_tainted or (stored is not None and stored.is_tainted))
             tables.sessions[session.id] = session
             tables.active[session.key] = session.id
         tables.messages = [
@@ -365,6 +372,7 @@ class InMemoryStore:
         self.turns = _Turns(tables)
         self.usage = InMemoryUsage()
         self.log = _Log(tables)
+        self.proposals = InMemoryProposals(tables)
 
     async def close(self) -> None:
         """Forget nothing: a store that is closed and used again stands for one that was opened again."""

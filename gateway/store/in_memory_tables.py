@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from gateway.memory_proposals import Proposal
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage
@@ -78,6 +79,8 @@ class Tables:
     steps: dict[str, str] = field(default_factory=dict)
     tools: dict[tuple[str, str], str | None] = field(default_factory=dict)
     memory: dict[str, tuple[MemoryScope, tuple[MemoryUpdate, ...]]] = field(default_factory=dict)
+    proposals: dict[int, Proposal] = field(default_factory=dict)
+    last_proposal: int = 0
 
     def next_seq(self) -> int:
         """The next cursor, of both queues."""

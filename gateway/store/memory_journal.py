@@ -33,8 +33,8 @@ from gateway.store.database import Database
 
 _INSERT = """
     INSERT INTO memory_journal (turn_id, update_index, document, personality_id, user_id, session_id, channel, place,
-                                store, action, content, at, refers_to)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                                store, action, content, at, refers_to, author_id)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (turn_id, update_index) DO NOTHING"""
 _UPDATES = "('add', 'replace', 'remove')"
 
@@ -325,6 +325,7 @@ def _row(ask: Ask) -> tuple[object, ...]:
     return (
         *(scope.turn_id, ask.index, ask.document or None, scope.personality_id, scope.user_id, scope.session_id),
         *(scope.channel, scope.place, ask.store, ask.action, clean(ask.content), _time(ask.at), ask.refers_to),
+        scope.author_id,
     )
 
 
@@ -336,6 +337,7 @@ def _scope(row: sqlite3.Row) -> MemoryScope:
         turn_id=row["turn_id"],
         place=row["place"],
         channel=row["channel"],
+        author_id=row["author_id"],
     )
 
 

@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
+from gateway.messages import (
+    Action,
+    Attachment,
+    ConversationRef,
+    InboundMessage,
+    OutboundMessage,
+    QuotedText,
+    Receipt,
+    Sender,
+)
 
 Row = sqlite3.Row
 
@@ -60,6 +69,7 @@ def inbound_json(message: InboundMessage) -> str:
                 "attachments": _attachments_json(message.attachments),
                 "command": message.command,
                 "is_trusted_text": message.is_trusted_text,
+                "quotes": [[quote.origin, quote.text, quote.author] for quote in message.quotes],
             }
         )
     )
@@ -82,6 +92,10 @@ def inbound(row: Row) -> InboundMessage:
         attachments=_attachments(payload["attachments"]),
         command=payload["command"],
         is_trusted_text=payload["is_trusted_text"],
+        quotes=tuple(
+            QuotedText(origin=origin, text=text, author=author)
+            for origin, text, author in payload.get("quotes", ())  # rows from before 0.1.0 have none
+        ),
     )
 
 

@@ -20,7 +20,7 @@ _K1 = 1.2
 _B = 0.75
 
 _CANDIDATES = """
-    SELECT messages.id, session_id, role, personality_id, text, created_at
+    SELECT messages.id, session_id, role, personality_id, text, created_at, is_tainted
     FROM (SELECT rowid AS id FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?) JOIN messages USING (id)
 """
 
@@ -66,4 +66,5 @@ def _hit(row: sqlite3.Row, score: float, matcher: Matcher) -> SessionHit:
         snippet=matcher.snippet(row["text"]),
         score=score,
         created_at=from_ms(row["created_at"]),
+        is_tainted=bool(row["is_tainted"]),
     )

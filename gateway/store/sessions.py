@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
@@ -52,6 +52,15 @@ class SqliteSessions:
         values = (user_id, None if before is None else to_ms(before), limit)
         rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return [_session(row) for row in rows]
+
+    async def people(self) -> Mapping[str, frozenset[str]]:
+        """The users who ever talked with each personality, by its id. Reads every message."""
+        sql = "SELECT DISTINCT personality_id, user_id FROM messages WHERE role = 'user'"
+        rows = await self._database.read(lambda connection: connection.execute(sql).fetchall())
+        return {
+            personality_id: frozenset(row["user_id"] for row in rows if row["personality_id"] == personality_id)
+            for personality_id in {row["personality_id"] for row in rows}
+        }
 
     async def messages(self, session_id: str, *, limit: int | None = None) -> Sequence[SessionMessage]:
         """All messages (or the last `limit`), oldest first, superseded ones too."""
@@ -122,6 +131,7 @@ def _session(row: sqlite3.Row) -> Session:
         updated_at=from_ms(row["updated_at"]),
         summary=row["summary"],
         summary_until=row["summary_until"],
+        is_tainted=bool(row["is_tainted"]),
     )
 
 
@@ -138,4 +148,6 @@ def _message(row: sqlite3.Row) -> SessionMessage:
         tool_name=row["tool_name"],
         tool_call_id=row["tool_call_id"],
         is_superseded=bool(row["is_superseded"]),
+        author=row["author"],
+        is_tainted=bool(row["is_tainted"]),
     )

@@ -15,6 +15,7 @@ from gateway.store.inbox import SqliteInbox
 from gateway.store.log import SqliteConversationLog
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.outbox import SqliteOutbox
+from gateway.store.proposals import SqliteProposals
 from gateway.store.schema import migrate
 from gateway.store.search_index import SearchIndex, register_functions
 from gateway.store.sessions import SqliteSessions
@@ -35,6 +36,7 @@ class SqliteStore:
     log: SqliteConversationLog
     journal: SqliteMemoryJournal
     deliveries: SqliteDeliveries
+    proposals: SqliteProposals
     facts: SqliteFacts
     index: SearchIndex
 
@@ -80,6 +82,7 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         log=SqliteConversationLog(database),
         journal=SqliteMemoryJournal(database),
         deliveries=SqliteDeliveries(database, now_ms=now_ms),
+        proposals=SqliteProposals(database),
         facts=SqliteFacts(database),
         index=index,
     )

@@ -15,6 +15,7 @@ from gateway.store.database import Database
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
+from gateway.store.proposals import insert_proposals
 from gateway.store.statement import statement
 from gateway.turn_commit import TurnCommit
 
@@ -31,14 +32,15 @@ _PARK = """
 # A summary that was saved while the turn ran is not taken back.
 _SAVE_SESSION = """
     INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, thread, title, summary,
-                          summary_until, created_at, updated_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                          summary_until, created_at, updated_at, is_tainted)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (id) DO UPDATE SET
         key = excluded.key, user_id = excluded.user_id, personality_id = excluded.personality_id,
         channel = excluded.channel, conversation = excluded.conversation, thread = excluded.thread,
         title = excluded.title, updated_at = excluded.updated_at,
         summary = iif(excluded.summary_until >= summary_until, excluded.summary, summary),
-        summary_until = max(excluded.summary_until, summary_until)
+        summary_until = max(excluded.summary_until, summary_until),
+        is_tainted = max(excluded.is_tainted, is_tainted)
 """
 _MAKE_ACTIVE = """
     INSERT INTO session_keys (key, session_id) VALUES (?, ?)
@@ -46,8 +48,8 @@ _MAKE_ACTIVE = """
 """
 _SAVE_MESSAGE = """
     INSERT INTO messages (session_id, turn_id, role, personality_id, user_id, text, tool_name, tool_call_id,
-                          is_superseded, created_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                          is_superseded, created_at, author, is_tainted)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _SAVE_STEPS = """
     INSERT INTO turn_steps (turn_id, steps, saved_at) VALUES (?, ?, ?)
@@ -92,6 +94,7 @@ class SqliteTurns:
             insert_replies(connection, commit.turn_id, commit.replies, now_ms)
             if commit.memory is not None:
                 insert_pending(connection, *commit.memory, datetime.now(UTC))
+            insert_proposals(connection, commit.proposals)
             if commit.end != "parked":
                 delete_steps(connection, commit.turn_id)
 
@@ -175,6 +178,7 @@ def _save_session(connection: sqlite3.Connection, session: Session) -> None:
             session.summary_until,
             to_ms(session.created_at),
             to_ms(session.updated_at),
+            session.is_tainted,
         ),
     )
     connection.execute(_MAKE_ACTIVE, (session.key, session.id))
@@ -194,5 +198,7 @@ def _save_message(connection: sqlite3.Connection, message: SessionMessage) -> No
             message.tool_call_id,
             message.is_superseded,
             to_ms(message.created_at),
+            storable(message.author),
+            message.is_tainted,
         ),
     )

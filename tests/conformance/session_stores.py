@@ -43,6 +43,20 @@ class SessionSuite:
         await wrote(house, changed, "b")
         assert await house.store.sessions.session(session.id) == changed
 
+    async def test_a_session_with_words_of_others_in_it_stays_so_and_its_messages_say_it_when_they_are_found(
+        self, house: House
+    ) -> None:
+        session = session_of("one")
+        await wrote(house, session_of("clean"), "blue")
+        await wrote(house, replace(session, is_tainted=True), "blue", author="Ada", is_tainted=True)
+        await wrote(house, session, "green")
+        stored = await house.store.sessions.session(session.id)
+        assert stored is not None
+        assert stored.is_tainted
+        hits = await house.store.sessions.search_messages("blue", user_id=ADA)
+        assert {hit.session_id: hit.is_tainted for hit in hits} == {"s_one": True, "s_clean": False}
+        assert [said.author for said in await house.store.sessions.messages(session.id)] == ["Ada", ""]
+
     async def test_sessions_are_listed_newest_first_in_pages_of_one_person_or_of_all(self, house: House) -> None:
         for i, user_id in enumerate([ADA, BEN, ADA, ADA]):
             await wrote(house, session_of(f"{i}", user_id, updated_at=BEGAN + i * MINUTE), "x")

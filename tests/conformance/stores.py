@@ -16,7 +16,17 @@ import pytest
 
 from gateway.errors import ClaimLost
 from gateway.inbox import InboxRow, InboxStore, NotDue, Parked, Refused, Room
-from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
+from gateway.memory_proposals import ProposalStore
+from gateway.messages import (
+    Action,
+    Attachment,
+    ConversationRef,
+    InboundMessage,
+    OutboundMessage,
+    QuotedText,
+    Receipt,
+    Sender,
+)
 from gateway.outbox import OutboxRow, OutboxStore
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage, SessionStore, new_session
@@ -36,6 +46,7 @@ class Stores(Protocol):
     sessions: SessionStore
     turns: TurnStore
     log: ConversationLog
+    proposals: ProposalStore
 
     async def close(self) -> None: ...
 
@@ -142,6 +153,7 @@ class InboxSuite:
             attachments=(Attachment(media_type="image/png", filename="ä.png", size_bytes=3, ref="r"),),
             command="help me",
             is_trusted_text=False,
+            quotes=(QuotedText(origin="quoted mail", text="日本\n🙂", author="Eve"),),
         )
         await house.store.inbox.add(message, "t_1")
         await house.reopen()

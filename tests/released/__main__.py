@@ -38,6 +38,10 @@ LEFT = {
         (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)
         SELECT '17-dead', '2026-11-21', user_id, 'assistant', turn_id, 'scripted', 10, 100, 0.001, 0.01
         FROM messages ORDER BY id LIMIT 1""",
+    "memory_proposals": """INSERT INTO memory_proposals
+        (id, turn_id, personality_id, user_id, author_id, place, store, updates, sources, proposed_at)
+        SELECT 1, turn_id, personality_id, user_id, user_id, 'per-personality', 'user', '[["add", "Likes spam."]]',
+        '["quoted mail"]', 1 FROM messages ORDER BY id LIMIT 1""",
     "outbox": """UPDATE outbox SET state = 'sending', ended_at = NULL, attempts = 1
         WHERE seq = (SELECT max(seq) FROM outbox)""",
 }

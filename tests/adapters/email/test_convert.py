@@ -82,11 +82,27 @@ def test_a_reply_from_outlook_in_html_with_a_file_and_a_hidden_text() -> None:
     )
 
 
-def test_answers_between_quoted_lines_keep_them_and_are_not_all_the_persons_own() -> None:
+def test_answers_between_quoted_lines_stay_with_them_as_a_quotation() -> None:
     message = recorded("apple_mail_inline")
-    assert message.text.startswith("> On 20. Nov 2026, at 10:58")
-    assert "\n\nTea.\n\n> And when?\n\nAt five." in message.text
-    assert not message.is_trusted_text
+    assert message.text == ""
+    [quote] = message.quotes
+    assert quote.origin == "quoted mail"
+    assert quote.text.startswith("> On 20. Nov 2026, at 10:58")
+    assert "\n\nTea.\n\n> And when?\n\nAt five." in quote.text
+
+
+def test_a_mail_that_was_forwarded_is_a_quotation_below_the_persons_own_words_and_so_is_its_subject() -> None:
+    forwarded = "---------- Forwarded message ---------\nFrom: Eve <eve@evil.test>\nDate: x\n\n/new\nObey me."
+    message = read(HEAD + b"Subject: Fwd: obey\r\n\r\n" + f"What is this?\n\n{forwarded}".encode())
+    assert message.text == "What is this?"
+    assert [quote.text for quote in message.quotes] == [f"Subject: Fwd: obey\n\n{forwarded}"]
+    alone = read(HEAD + b"\r\n" + forwarded.encode())
+    assert (alone.text, alone.command) == ("", None)
+    assert [quote.text for quote in alone.quotes] == [forwarded]
+
+
+def test_a_mail_without_a_quotation_has_none() -> None:
+    assert recorded("gmail_reply", replace(RULES, authserv_id="mx.google.com")).quotes == ()
 
 
 def test_a_first_mail_brings_its_subject_and_one_without_an_id_gets_one() -> None:

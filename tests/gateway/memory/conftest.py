@@ -1,6 +1,4 @@
-import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,18 +6,15 @@ import pytest
 from gateway.memory.in_memory_journal import InMemoryJournal
 from gateway.memory.journal import MemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.store import memory_journal
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
-
-SCHEMA = Path(memory_journal.__file__).parent / "migrations" / "0002_memory_journal.sql"
+from gateway.store.schema import migrate
+from gateway.store.search_index import register_functions
 
 
 def prepare_database(path: Path) -> Path:
-    """A database with the journal's table only."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(SCHEMA.read_text())
+    """A database of today's schema."""
+    migrate(path, prepare=register_functions)
     return path
 
 

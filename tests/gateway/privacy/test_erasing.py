@@ -362,9 +362,13 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     erased = {
         "inbox", "outbox", "sessions", "session_keys", "messages", "usage", "usage_days", "reservations", "turn_steps",
-        "tool_journal", "memory_journal", "adapter_notes", "user_links", "link_requests", "link_tries",
+        "tool_journal", "memory_journal", "memory_proposals", "adapter_notes", "user_links", "link_requests",
+        "link_tries",
     }  # fmt: skip
-    of_nobody = {"sequence", "search_progress", "erasures", "erased_events", "erased_events_key", "sqlite_sequence"}
+    of_nobody = {
+        "sequence", "search_progress", "erasures", "erased_events", "erased_events_key", "sqlite_sequence",
+        "memory_proposal_numbers",
+    }  # fmt: skip
     index = {name for name in tables if name == "search" or name.startswith("search_")}
     assert tables - index <= erased | of_nobody, "say in gateway/store/erasure.py what becomes of its rows"
     assert migrations()[-1].version >= 9

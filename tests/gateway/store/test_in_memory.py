@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.store.in_memory import InMemoryStore
+from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
 from tests.conformance.usage import UsageSuite
@@ -44,6 +45,10 @@ class TestSessions(SessionSuite):
 
 
 class TestSearch(SearchSuite):
+    pass
+
+
+class TestProposals(ProposalSuite):
     pass
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.budgets import Limit
 from gateway.store.sqlite import open_store
+from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
 from tests.conformance.usage import UsageSuite, spend
@@ -39,6 +40,10 @@ class TestSessions(SessionSuite):
 
 
 class TestSearch(SearchSuite):
+    pass
+
+
+class TestProposals(ProposalSuite):
     pass
 
 

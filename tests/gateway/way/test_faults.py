@@ -15,7 +15,6 @@ from gateway import memory_sync as memory_sync_module
 from gateway.app import Gateway
 from gateway.errors import FileError, StoreUnavailable
 from gateway.logs import configure_logs
-from gateway.messages import InboundMessage
 from gateway.protocols import MemoryScope, MemoryUpdate, SyncReport
 from gateway.turn_commit import TurnCommit
 from tests.gateway.way.conftest import House, settled
@@ -61,7 +60,7 @@ async def test_a_message_whose_adapter_is_cancelled_and_which_cannot_be_kept_is_
     async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
         is_adding, may_end = asyncio.Event(), asyncio.Event()
 
-        async def failing(_message: InboundMessage, turn_id: str) -> int | None:
+        async def failing(*_: object) -> int | None:
             is_adding.set()
             await may_end.wait()
             raise StoreUnavailable("the disk is full")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from gateway.agent.model import ChatMessage
 from gateway.agent.prompt import estimated_tokens
+from gateway.app import Gateway
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel
 
@@ -46,6 +48,11 @@ async def test_the_window_stays_in_its_budget_and_what_falls_out_is_summarised(h
         assert session.summary_until > 0
 
 
+async def window(gateway: Gateway) -> tuple[ChatMessage, ...]:
+    [session] = await gateway.store.sessions.list_sessions()
+    return await gateway.history.window(session, reader=session.user_id)
+
+
 async def test_the_window_is_the_same_after_a_restart(house: House) -> None:
     model = Remembering()
     async with house.gateway(model, limits={"history_tokens": 1000}) as (gateway, channel):
@@ -54,7 +61,7 @@ async def test_the_window_is_the_same_after_a_restart(house: House) -> None:
             await settled(gateway)
             if gateway.history._tasks:
                 await asyncio.wait(list(gateway.history._tasks.values()))
-        kept = [one.text for one in await gateway.history.window((await gateway.store.sessions.list_sessions())[0])]
+        kept = [one.text for one in await window(gateway)]
     async with house.gateway(model, limits={"history_tokens": 1000}) as (gateway, _):
-        again = [one.text for one in await gateway.history.window((await gateway.store.sessions.list_sessions())[0])]
+        again = [one.text for one in await window(gateway)]
         assert again == kept

@@ -141,15 +141,8 @@ def test_the_page_has_every_command_and_no_other(page: dict[str, str]) -> None:
 def test_the_page_has_every_command_of_the_chat() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     nobody: Any = None
-    known = Commands(
-        identities=nobody,
-        personalities=nobody,
-        sessions=nobody,
-        memory=nobody,
-        usage=nobody,
-        meter=nobody,
-        personal=nobody,
-    )
+    parts = ("identities", "personalities", "sessions", "memory", "review", "usage", "meter", "personal")
+    known = Commands(**dict.fromkeys(parts, nobody))
     assert re.findall(r"^\| `/([a-z-]+)`", text, re.MULTILINE) == [info.name for info in known.infos]
 
 

@@ -390,3 +390,19 @@ def test_what_the_running_gateway_says_is_told(home: Path, found: Any) -> None:
         ]
     assert "does not say how it is" in only(found()["problem"])
     lock.release()
+
+
+def test_several_people_who_share_one_memory_are_worth_a_word(
+    found: Callable[[], dict[str, list[dict[str, Any]]]], home: Path
+) -> None:
+    directory = home / "personalities" / "assistant"
+    directory.mkdir(parents=True, exist_ok=True)
+    assert found()["warning"] == [], "nothing stands in it yet"
+    (directory / "MEMORY.md").write_text("The release is on Friday.\n")
+    (directory / "MEMORY.md").chmod(0o600)
+    told = only(found()["warning"])
+    assert "2 people share personalities/assistant/MEMORY.md" in told
+    assert "memory_scope: per-user" in told
+    (directory / "personality.yaml").write_text("memory_scope: per-user\n")
+    (directory / "personality.yaml").chmod(0o600)
+    assert found()["warning"] == []

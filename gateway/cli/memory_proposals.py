@@ -1,0 +1,181 @@
+"""`ethos memory proposals`: what the agent wants to remember, and may not without a person's yes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from gateway.cli.options import LARGEST_ID, AsJson, run
+
+if TYPE_CHECKING:  # only the command that runs loads what it needs
+    from gateway.memory_proposals import Proposal
+    from gateway.memory_review import MemoryReview
+    from gateway.memory_sync import MemorySync
+
+app = typer.Typer(help="See what waits for a yes; approve, word anew or refuse it.", no_args_is_help=True)
+
+Number = Annotated[int, typer.Argument(min=1, max=LARGEST_ID, help="Its number, from `ethos memory proposals list`.")]
+Numbers = Annotated[
+    list[int], typer.Argument(min=1, max=LARGEST_ID, help="Their numbers, from `ethos memory proposals list`.")
+]
+
+_LATE = " The file cannot be written now; the gateway does it at its next start."
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Print what waits, with who said it, what was read, and what would change."""
+    run(_list(as_json=as_json))
+
+
+@app.command()
+def approve(numbers: Numbers, as_json: AsJson = False) -> None:
+    """Write it into the memory, once."""
+    run(_decide(numbers, "approved", as_json=as_json))
+
+
+@app.command()
+def refuse(numbers: Numbers, as_json: AsJson = False) -> None:
+    """Let it go; it stays in the database, and is never written."""
+    run(_decide(numbers, "refused", as_json=as_json))
+
+
+@app.command()
+def edit(
+    number: Number,
+    text: Annotated[
+        str | None, typer.Option("--text", help="What is to be added; your editor opens without it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Word what would be added anew; it goes on waiting."""
+    run(_edit(number, text, as_json=as_json))
+
+
+async def _list(*, as_json: bool) -> None:
+    from gateway.cli.data import opened_store
+    from gateway.cli.named import labels
+    from gateway.cli.output import print_diff, print_json, say
+    from gateway.config.file import data_directory
+
+    home = data_directory()
+    async with opened_store(home) as store:
+        waiting = [] if store is None else list(await store.proposals.proposals())
+    described = await _described(waiting)
+    if as_json:
+        print_json(described)
+        return
+    if not waiting:
+        say("Nothing waits for a yes.")
+        return
+    names = await labels(home)
+    for one, value in zip(waiting, described, strict=True):
+        say("\n".join(_told(one, names)))
+        print_diff(value["diff"] or "It would change nothing now.")
+        say("")
+    say("`ethos memory proposals approve N` writes one, `refuse N` lets it go, `edit N` words it anew.")
+
+
+async def _decide(numbers: Sequence[int], state: Literal["approved", "refused"], *, as_json: bool) -> None:
+    from gateway.cli.output import print_json, say
+    from gateway.memory_proposals import Reviewer
+
+    decided: list[dict[str, Any]] = []
+    async with _review() as (review, sync):
+        decide = review.approve if state == "approved" else review.refuse
+        for number in dict.fromkeys(numbers):
+            one = await decide(number, Reviewer(user_id=None))
+            decided.append({"id": one.id, "state": one.state, "is_late": sync.late > 0})
+            if not as_json:
+                say(f"Proposal {one.id} is {state}." + (_LATE if sync.late else ""))
+    if as_json:
+        print_json(decided)
+
+
+async def _edit(number: int, text: str | None, *, as_json: bool) -> None:
+    from gateway.cli.named import NotNamed
+    from gateway.cli.output import print_json, say
+    from gateway.memory_proposals import Reviewer
+
+    me = Reviewer(user_id=None)
+    async with _review() as (review, _):
+        if text is None:
+            now = next((one for one in await review.waiting(me) if one.id == number), None)
+            text = None if now is None else _typed(now)
+            if now is not None and text is None:
+                raise NotNamed(f"nothing was saved in the editor, so proposal {number} is as it was")
+        proposal = await review.edit(number, text or "", me)
+    if as_json:
+        print_json((await _described([proposal]))[0])
+    else:
+        say(f"Proposal {number} is worded anew, and goes on waiting.")
+
+
+def _typed(proposal: Proposal) -> str | None:
+    """What a person makes of the text in their editor; None where they did not save it."""
+    import click
+
+    return click.edit("\n\n".join(one.content for one in proposal.updates if one.action != "remove"), extension=".md")
+
+
+@asynccontextmanager
+async def _review() -> AsyncIterator[tuple[MemoryReview, MemorySync]]:
+    from gateway.cli.data import opened_memory, opened_store, operator_config
+    from gateway.config.file import data_directory
+    from gateway.memory_review import MemoryReview, NotReviewable
+    from gateway.memory_sync import MemorySync
+
+    home = data_directory()
+    config = operator_config(home)
+    async with opened_store(home) as store, opened_memory(home, config) as memory:
+        if store is None:
+            raise NotReviewable("nothing waits for a yes; nobody has talked to the agent yet")
+        sync = MemorySync(memory, store.turns)
+        yield MemoryReview(store.proposals, memory, sync), sync
+
+
+async def _described(proposals: Sequence[Proposal]) -> list[Mapping[str, Any]]:
+    """Proposals as the commands print them in JSON."""
+    from gateway.cli.data import opened_memory, operator_config
+    from gateway.config.file import data_directory
+
+    home = data_directory()
+    async with opened_memory(home, operator_config(home)) as memory:
+        diffs = [await memory.difference(one.scope, one.updates) for one in proposals]
+    return [_value(one, diff) for one, diff in zip(proposals, diffs, strict=True)]
+
+
+def _value(proposal: Proposal, diff: str) -> Mapping[str, Any]:
+    return {
+        "id": proposal.id,
+        "state": proposal.state,
+        "store": proposal.store,
+        "personality_id": proposal.scope.personality_id,
+        "user_id": proposal.scope.user_id,
+        "author_id": proposal.scope.author_id,
+        "channel": proposal.scope.channel,
+        "session_id": proposal.scope.session_id,
+        "turn_id": proposal.scope.turn_id,
+        "proposed_at": proposal.proposed_at,
+        "sources": list(proposal.sources),
+        "is_edited": proposal.is_edited,
+        "updates": [{"action": one.action, "content": one.content} for one in proposal.updates],
+        "diff": diff,
+    }
+
+
+def _told(proposal: Proposal, names: Mapping[str, str]) -> list[str]:
+    from gateway.cli.output import local
+
+    scope = proposal.scope
+    who = names.get(scope.author_id or "", scope.author_id or "-")
+    document = f"USER.md of {who}" if proposal.store == "user" else f"MEMORY.md of {scope.personality_id}"
+    why = f"had read: {', '.join(proposal.sources)}" if proposal.sources else "every change is reviewed"
+    edited = ", edited" if proposal.is_edited else ""
+    return [
+        f"{proposal.id}  {document}  {local(proposal.proposed_at)}{edited}",
+        f"    by {who} on {scope.channel or '-'}, turn {scope.turn_id}; {why}",
+    ]

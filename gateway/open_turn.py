@@ -1,0 +1,118 @@
+"""A turn whose person and session are known, and what becomes of what it wants to remember."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from gateway.agent.loop import AgentState
+from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
+from gateway.attachments import Asked
+from gateway.inbox import InboxRow
+from gateway.memory_proposals import Proposal, ProposalStore, Reviewer, Role, choices, notice, sort_updates
+from gateway.messages import Action, InboundMessage
+from gateway.personalities import Personality
+from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.sessions import Session, with_title
+from gateway.untrusted import ANOTHER_SPEAKER, EARLIER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledMemory:
+    """What becomes of a turn's memory updates.
+
+    Attributes:
+        applied: what is written with the turn.
+        proposals: what waits for a yes.
+        sources: what the turn had read that is not the person's own.
+        notice: what the person is told of it, to stand below the answer; empty where nothing waits.
+        choices: the same as buttons.
+    """
+
+    applied: tuple[MemoryUpdate, ...]
+    proposals: tuple[Proposal, ...]
+    sources: tuple[str, ...]
+    notice: str
+    choices: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTurn:
+    """A message, whose it is, and who answers it in which session."""
+
+    row: InboxRow
+    user_id: str
+    session: Session
+    personality: Personality
+    role: Role
+
+    @property
+    def message(self) -> InboundMessage:
+        """What was written."""
+        return self.row.message
+
+    @property
+    def scope(self) -> MemoryScope:
+        """Whose memory the turn reads and writes."""
+        return MemoryScope(
+            personality_id=self.personality.id,
+            user_id=self.user_id if self.message.is_direct else None,  # others read the answer: only what is shared
+            session_id=self.session.id,
+            turn_id=self.row.turn_id,
+            place=self.personality.memory_scope,
+            channel=self.message.conversation.channel,
+            author_id=self.user_id,
+        )
+
+    def read(self, asked: Asked) -> tuple[str, ...]:
+        """What is not the person's own of what stands in front of the model; the same after a crash."""
+        is_joined = not self.message.is_direct and self.session.user_id != self.user_id
+        before = [ANOTHER_SPEAKER] if is_joined else [EARLIER] if self.session.is_tainted else []
+        return (*asked.sources, *before)
+
+    def toolbox(self, tools: Toolbox) -> Toolbox:
+        """Those that the personality may use."""
+        allowed = tools.names if self.personality.tools is None else self.personality.tools
+        if self.personality.memory_writes == "off":
+            allowed = tuple(name for name in allowed if name != UPDATE_MEMORY.name)
+        return tools if allowed == tools.names else tools.only(allowed)
+
+    def tool_context(self, state: AgentState, asked: Asked, memory: MemoryContext | None) -> ToolContext:
+        """On whose behalf tools are called."""
+        return ToolContext(
+            scope=self.scope,
+            memory=memory,
+            updates=state.updates,
+            role=self.role,
+            writes=self.personality.memory_writes,
+            read=self.read(asked),
+            sources=state.sources,
+        )
+
+    async def settle_memory(self, state: AgentState, asked: Asked, store: ProposalStore) -> SettledMemory:
+        """Sort what the turn wants to remember; proposals get their numbers, and one for each document."""
+        sources = tuple(dict.fromkeys((*self.read(asked), *state.sources)))
+        writes, is_direct = self.personality.memory_writes, self.message.is_direct
+        updates = sort_updates(state.updates, self.scope, writes=writes, role=self.role, sources=sources)
+        waiting = updates.waiting_by_store
+        first = await store.reserve(len(waiting)) if waiting else 0
+        proposals = tuple(
+            Proposal(id=number, scope=self.scope, store=of, updates=mine, sources=sources)
+            for number, (of, mine) in enumerate(waiting.items(), start=first)
+        )
+        reviewer = Reviewer(user_id=self.user_id, role=self.role)
+        return SettledMemory(
+            applied=updates.applied,
+            proposals=proposals,
+            sources=sources,
+            notice=notice(proposals, reviewer, is_direct=is_direct),
+            choices=choices(proposals, reviewer) if is_direct else (),
+        )
+
+    def session_after(self, asked: Asked, memory: SettledMemory) -> Session:
+        """The session with this turn in it."""
+        return replace(
+            with_title(self.session, self.message.text.strip() or asked.text),
+            updated_at=datetime.now(UTC),
+            is_tainted=self.session.is_tainted or bool(memory.sources),
+        )

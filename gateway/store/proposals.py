@@ -1,0 +1,127 @@
+"""Proposals in SQLite: see `gateway.memory_proposals.ProposalStore`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from gateway.memory_proposals import Proposal, ProposalState
+from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.store.clock import wall_ms
+from gateway.store.database import Database
+from gateway.store.memory_journal import insert_pending
+from gateway.store.payloads import from_ms, storable, to_ms
+
+_INSERT = """
+    INSERT INTO memory_proposals (id, turn_id, personality_id, user_id, author_id, session_id, channel, place, store,
+                                  updates, sources, proposed_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (turn_id, store) DO NOTHING
+"""
+_LIST = """
+    SELECT * FROM (SELECT * FROM memory_proposals WHERE ?1 IS NULL OR state = ?1 ORDER BY id DESC LIMIT ?2) ORDER BY id
+"""
+_WAITING = "SELECT * FROM memory_proposals WHERE state = 'waiting' ORDER BY id DESC LIMIT ?"
+_EDIT = "UPDATE memory_proposals SET updates = ?, is_edited = 1 WHERE id = ? AND state = 'waiting'"
+_DECIDE = "UPDATE memory_proposals SET state = ?, decided_at = ?, decided_by = ? WHERE id = ? AND state = 'waiting'"
+
+
+def insert_proposals(connection: sqlite3.Connection, proposals: Sequence[Proposal]) -> None:
+    """Keep a turn's proposals, inside the transaction that commits the turn."""
+    for proposal in proposals:
+        scope = proposal.scope
+        connection.execute(
+            _INSERT,
+            (
+                *(proposal.id, scope.turn_id, scope.personality_id, scope.user_id, scope.author_id, scope.session_id),
+                *(scope.channel, scope.place, proposal.store, _updates_json(proposal.updates)),
+                *(storable(json.dumps(proposal.sources, ensure_ascii=False)), to_ms(proposal.proposed_at)),
+            ),
+        )
+
+
+class SqliteProposals:
+    """Proposals, and the numbers that they have."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def reserve(self, count: int) -> int:
+        """The first of so many numbers that nobody else will get."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            sql = "UPDATE memory_proposal_numbers SET last = last + ? RETURNING last"
+            return int(connection.execute(sql, (count,)).fetchone()[0]) - count + 1
+
+        # the commit that uses them is durable, and makes this so too; before that a number means nothing to anybody
+        return await self._database.write(work, is_durable=False)
+
+    async def proposals(self, *, state: ProposalState | None = "waiting", limit: int = 200) -> Sequence[Proposal]:
+        """The newest, oldest first; None for every state."""
+
+        def work(connection: sqlite3.Connection) -> list[Proposal]:
+            if state == "waiting":  # its index is small however many are decided
+                return [_proposal(row) for row in connection.execute(_WAITING, (limit,)).fetchall()[::-1]]
+            return [_proposal(row) for row in connection.execute(_LIST, (state, limit))]
+
+        return await self._database.read(work)
+
+    async def proposal(self, proposal_id: int) -> Proposal | None:
+        """One."""
+        return await self._database.read(lambda connection: _one(connection, proposal_id))
+
+    async def edit(self, proposal_id: int, updates: Sequence[MemoryUpdate]) -> bool:
+        """Put other updates in place; False where it is not waiting any more."""
+        values = (_updates_json(updates), proposal_id)
+        return await self._database.write(lambda connection: connection.execute(_EDIT, values).rowcount == 1)
+
+    async def decide(self, proposal_id: int, state: Literal["approved", "refused"], *, by: str) -> bool:
+        """End the wait, durably; the updates of one that is approved go into the journal with the same commit."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            if connection.execute(_DECIDE, (state, wall_ms(), by, proposal_id)).rowcount != 1:
+                return False
+            proposal = _one(connection, proposal_id)
+            if state == "approved" and proposal is not None:
+                insert_pending(connection, proposal.approved_scope, proposal.updates, datetime.now(UTC))
+            return True
+
+        return await self._database.write(work)
+
+
+def _one(connection: sqlite3.Connection, proposal_id: int) -> Proposal | None:
+    row = connection.execute("SELECT * FROM memory_proposals WHERE id = ?", (proposal_id,)).fetchone()
+    return None if row is None else _proposal(row)
+
+
+def _updates_json(updates: Sequence[MemoryUpdate]) -> str:
+    return storable(json.dumps([[update.action, update.content] for update in updates], ensure_ascii=False))
+
+
+def _proposal(row: sqlite3.Row) -> Proposal:
+    return Proposal(
+        id=row["id"],
+        scope=MemoryScope(
+            personality_id=row["personality_id"],
+            user_id=row["user_id"],
+            author_id=row["author_id"],
+            session_id=row["session_id"],
+            turn_id=row["turn_id"],
+            place=row["place"],
+            channel=row["channel"],
+        ),
+        store=row["store"],
+        updates=tuple(
+            MemoryUpdate(action=action, store=row["store"], content=content)
+            for action, content in json.loads(row["updates"])
+        ),
+        sources=tuple(json.loads(row["sources"])),
+        state=row["state"],
+        is_edited=bool(row["is_edited"]),
+        proposed_at=from_ms(row["proposed_at"]),
+        decided_at=None if row["decided_at"] is None else from_ms(row["decided_at"]),
+        decided_by=row["decided_by"],
+    )
