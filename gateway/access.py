@@ -1,47 +1,160 @@
-"""Who is let in. The default of a channel that does not authenticate its people itself is: nobody."""
+"""Who is let in, and as what. The default of a channel that does not authenticate its people itself is: nobody.
+
+An account is known by the platform's own id, which never changes hands. What people are called proves nothing, and is
+never looked at here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from gateway.command_text import parse_command
+from gateway.identity import IdentityMap
 from gateway.messages import InboundMessage
+from gateway.people import Book, People, ranks_of
+from gateway.roles import Role, highest
 
-AccessMode = Literal["open", "allowlist"]
-Verdict = Literal["answer", "refuse", "ignore"]
+AccessMode = Literal["owner", "allowlist", "pairing", "open"]
+GroupMode = Literal["nobody", "owner", "allowlist", "pairing", "open"]
+Verdict = Literal["answer", "pair", "claim", "refuse", "revoked", "ignore"]
+
+OWNER_COMMAND = "owner"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRule:
-    """Who may talk to the agent on one channel; `allow` lists the platform's own ids of accounts."""
+    """Who may talk to the agent on one channel.
 
-    mode: AccessMode = "allowlist"
+    Attributes:
+        mode: in direct chats. Owners are let in always; `allowlist` adds those in `allow`, `pairing` those and whoever
+            an owner let in, `open` everybody.
+        in_groups: in groups, where nobody can ask to be let in; None: as in direct chats.
+        allow: the platform's own ids of accounts; `*@example.org` is everybody whose id ends so.
+        role: of whoever has none of their own.
+    """
+
+    mode: AccessMode = "pairing"
+    in_groups: GroupMode | None = None
     allow: frozenset[str] = frozenset()
+    role: Role = "member"
+
+    def lists(self, account: str) -> bool:
+        """Whether an account's id stands in `allow`."""
+        if account in self.allow:
+            return True
+        name, at, domain = account.rpartition("@")
+        return bool(name and at) and f"*@{domain}" in self.allow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What becomes of a message.
+
+    Attributes:
+        verdict: `answer`; `pair`: tell the stranger how to be let in; `claim`: somebody says a code by which they
+            become the owner; `refuse` and `revoked`: tell them that they are not let in, or not any more; `ignore`: say
+            nothing.
+        account: `kind:id`.
+        role: what its writer may do; of no meaning for strangers.
+    """
+
+    verdict: Verdict
+    account: str
+    role: Role = "guest"
 
 
 class Access:
-    """Decides for every message before anything else is done with it."""
+    """Decides for every message before anything else is done with it.
 
-    def __init__(self, rules: Mapping[str, AccessRule]) -> None:
-        self._rules = rules
+    `rules` may be replaced while it runs; a channel without a rule has the strictest defaults.
+    """
 
-    def verdict(self, message: InboundMessage) -> Verdict:
-        """`refuse` tells the stranger what to do; `ignore` says nothing, so that groups stay quiet."""
+    def __init__(
+        self,
+        rules: Mapping[str, AccessRule],
+        *,
+        people: People,
+        identities: IdentityMap,
+        kind: Callable[[str], str],
+        operator_accounts: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            kind: the platform of a channel, which is the first half of an account's name.
+            operator_accounts: accounts, `kind:id`, of whoever proved to hold the data directory: owners always.
+        """
+        self.rules = rules
+        self._people = people
+        self._identities = identities
+        self._kind = kind
+        self._operator_accounts = operator_accounts
+
+    async def entry(self, message: InboundMessage) -> Entry:
+        """What becomes of the message, and what its writer may do.
+
+        Raises:
+            StoreError: who was let in cannot be read now.
+            IdentityMapBroken, FileError: who is who cannot be read now.
+        """
+        account = self.account(message)
+        book = await self._people.book()
+        known = await self._identities.known({account, *book.ranks, *self._operator_accounts()})
+        return self._entry(message, account, book, known)
+
+    def is_let_in(self, message: InboundMessage) -> bool:
+        """Whether it is answered, by what was read last: for what cannot wait and does no harm."""
+        account = self.account(message)
+        book = self._people.last
+        known = self._identities.last_known({account, *book.ranks, *self._operator_accounts()})
+        return self._entry(message, account, book, known).verdict == "answer"
+
+    def account(self, message: InboundMessage) -> str:
+        """Who wrote it, `kind:id`."""
+        return f"{self._kind(message.conversation.channel)}:{message.sender.user}"
+
+    def role_of(self, accounts: Collection[str], book: Book) -> Role | None:
+        """The role that a person with these accounts was given; None where they were given none."""
+        if not set(accounts).isdisjoint(self._operator_accounts()):
+            return "owner"
+        given = ranks_of(accounts, book.ranks)
+        return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
+
+    def _entry(self, message: InboundMessage, account: str, book: Book, known: Mapping[str, str]) -> Entry:
         if not message.is_direct and not message.mentions_bot:
-            return "ignore"
-        rule = self._rules.get(message.conversation.channel, AccessRule())
-        is_known = rule.mode == "open" or message.sender.user in rule.allow
-        if message.sender.is_verified and is_known:
-            return "answer"
-        return "refuse" if message.is_direct else "ignore"
+            return Entry(verdict="ignore", account=account)
+        if not message.sender.is_verified:
+            return Entry(verdict="refuse" if message.is_direct else "ignore", account=account)
+        command = parse_command(message) if message.is_direct else None
+        if command is not None and command.name == OWNER_COMMAND:
+            return Entry(verdict="claim", account=account)
+        user_id = known.get(account)
+        theirs = {account} if user_id is None else {other for other, user in known.items() if user == user_id}
+        rule = self.rules.get(message.conversation.channel, AccessRule())
+        given = self.role_of(theirs, book)
+        if given is None and "revoked" in ranks_of(theirs, book.ranks):
+            return Entry(verdict="revoked" if message.is_direct else "ignore", account=account)
+        if given == "owner":
+            is_barred = not message.is_direct and rule.in_groups == "nobody"
+            return Entry(verdict="ignore" if is_barred else "answer", account=account, role="owner")
+        return Entry(
+            verdict=_verdict(message, rule, is_admitted=(message.conversation.channel, account) in book.admitted),
+            account=account,
+            role=given or rule.role,
+        )
 
 
-def refusal(message: InboundMessage) -> str:
-    """What a stranger is told; it names nobody and nothing but the stranger's own account."""
-    if not message.sender.is_verified:
-        return "I cannot tell who wrote this, so I do not answer it."
-    return (
-        "I do not know you yet, so I do not answer. Ask whoever runs this gateway to let your account "
-        f"`{message.sender.user}` in, by adding it to `allow` of the channel `{message.conversation.channel}`."
-    )
+def _verdict(message: InboundMessage, rule: AccessRule, *, is_admitted: bool) -> Verdict:
+    """For somebody whom we know to have written it, and who is no owner."""
+    mode: GroupMode = rule.mode if message.is_direct or rule.in_groups is None else rule.in_groups
+    if (
+        mode == "open"
+        or (mode in ("allowlist", "pairing") and rule.lists(message.sender.user))
+        or (mode == "pairing" and is_admitted)
+    ):
+        return "answer"
+    if not message.is_direct:
+        return "ignore"  # so that groups stay quiet
+    return "pair" if mode == "pairing" else "refuse"

@@ -22,8 +22,9 @@ from gateway.checkup import Checkup, Parts
 from gateway.commands import Commands
 from gateway.config import OTLP_ENDPOINT, ChannelConfig, Config
 from gateway.config.channel_kinds import load_kind
-from gateway.configured import access_of, budgets_of, policy_of, turn_settings_of
+from gateway.configured import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.dispatcher import Dispatcher
+from gateway.entrance import Entrance, make_entrance
 from gateway.errors import EthosError
 from gateway.failpoints import reach
 from gateway.health import Health
@@ -35,19 +36,20 @@ from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory.render import render_memory
 from gateway.memory_review import MemoryReview
 from gateway.memory_sync import MemorySync
-from gateway.messages import ConversationRef, InboundMessage
 from gateway.meter import Meter
+from gateway.operators import Operators
 from gateway.outbox import Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
 from gateway.privacy.worker import PrivacyWorker
-from gateway.protocols import AdapterServices, AuthenticatesOperator, ChannelAdapter, SupportsHttp
+from gateway.protocols import AdapterServices, ChannelAdapter, SupportsHttp
 from gateway.reloading import Reloading, control_of
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
 from gateway.telemetry import start_metrics, start_traces
-from gateway.turns import Services, TurnRunner
+from gateway.turn_services import Services
+from gateway.turns import TurnRunner
 from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -116,11 +118,12 @@ class Gateway:
             stack.push_async_callback(self.store.close)
             await self._measure(stack)
             self._compose()
+            await self.entrance.people.book()
             stack.push_async_callback(self._close_models)
             stack.push_async_callback(self.reloading.close)
             stack.push_async_callback(self.history.close)
             await self.privacy.clean()
-            await self.join_operator_accounts()
+            await self.operators.join(self.identities)
             if self._is_served:
                 self.web = self._web_server()
                 stack.push_async_callback(self.web.stop)
@@ -168,17 +171,18 @@ class Gateway:
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
-            personal=self.privacy,
             review=MemoryReview(store.proposals, self.memory_files, self.memory),
+            personal=self.privacy,
             meter=self.meter,
             usage=store.usage,
         )
-        self.access = access_of(config)
+        self.operators = Operators(lambda: self.adapters)
+        self.entrance = self._entrance(commands)
         self.adapters: Sequence[ChannelAdapter] = [
             self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)
         ]
         self.outbox = Outbox(store.outbox, self._adapter_if_up, policy=policy, on_sent=self._exchanged)
-        self.parking = Parking(self._expedite, self._is_operator)
+        self.parking = Parking(lambda place: self.dispatcher.expedite(place), self.operators.wrote)  # noqa: PLW0108 (made later)
         self.turns = TurnRunner(self._services(commands, self.meter.model), turn_settings_of(config), owner=owner)
         self.dispatcher = Dispatcher(
             store.inbox,
@@ -188,18 +192,29 @@ class Gateway:
             running_turns_per_user=config.limits.running_turns_per_user,
             lease_s=config.limits.lease_s,
             policy=policy,
-            is_let_in=self._is_let_in,
+            is_let_in=self.entrance.access.is_let_in,
         )
         self.inbox = self._inbox()
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
         self._checkup = Checkup(self._parts(), started_at=self._started_at)
+
+    def _entrance(self, commands: Commands) -> Entrance:
+        return make_entrance(
+            self.home,
+            self.store.people,
+            commands,
+            rules_of(self.config),
+            identities=self.identities,
+            kind=self._kind,
+            operator_accounts=self.operators.accounts,
+        )
 
     def _inbox(self) -> Inbox:
         return Inbox(
             self.store.inbox,
             self.dispatcher.accepted,
             queued_messages=self.config.limits.queued_messages_per_user,
-            is_let_in=self._is_let_in,
+            is_let_in=self.entrance.access.is_let_in,
             woken=self.outbox.wake,
         )
 
@@ -241,7 +256,7 @@ class Gateway:
             history=self.history,
             memory=self.memory,
             identities=self.identities,
-            access=self.access,
+            entrance=self.entrance,
             personalities=self.personalities,
             commands=commands,
             toolbox=Toolbox([UPDATE_MEMORY, CURRENT_TIME, search_conversations(self.store.sessions)]),
@@ -252,9 +267,9 @@ class Gateway:
             kind=self._kind,
             render_memory=lambda context: render_memory(context, self.config.memory.max_chars),
             woken=self.outbox.wake,
+            reopened=lambda place: self.dispatcher.wake(place),  # noqa: PLW0108 (the dispatcher is made later)
             caught_up=self.outbox.caught_up,
             proposals=self.store.proposals,
-            role=lambda user_id: "owner" if user_id == self._operator_id else "member",
         )
 
     def _web_server(self) -> WebServer:
@@ -271,16 +286,6 @@ class Gateway:
     async def _close_models(self) -> None:
         await self.models.close()
 
-    async def join_operator_accounts(self) -> None:
-        """Whoever holds the data directory is one person on every channel that can tell."""
-        keys = [
-            (f"{adapter.kind}:{adapter.operator_account}", "Operator")
-            for adapter in self.adapters
-            if isinstance(adapter, AuthenticatesOperator)
-        ]
-        if keys:
-            self._operator_id = await self.identities.ensure_joined(keys, via="operator")
-
     # ---- seams between the parts -----------------------------------------------------------------------------------
 
     def _adapter_if_up(self, channel: str) -> ChannelAdapter | None:
@@ -293,17 +298,9 @@ class Gateway:
         self.supervisor.exchanged(channel)
         self.privacy.sent()
 
-    async def _expedite(self, conversation: ConversationRef) -> None:
-        await self.dispatcher.expedite(conversation)
-
-    def _is_let_in(self, message: InboundMessage) -> bool:
-        return self.access.verdict(message) == "answer"
-
-    def _is_operator(self, message: InboundMessage) -> bool:
-        adapter = self._adapter_if_up(message.conversation.channel)
-        if adapter is None or not isinstance(adapter, AuthenticatesOperator):
-            return False
-        return adapter.operator_account == message.sender.user
+    async def lacks_owner(self) -> bool:
+        """Whether no owner is known on the channels that cannot tell by themselves who runs this gateway."""
+        return bool(self.operators.kinds_of_others()) and not await self.entrance.owners(self.operators.accounts())
 
     # ---- running ---------------------------------------------------------------------------------------------------
 

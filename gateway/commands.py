@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from gateway.budgets import UsageStore
+from gateway.command_text import ParsedCommand, parse_command
 from gateway.errors import EthosError
 from gateway.identity import IdentityMap
 from gateway.memory_commands import USAGE, MemoryCall, MemoryCommands
-from gateway.memory_proposals import Reviewer, Role
+from gateway.memory_proposals import Reviewer
 from gateway.memory_review import MemoryReview
-from gateway.messages import Action, Attachment, InboundMessage
+from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, OutboundMessage
 from gateway.meter import Meter
+from gateway.people import PeopleChange
 from gateway.personal import PersonalCommands, PersonalData
 from gateway.personalities import Personalities, Personality
 from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
+from gateway.roles import Right, Role, may, needs
 from gateway.sessions import Session, SessionStore, new_session
 from gateway.spending import first_day, spending
 
+__all__ = ["CommandCall", "CommandResult", "Commands", "ParsedCommand", "parse_command"]
+
 SEARCH_LIMIT = 10
 # Their answers are about one person, and are not for a group.
-PERSONAL = frozenset({"memory", "whoami", "search", "usage", "export", "forget-me"})
-# A name, perhaps the bot's own name behind it, and nothing or a blank after that: `/etc/passwd` is no command.
-_COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedCommand:
-    """`/name arguments`; the name in lower case, the arguments stripped."""
-
-    name: str
-    arguments: str
-
-
-def parse_command(message: InboundMessage) -> ParsedCommand | None:
-    """The command that the message is, None where it is talk for the agent."""
-    if not message.is_trusted_text and message.command is None:
-        return None  # what was forwarded or quoted is nobody's order
-    text = f"/{message.command}" if message.command is not None else message.text.strip()
-    found = _COMMAND.fullmatch(text)
-    if found is None:
-        return None
-    return ParsedCommand(name=found[1].lower(), arguments=(found[2] or "").strip())
+PERSONAL = frozenset({"export", "forget-me", "memory", "whoami", "search", "usage"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +34,9 @@ class CommandCall:
     """What a command is called with.
 
     Attributes:
+        turn_id: the same however often it is tried.
+        role: what the writer may do.
         session: the active one; new, and not yet stored, where there is none.
-        turn_id: of the command's own turn.
         had_effect: for `/stop` and `/retry`: a turn was running, or waited, and was acted on when they arrived.
     """
 
@@ -60,9 +44,9 @@ class CommandCall:
     message: InboundMessage
     turn_id: str
     user_id: str
+    role: Role
     session: Session
     personality: Personality
-    role: Role = "member"
     had_effect: bool = False
 
 
@@ -74,19 +58,27 @@ class CommandResult:
         session: to be stored, and to be the active one.
         ask_again: the agent is to answer the last message of the session once more.
         actions: choices that the answer offers.
+        notices: for others.
+        people: who is let in.
+        woken: conversations in which messages get their turn now.
     """
 
     text: str
     session: Session | None = None
     ask_again: bool = False
-    attachments: tuple[Attachment, ...] = ()
     actions: tuple[Action, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    notices: tuple[OutboundMessage, ...] = ()
+    people: PeopleChange | None = None
+    woken: tuple[ConversationRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Command:
     info: CommandInfo
     run: Callable[[CommandCall], Awaitable[CommandResult]]
+    is_personal: bool
+    right: Right
 
 
 class Commands:
@@ -112,7 +104,12 @@ class Commands:
         self._usage = usage
         self._meter = meter
         self._commands = {
-            name: _Command(info=CommandInfo(name=name, usage=usage, description=description), run=run)
+            name: _Command(
+                info=CommandInfo(name=name, usage=usage, description=description),
+                run=run,
+                is_personal=name in PERSONAL,
+                right="search own messages" if name == "search" else "talk",
+            )
             for name, usage, description, run in (
                 ("help", "/help", "what you can type", self._help),
                 ("new", "/new", "start a fresh session; memory stays", self._new),
@@ -128,6 +125,12 @@ class Commands:
             )
         }
 
+    def add(
+        self, info: CommandInfo, run: Callable[[CommandCall], Awaitable[CommandResult]], *, right: Right = "talk"
+    ) -> None:
+        """One more, for direct chats only; what is not given away with the channels' menus must be added before."""
+        self._commands[info.name] = _Command(info=info, run=run, is_personal=True, right=right)
+
     @property
     def infos(self) -> tuple[CommandInfo, ...]:
         """For menus and completion."""
@@ -138,15 +141,18 @@ class Commands:
         command = self._commands.get(name)
         if command is None:
             return CommandResult(text=f"There is no command `/{name}`. `/help` shows those that there are.")
-        if name in PERSONAL and not call.message.is_direct:
+        if command.is_personal and not call.message.is_direct:
             return CommandResult(text=f"Others read the answers here; ask me `/{name}` in a direct chat.")
+        if not may(call.role, command.right):
+            return CommandResult(text=f"`/{name}` is for an {needs(command.right)} only, and you are a {call.role}.")
         try:
             return await command.run(call)
         except EthosError as error:
             return CommandResult(text=f"That did not work: {error}")
 
-    async def _help(self, _call: CommandCall) -> CommandResult:
-        lines = [f"- `{info.usage}`: {info.description}" for info in self.infos]
+    async def _help(self, call: CommandCall) -> CommandResult:
+        mine = [command.info for command in self._commands.values() if may(call.role, command.right)]
+        lines = [f"- `{info.usage}`: {info.description}" for info in mine]
         return CommandResult(text="Write to me as you would to a person. Besides:\n\n" + "\n".join(lines))
 
     async def _new(self, call: CommandCall) -> CommandResult:
@@ -164,6 +170,8 @@ class Commands:
                 if isinstance(one, Personality)
             ]
             return CommandResult(text="\n".join(lines) + "\n\nChoose with `/personality name`.")
+        if not may(call.role, "choose a personality"):
+            return CommandResult(text=f"Only an {needs('choose a personality')} chooses who answers; you are a guest.")
         chosen = self._personalities.get(wanted)
         session = replace(call.session, personality_id=chosen.id)
         return CommandResult(text=f"From now on **{chosen.name}** answers here.", session=session)
@@ -189,7 +197,7 @@ class Commands:
         accounts = await self._identities.accounts_of(call.user_id)
         lines = [f"- `{account.key}` {account.label}".rstrip() for account in accounts]
         return CommandResult(
-            text=f"You are `{call.user_id}`, known by:\n\n" + "\n".join(lines) + "\n\n"
+            text=f"You are `{call.user_id}`, {call.role} here, known by:\n\n" + "\n".join(lines) + "\n\n"
             f"**{call.personality.name}** answers here, in session `{call.session.id}`."
         )
 

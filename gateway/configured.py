@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from gateway.access import Access, AccessRule
+from gateway.access import AccessRule
 from gateway.budgets import Budgets, Limit
 from gateway.config import Config, DayBudget, zone_of
 from gateway.outbox import DeliveryPolicy
-from gateway.turns import TurnSettings
+from gateway.turn_services import TurnSettings
 
 
-def access_of(config: Config) -> Access:
+def rules_of(config: Config) -> dict[str, AccessRule]:
     """Who may talk on which channel."""
-    return Access(
-        {
-            name: AccessRule(mode=channel.access, allow=frozenset(channel.allow))
-            for name, channel in config.channels.items()
-        }
-    )
+    return {
+        name: AccessRule(
+            mode=channel.access,
+            in_groups=channel.access_in_groups,
+            allow=frozenset(channel.allow),
+            role=channel.role,
+        )
+        for name, channel in config.channels.items()
+    }
 
 
 def budgets_of(config: Config) -> Budgets:

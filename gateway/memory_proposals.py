@@ -14,10 +14,10 @@ from typing import Literal, Protocol
 
 from gateway.messages import Action
 from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
+from gateway.roles import Role, may
 
 MemoryWrites = Literal["auto", "review", "off"]
 """`auto`: what a turn wants waits if it had read words of others; `review`: all waits; `off`: nothing is written."""
-Role = Literal["owner", "member", "guest"]
 ProposalState = Literal["waiting", "approved", "refused"]
 
 AT_THE_MACHINE = "command-line"
@@ -148,7 +148,7 @@ def sort_updates(
 
 def may_write(scope: MemoryScope, store: MemoryStoreName, *, writes: MemoryWrites, role: Role) -> bool:
     """Whether a turn may change the document at all, at once or as a proposal."""
-    return writes != "off" and not (role == "guest" and is_shared(scope, store))
+    return writes != "off" and (may(role, "write shared memory") or not is_shared(scope, store))
 
 
 def notice(proposals: Sequence[Proposal], reviewer: Reviewer, *, is_direct: bool) -> str:

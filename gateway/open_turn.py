@@ -9,10 +9,11 @@ from gateway.agent.loop import AgentState
 from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
 from gateway.attachments import Asked
 from gateway.inbox import InboxRow
-from gateway.memory_proposals import Proposal, ProposalStore, Reviewer, Role, choices, notice, sort_updates
+from gateway.memory_proposals import Proposal, ProposalStore, Reviewer, choices, notice, sort_updates
 from gateway.messages import Action, InboundMessage
 from gateway.personalities import Personality
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.roles import Role
 from gateway.sessions import Session, with_title
 from gateway.untrusted import ANOTHER_SPEAKER, EARLIER
 

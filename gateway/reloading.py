@@ -18,7 +18,7 @@ from gateway.agent.registry import ModelRegistry
 from gateway.config import Config
 from gateway.config.changes import Comparison, compare
 from gateway.config.file import load_config
-from gateway.configured import access_of, budgets_of, policy_of, turn_settings_of
+from gateway.configured import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
 from gateway.errors import ConfigError, EthosError
@@ -146,14 +146,14 @@ class Reloading:
             gateway.supervisor.hold(name)
             await gateway.outbox.quiet(name)
         await gateway.supervisor.exchange(gone, new)
-        await gateway.join_operator_accounts()
+        await gateway.operators.join(gateway.identities)
 
     def _take_over_turns(self, models: ModelRegistry) -> None:
         gateway, config = self._gateway, self._gateway.config
         retired, gateway.models = gateway.models, models
-        gateway.access = access_of(config)
+        gateway.entrance.access.rules = rules_of(config)
         policy = policy_of(config)
-        gateway.turns = gateway.turns.renewed(turn_settings_of(config), access=gateway.access)
+        gateway.turns = gateway.turns.renewed(turn_settings_of(config))
         gateway.dispatcher.take_over(gateway.turns, policy)
         gateway.outbox.policy = policy
         gateway.history.budget_tokens = config.limits.history_tokens

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from gateway.memory_proposals import Proposal
 from gateway.messages import OutboundMessage
+from gateway.people import PeopleChange
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage
 
@@ -31,6 +32,7 @@ class TurnCommit:
         supersedes: a turn whose messages give way to this one's.
         memory: updates for the journal, with their scope; applied to the memory after the commit.
         proposals: updates that wait for a person's yes.
+        people: who is let in, or asks to be.
     """
 
     inbox_seq: int
@@ -46,6 +48,7 @@ class TurnCommit:
     replies: tuple[OutboundMessage, ...] = ()
     memory: tuple[MemoryScope, tuple[MemoryUpdate, ...]] | None = None
     proposals: tuple[Proposal, ...] = ()
+    people: PeopleChange | None = None
 
 
 class TurnStore(Protocol):

@@ -3,101 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
 
-from gateway.access import Access, refusal
+from gateway.access import Entry
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
-from gateway.agent.model import ChatMessage, Model, Spender
+from gateway.agent.model import ChatMessage, Spender
 from gateway.agent.prompt import Setting, system_prompt
-from gateway.agent.tools import UPDATE_MEMORY, Toolbox
+from gateway.agent.tools import UPDATE_MEMORY
 from gateway.attachments import Asked, read_message
-from gateway.commands import CommandCall, Commands, parse_command
+from gateway.commands import CommandCall, CommandResult, parse_command
 from gateway.dispatcher import TurnControl
 from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
 from gateway.failpoints import reach
-from gateway.history import History
-from gateway.identity import IdentityMap
 from gateway.inbox import InboxRow
-from gateway.memory_proposals import ProposalStore, Role
-from gateway.memory_sync import MemorySync
-from gateway.messages import Capabilities, ConversationRef
+from gateway.messages import Capabilities
 from gateway.observe import note, span, stage, waited
 from gateway.open_turn import OpenTurn
-from gateway.parking import Parking, expired
-from gateway.personalities import Personalities
-from gateway.presence import Presence
+from gateway.pair_command import PAIR
+from gateway.parking import expired
 from gateway.preview import Preview
-from gateway.protocols import ChannelAdapter, MemoryContext
+from gateway.roles import Role
 from gateway.sessions import (
-    SessionScope,
-    SessionStore,
     new_session,
     session_key,
 )
-from gateway.turn_commit import InboxEnd, TurnCommit, TurnStore
-from gateway.turn_messages import BURIED, STOPPED, STOPPED_EARLY, as_stored, gave_up, problem_of, reply_to
+from gateway.turn_commit import InboxEnd, TurnCommit
+from gateway.turn_messages import as_stored, gave_up, problem_of, reply_to
+from gateway.turn_services import Services, TurnSettings
 from gateway.untrusted import EARLIER
 
+STOPPED = "_(stopped)_"
+STOPPED_EARLY = "Stopped before I could answer."
 # What is parked until its time is over is looked at again no sooner.
 SOONEST_EXPIRY_S = 1.0
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.
 _UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnSettings:
-    """Limits and defaults of a turn; times in seconds."""
-
-    default_personality: str = "assistant"
-    personality_of_channel: Callable[[str], str | None] = lambda _channel: None
-    session_scope: SessionScope = "conversation"
-    steps_per_turn: int = 12
-    turn_timeout_s: float = 600.0
-    max_message_chars: int = 100_000
-    parked_expire_after_h: float = 168.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """What a turn works with.
-
-    Attributes:
-        model: by the name of the configuration; None for the default.
-        adapter: by the channel's name; None while it is not connected.
-        kind: by the channel's name: the platform, which is the first half of an identity's key.
-        render_memory: makes the memory section of the prompt.
-        woken: told that a conversation has replies to send.
-        role: of a user, by id.
-        caught_up: waits until a conversation's replies are out.
-    """
-
-    store: TurnStore
-    sessions: SessionStore
-    history: History
-    memory: MemorySync
-    identities: IdentityMap
-    access: Access
-    personalities: Personalities
-    commands: Commands
-    toolbox: Toolbox
-    parking: Parking
-    presence: Presence
-    model: Callable[[str | None], Model]
-    adapter: Callable[[str], ChannelAdapter | None]
-    kind: Callable[[str], str]
-    render_memory: Callable[[MemoryContext], str | None]
-    woken: Callable[[ConversationRef], None]
-    caught_up: Callable[[ConversationRef], Awaitable[None]]
-    proposals: ProposalStore
-    role: Callable[[str], Role] = lambda _user_id: "member"
 
 
 class TurnRunner:
@@ -133,30 +82,43 @@ class TurnRunner:
         return again_s
 
     async def _let_in(self, row: InboxRow, control: TurnControl) -> float | None:
-        verdict = self._services.access.verdict(row.message)
-        note(access=verdict)
-        if verdict != "answer":
-            text = refusal(row.message) if verdict == "refuse" else None
-            await self._say(row, control, text)
+        services = self._services
+        entry = await services.entrance.access.entry(row.message)
+        note(access=entry.verdict)
+        if entry.verdict != "answer":
+            await self._meet(row, control, entry)
             return None
-        sender = row.message.sender
-        account = f"{self._services.kind(row.message.conversation.channel)}:{sender.user}"
-        async with self._services.presence.turn(account, row.message.conversation, control.stop):
+        async with services.presence.turn(entry.account, row.message.conversation, control.stop):
             with span("turn.identity"):
-                user_id = await self._services.identities.resolve(account, sender.display_name)
+                user_id = await services.identities.resolve(entry.account, row.message.sender.display_name)
+            if entry.role == "owner" and row.message.is_direct:
+                await services.entrance.people.keep_chat(user_id, row.message.conversation)
             key = session_key(row.message, user_id, self._settings.session_scope)
             lock = self._session_locks.setdefault(key, asyncio.Lock())
             async with lock:  # one session can be met in two conversations, with the scope `user`
-                return await self._run(row, control, user_id, key)
+                return await self._run(row, control, entry.role, user_id, key)
 
     async def bury(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
+        text = (
+            "Something went wrong here, again and again, while I tried to answer this message. It is kept for whoever "
+            "runs this gateway to look at; please go on with another one."
+        )
         with stage("turn.bury", row.turn_id, row.message.conversation):
-            await self._commit(self._end(row, replies=(BURIED,), kind="dead", end="dead", error=reason))
+            await self._commit(self._end(row, replies=(text,), kind="dead", end="dead", error=reason))
         self._services.parking.ended(row.message.conversation)
 
-    async def _run(self, row: InboxRow, control: TurnControl, user_id: str, key: str) -> float | None:
-        turn = await self._opened(row, user_id, key)
+    async def _meet(self, row: InboxRow, control: TurnControl, entry: Entry) -> None:
+        """Tell a stranger how to be let in, or what else there is to say; no turn of the agent."""
+        control.is_decided = True
+        async with self._services.entrance.pairing.lock:
+            meeting = await self._services.entrance.pairing.meet(row.message, entry, row.turn_id)
+            end = self._end(row, replies=() if meeting.text is None else (meeting.text,), kind=meeting.kind)
+            replies = (*end.replies, *meeting.notices)
+            await self._commit(replace(end, replies=replies, people=meeting.change))
+
+    async def _run(self, row: InboxRow, control: TurnControl, role: Role, user_id: str, key: str) -> float | None:
+        turn = await self._opened(row, role, user_id, key)
         if isinstance(turn, str) or control.is_stop_requested:
             await self._say(row, control, turn if isinstance(turn, str) else STOPPED_EARLY)
             return None
@@ -173,24 +135,27 @@ class TurnRunner:
             message=row.message,
             turn_id=row.turn_id,
             user_id=user_id,
+            role=role,
             session=turn.session,
             personality=turn.personality,
             had_effect=control.had_effect,
-            role=turn.role,
         )
         control.is_decided = command.name != "retry"
-        result = await self._services.commands.run(command.name, call)
-        if result.ask_again:
-            last = await self._services.history.last_question(turn.session, user_id)
-            if last is not None:
-                again = Asked(text=last.text, sources=(EARLIER,) if last.is_tainted else ())
-                return await self._answer(turn, control, again, supersedes=last.turn_id)
-        control.is_decided = True
-        reply = replace(reply_to(row, result.text, "reply", result.actions), attachments=result.attachments)
-        await self._commit(replace(self._end(row), replies=(reply,), session=result.session))
-        return None
+        async with self._deciding(command.name):
+            result = await self._services.commands.run(command.name, call)
+            last = await self._services.history.last_question(turn.session, user_id) if result.ask_again else None
+            if last is None:
+                control.is_decided = True
+                await self._commit_command(turn, result)
+                return None
+        again = Asked(text=last.text, sources=(EARLIER,) if last.is_tainted else ())
+        return await self._answer(turn, control, again, supersedes=last.turn_id)
 
-    async def _opened(self, row: InboxRow, user_id: str, key: str) -> OpenTurn | str:
+    def _deciding(self, command: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """Nobody else is let in or asks to be, from a decision about it to the commit."""
+        return self._services.entrance.pairing.lock if command == PAIR else contextlib.nullcontext()
+
+    async def _opened(self, row: InboxRow, role: Role, user_id: str, key: str) -> OpenTurn | str:
         """The session and who answers in it; a text for the person where nobody can."""
         session = await self._services.sessions.active_session(key)
         if session is None:
@@ -208,7 +173,6 @@ class TurnRunner:
             if command is None or command.name not in ("personality", "help"):
                 return f"Nobody can answer here: {error}. Choose another with `/personality name`."
             personality = self._services.personalities.get(self._settings.default_personality)
-        role = self._services.role(user_id)
         return OpenTurn(row=row, user_id=user_id, session=session, personality=personality, role=role)
 
     # ---- the agent -------------------------------------------------------------------------------------------------
@@ -359,6 +323,13 @@ class TurnRunner:
         control.is_decided = True
         await self._commit(self._end(row, replies=() if text is None else (text,)))
 
+    async def _commit_command(self, turn: OpenTurn, result: CommandResult) -> None:
+        reply = replace(reply_to(turn.row, result.text, "reply", result.actions), attachments=result.attachments)
+        commit = replace(self._end(turn.row), session=result.session, people=result.people)
+        await self._commit(replace(commit, replies=(reply, *result.notices)))
+        for conversation in result.woken:
+            self._services.reopened(conversation)
+
     def _end(
         self,
         row: InboxRow,
@@ -382,6 +353,8 @@ class TurnRunner:
         with span("turn.commit", end=commit.end):
             await self._services.store.commit_turn(commit)
         reach("turn.committed")
+        if commit.people is not None:
+            self._services.entrance.people.changed()
         _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
         for reply in commit.replies:
             self._services.woken(reply.conversation)

@@ -22,6 +22,17 @@ class Config(BaseModel):
     )
 
 
+def account(entry: str) -> str:
+    """What an entry of `allow` means: a person's user id.
+
+    Raises:
+        ValueError: it is no id; names can pass to somebody else, and the id never does.
+    """
+    if not (entry.isascii() and entry.isdecimal()):
+        raise ValueError('names can change hands; expected a user id in quotes, such as "123456789012345678"')
+    return str(int(entry))
+
+
 def build(config: Config, services: AdapterServices) -> DiscordAdapter:
     """Make the adapter; nothing is opened before `connect`."""
     client = DiscordClient(config.token.get_secret_value(), message_content=config.message_content)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from adapters.email.adapter import Account, EmailAdapter
-from adapters.email.addresses import canonical
+from adapters.email.addresses import canonical, canonical_domain
 from adapters.email.convert import Rules
 from adapters.email.credentials import AccessTokens, Credentials, OAuthClient, Password
 from adapters.email.imap_client import ImapServer
@@ -119,6 +119,24 @@ class Config(BaseModel):
         if (self.password is None) == (self.oauth is None):
             raise ValueError("expected either `password` or `oauth`")
         return self
+
+
+def account(entry: str) -> str:
+    """What an entry of `allow` means, in the form in which addresses are compared; `*@example.org` is everybody there.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if entry.startswith("*@"):
+        domain = canonical_domain(entry[2:])
+        found = f"*@{domain}" if domain and "*" not in domain else None
+    else:
+        found = canonical(entry) if "*" not in entry else None
+    if found is None:
+        raise ValueError(
+            "this is no mail address; expected one such as ada@example.org, or *@example.org for all there"
+        )
+    return found
 
 
 def build(config: Config, services: AdapterServices) -> EmailAdapter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
@@ -40,6 +41,17 @@ class Config(BaseModel):
             if token is not None and not token.get_secret_value().startswith(prefix):
                 raise ValueError(f"expected a `{key}` that begins with `{prefix}`")
         return self
+
+
+def account(entry: str) -> str:
+    """What an entry of `allow` means: the workspace (or the organisation) and the member in it.
+
+    Raises:
+        ValueError: it is not both; a member's id alone can be somebody else's in another workspace.
+    """
+    if not re.fullmatch(r"[TE][A-Z0-9]+/[UW][A-Z0-9]+", entry):
+        raise ValueError("expected the workspace and the member, such as T012AB3CD/U045EF6GH")
+    return entry
 
 
 def build(config: Config, services: AdapterServices) -> SlackAdapter:

@@ -50,6 +50,17 @@ class Config(BaseModel):
         return url.rstrip("/")
 
 
+def account(entry: str) -> str:
+    """What an entry of `allow` means: the number of a person's account.
+
+    Raises:
+        ValueError: it is no number; names can pass to somebody else, and the number never does.
+    """
+    if not (entry.isascii() and entry.isdecimal()):
+        raise ValueError('names can change hands; expected the number of an account in quotes, such as "123456789"')
+    return str(int(entry))
+
+
 def build(config: Config, services: AdapterServices) -> TelegramAdapter:
     """Make the adapter; nothing is opened before `connect`."""
     token = config.token.get_secret_value()

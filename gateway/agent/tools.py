@@ -12,8 +12,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.agent.model import ToolCall, ToolSpec
-from gateway.memory_proposals import MemoryWrites, Role, may_write
+from gateway.memory_proposals import MemoryWrites
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.roles import Role, may, needs
 from gateway.sessions import SessionStore
 
 MAX_RESULT_CHARS = 20_000
@@ -28,18 +29,18 @@ class ToolContext:
     """On whose behalf a tool is called.
 
     Attributes:
+        role: what the person may do.
         memory: as it was when the turn began.
         updates: where memory updates are gathered; after the turn they are applied once, in this order, or wait.
-        role: of the person.
         writes: of the personality.
         read: what the turn began with that is not the person's own words.
         sources: where a tool notes that it has shown words of others.
     """
 
     scope: MemoryScope
+    role: Role
     memory: MemoryContext | None
     updates: list[MemoryUpdate] = field(default_factory=list)
-    role: Role = "member"
     writes: MemoryWrites = "auto"
     read: Sequence[str] = ()
     sources: list[str] = field(default_factory=list)
@@ -151,11 +152,21 @@ class UpdateMemory(Arguments):
     ] = None
 
 
-async def _update_memory(arguments: UpdateMemory, context: ToolContext) -> str:
+def _check_may_write(arguments: UpdateMemory, context: ToolContext) -> None:
     if arguments.store == "user" and context.scope.user_id is None:
         raise ToolError("nobody is known in this conversation, so there is no user store")
-    if not may_write(context.scope, arguments.store, writes=context.writes, role=context.role):
-        raise ToolError(f"the store `{arguments.store}` may not be changed on behalf of this person")
+    is_shared = arguments.store == "memory" and context.scope.place != "per-user"
+    if is_shared and not may(context.role, "write shared memory"):
+        raise ToolError(
+            f"the store `memory` is shared with others, and only an {needs('write shared memory')} changes it; this "
+            f"person is a {context.role}. What concerns this person alone goes into `user`"
+        )
+    if context.writes == "off":
+        raise ToolError("this personality remembers nothing new")
+
+
+async def _update_memory(arguments: UpdateMemory, context: ToolContext) -> str:
+    _check_may_write(arguments, context)
     if arguments.action == "remove":
         match = arguments.substring_match or ""
         if not match.strip():

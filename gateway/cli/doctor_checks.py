@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Sequence
 
-from gateway.cli import doctor_configuration, doctor_files, doctor_running, doctor_stores
+from gateway.cli import doctor_access, doctor_configuration, doctor_files, doctor_running, doctor_stores
 from gateway.cli.finding import Check, Finding, Ground
 from gateway.cli.process import running_gateway
 from gateway.config.file import data_directory, load_config
@@ -32,6 +32,7 @@ CHECKS: Sequence[Check] = (
     doctor_stores.memory_journal,
     doctor_stores.shared_memory,
     doctor_stores.identity_map,
+    doctor_access.access,
     doctor_stores.clock,
     doctor_stores.backups,
 )

@@ -106,6 +106,8 @@ async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
         if gateway.web is not None:
             typer.echo(f"Web page: {_web_address(gateway.web, home)}", err=True)
         typer.echo(f"Data:     {home}" + (f"\nLog:      {home / LOG_NAME}" if log else ""), err=True)
+        if await gateway.lacks_owner():
+            typer.echo(f"Owner:    {await _how_to_own(gateway)}", err=True)
         if terminal is None:
             await gateway.run(stop)
             return 0
@@ -140,6 +142,14 @@ async def _end(task: asyncio.Task[None]) -> None:
 def _web_address(web: WebServer, home: Path) -> str:
     """The address that logs in is a secret: it is shown to a person, and kept out of a service's log."""
     return web.login_url if sys.stderr.isatty() else f"{web.url} (the token to log in is in {home / TOKEN_NAME})"
+
+
+async def _how_to_own(gateway: Gateway) -> str:
+    """The code is a secret: it is shown to a person, and kept out of a service's log."""
+    if not sys.stderr.isatty():
+        return "nobody yet; `ethos users owner-code` makes a code with which you become it"
+    code = await gateway.entrance.pairing.offer_owner()
+    return f"nobody yet; become it within the hour: send `/owner {code}` to the agent"
 
 
 async def _chat(home: Path, loaded: Loaded, options: dict[str, Any]) -> int:

@@ -1,22 +1,19 @@
-"""`ethos users`: who is known."""
+"""`ethos users`: who is known, who is let in, and as what."""
 
 from __future__ import annotations
 
 import typer
 
-from gateway.cli import privacy
+from gateway.cli import people, privacy
 from gateway.cli.options import AsJson, run
 
-app = typer.Typer(help="See who is known; give and erase what is kept about them.", no_args_is_help=True)
-
-
+app = typer.Typer(help="See who is known, let people in, and say what they may do.", no_args_is_help=True)
+app.add_typer(people.pair, name="pair")
 app.command("export")(privacy.export)
 app.command("erase")(privacy.erase)
-
-
-@app.callback()
-def _users() -> None:
-    """See who is known."""
+app.command("role")(people.role)
+app.command("revoke")(people.revoke)
+app.command("owner-code")(people.owner_code)
 
 
 @app.command("list")

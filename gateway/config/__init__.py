@@ -23,7 +23,7 @@ from pydantic import (
     field_validator,
 )
 
-from gateway.config.channel_kinds import Access
+from gateway.config.channel_kinds import Access, GroupAccess
 
 OFFLINE = "offline"
 """The model that is always there: no key, no network."""
@@ -157,16 +157,21 @@ class ChannelConfig(Section):
 
     Attributes:
         kind: the platform: a package under `adapters`, or a dotted name of a third party's package.
-        access: `open` lets everybody talk, `allowlist` only those in `allow`.
+        access: `owner` lets owners talk only, `allowlist` also those in `allow`, `pairing` also whoever an owner lets
+            in, `open` everybody.
+        access_in_groups: the same for groups, and `nobody`; None: as `access`.
         allow: the platform's ids of people.
+        role: of people who have none of their own.
         personality: who answers here; None for the default one.
         settings: the adapter's own `Config`; None while the channel is not enabled.
     """
 
     kind: Text
     enabled: bool = True
-    access: Access = "allowlist"
+    access: Access = "pairing"
+    access_in_groups: GroupAccess | None = None
     allow: tuple[AccountId, ...] = ()
+    role: Literal["member", "guest"] = "member"
     personality: Text | None = None
     settings: Any = Field(default=None, exclude=True)
 

@@ -8,7 +8,7 @@ import pkgutil
 import re
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 
@@ -16,7 +16,8 @@ import adapters
 from gateway.marked.validation import did_you_mean
 from gateway.protocols import AdapterServices, ChannelAdapter
 
-Access = Literal["open", "allowlist"]
+Access = Literal["owner", "allowlist", "pairing", "open"]
+GroupAccess = Literal["nobody", "owner", "allowlist", "pairing", "open"]
 
 _OWN = re.compile(r"[a-z][a-z0-9_]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
@@ -28,7 +29,11 @@ class KindUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChannelKind:
-    """A package that adapts one platform: `Config` (a pydantic model), `build(config, services)`, `ACCESS_DEFAULT`."""
+    """A package that adapts one platform: `Config` (a pydantic model), and `build(config, services)`.
+
+    It may have `ACCESS_DEFAULT`, and `account(entry)`: what an entry of `allow` means, in the form that messages carry,
+    or a ValueError that says what was expected.
+    """
 
     name: str
     package: ModuleType
@@ -41,8 +46,21 @@ class ChannelKind:
 
     @property
     def access_default(self) -> Access:
-        """Who may talk where the configuration does not say; nobody, unless the package declares `"open"`."""
-        return "open" if getattr(self.package, "ACCESS_DEFAULT", "allowlist") == "open" else "allowlist"
+        """Who may talk where the configuration does not say; only who is let in, unless the package says otherwise."""
+        default = getattr(self.package, "ACCESS_DEFAULT", None)
+        return next((mode for mode in get_args(Access) if mode == default), "pairing")
+
+    def account(self, entry: str) -> str:
+        """What an entry of `allow` means, in the form that messages carry.
+
+        Raises:
+            ValueError: it means nobody; says what was expected.
+        """
+        if hasattr(self.package, "account"):
+            return str(self.package.account(entry))
+        if entry.startswith("*"):
+            raise ValueError("patterns mean nobody here; expected the platform's own id of a person, or `access: open`")
+        return entry
 
     def build(self, settings: Any, services: AdapterServices) -> ChannelAdapter:
         """Make the adapter of one channel; `settings` is an instance of `config`."""

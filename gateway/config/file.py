@@ -201,8 +201,28 @@ def _channel(name: str, section: dict[str, Any], reading: _Reading) -> ChannelCo
     settings = validate(kind.config, document, path, values=own, hidden=reading.hidden)
     if channel is None or settings is None:
         return None
+    return channel.model_copy(update={**_access(name, core, channel, kind, reading), "settings": settings})
+
+
+def _access(
+    name: str, core: Mapping[str, Any], channel: ChannelConfig, kind: ChannelKind, reading: _Reading
+) -> dict[str, Any]:
+    """Who may talk, with the defaults of the kind and the ids in its form; warns of what means nobody."""
     access = channel.access if "access" in core else kind.access_default
-    return channel.model_copy(update={"access": access, "settings": settings})
+    # Whoever comes from a platform that anybody can join, and was let in by nobody, is a guest.
+    is_for_strangers = "open" in (access, channel.access_in_groups) and kind.access_default != "open"
+    role = channel.role if "role" in core else "guest" if is_for_strangers else "member"
+    allow = []
+    for index, entry in enumerate(channel.allow):
+        try:
+            allow.append(kind.account(entry))
+        except ValueError as error:
+            reading.warned.complain(("channels", name, "allow", index), f"{shown(entry)}: {error}")
+    if is_for_strangers and channel.enabled:
+        key = "access" if access == "open" else "access_in_groups"
+        text = "anybody on the platform who finds the agent may talk to it, at your cost; expected `pairing`"
+        reading.warned.complain(("channels", name, key), text)
+    return {"access": access, "role": role, "allow": tuple(allow)}
 
 
 def _load_kind(kind: object, path: KeyPath, document: MarkedYaml) -> ChannelKind | None:
@@ -308,10 +328,12 @@ def _warn(config: Config, reading: _Reading) -> None:
         path = ("channels", name)
         if not channel.enabled:
             continue
+        modes = {channel.access, channel.access_in_groups or channel.access}
         if channel.access == "allowlist" and not channel.allow:
-            warned.complain(path, "nobody may talk here; put the ids of people into `allow`, or set `access: open`")
-        if channel.access == "open" and channel.allow:
-            warned.complain((*path, "allow"), "has no effect, for `access` is `open`; set `access: allowlist`")
+            warned.complain(path, "owners only may talk here; put the ids of people into `allow`, or set `pairing`")
+        if channel.allow and not modes & {"allowlist", "pairing"}:
+            text = f"has no effect, for `access` is `{channel.access}`; set `access: allowlist`"
+            warned.complain((*path, "allow"), text)
     if not _is_loopback(config.web.host):
         warned.complain(("web", "host"), "other machines can reach the web server; put one with TLS in front of it")
     if config.log.message_text:

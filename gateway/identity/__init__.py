@@ -76,14 +76,20 @@ class IdentityMap:
         Raises:
             InvalidAccount: the key cannot stand in the map.
         """
-        last = self._last
-        if last is not None and last.is_settled and last.signature == self._sign():
-            user_id = last.document.users.get(key)
-            if user_id is not None:
-                return user_id
-        reading = await self._read()
-        user_id = reading.document.users.get(key)
+        user_id = (await self.known((key,))).get(key)
         return await self._meet(check_key(key), label) if user_id is None else user_id
+
+    async def known(self, keys: Collection[str]) -> dict[str, str]:
+        """The user behind each of these accounts that is in the map. Nobody is written down."""
+        last = self._last
+        if last is None or not last.is_settled or last.signature != self._sign():
+            await self._read()
+        return self.last_known(keys)
+
+    def last_known(self, keys: Collection[str]) -> dict[str, str]:
+        """The same of the map as it was read last, without a look at the file; empty before the first reading."""
+        users = {} if self._last is None else self._last.document.users
+        return {key: users[key] for key in keys if key in users}
 
     async def ensure_joined(self, keys: Sequence[tuple[str, str]], *, via: str) -> str:
         """See to it that accounts which are proved to be one person's are one user.

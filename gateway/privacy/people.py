@@ -70,7 +70,8 @@ def named(
     senders = connection.execute(_SENDERS, (erased_at_ms,)).fetchall()
     known = {f"{kinds[channel]}:{account}" for channel, account in senders if channel in kinds}
     keys |= tombstone.names({*known, *(account.key for account in accounts)})
-    return Person(user_ids=gone, accounts=_on_channels(senders, keys, kinds), erased_at_ms=erased_at_ms)
+    on_channels = _on_channels(senders, keys, kinds)
+    return Person(user_ids=gone, accounts=on_channels, keys=frozenset(keys), erased_at_ms=erased_at_ms)
 
 
 def accounts_of(

@@ -110,6 +110,8 @@ class Database:
         self._writer = self._connect()
         self._level = "FULL"
         self._problem: str | None = None
+        self._seen_version = _data_version(self._writer)
+        self._foreign_commits = 0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._local = threading.local()
         self._reader_connections: list[sqlite3.Connection] = []
@@ -117,6 +119,11 @@ class Database:
         self._thread = threading.Thread(target=self._write_until_closed, name="store-writer", daemon=True)
         self._thread.start()
         self._is_closed = False
+
+    @property
+    def foreign_commits(self) -> int:
+        """Grows when another connection was seen to have committed; looked at with each commit of our own."""
+        return self._foreign_commits
 
     async def write(self, work: Work[T], *, is_durable: bool = True) -> T:
         """Run `work` in a transaction and return its result once that is committed.
@@ -209,6 +216,7 @@ class Database:
             self._roll_back()  # where that failed before
             self._set_level("FULL" if any(job.is_durable for job in group) else "NORMAL")
             self._writer.execute("BEGIN IMMEDIATE")
+            self._look_for_others()
             results = [self._alone(group[0])] if len(group) == 1 else [self._beside_others(job) for job in group]
             reach("database.committing")
             began_s = time.monotonic()
@@ -251,6 +259,13 @@ class Database:
         if self._writer.in_transaction:
             self._writer.execute("ROLLBACK")
 
+    def _look_for_others(self) -> None:
+        """Only other connections move this number, https://www.sqlite.org/pragma.html#pragma_data_version."""
+        version = _data_version(self._writer)
+        if version != self._seen_version:
+            self._seen_version = version
+            self._foreign_commits += 1
+
     def _set_level(self, level: str) -> None:
         """FULL makes a commit wait for the disk; NORMAL leaves that to the next one that does."""
         if level != self._level:
@@ -276,6 +291,11 @@ class Database:
 
     def _translated(self, error: BaseException) -> BaseException:
         return _translated(error, self.path) if isinstance(error, sqlite3.Error) else error
+
+
+def _data_version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    return int(version)
 
 
 def _write_nothing_new(connection: sqlite3.Connection) -> None:

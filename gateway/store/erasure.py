@@ -24,6 +24,7 @@ _SMALLEST_ID = 10_000
 _GATHERED = {
     "gone_users": "id TEXT PRIMARY KEY",
     "gone_accounts": "channel TEXT, account TEXT, PRIMARY KEY (channel, account)",
+    "gone_keys": "key TEXT PRIMARY KEY",
     "gone_turns": "id TEXT PRIMARY KEY",
     "gone_places": "channel TEXT, conversation TEXT, PRIMARY KEY (channel, conversation)",
     "touched_before": "session_id TEXT PRIMARY KEY",
@@ -71,11 +72,13 @@ class Person:
     Attributes:
         user_ids: all that are theirs.
         accounts: channel and account, as in `Sender`.
+        keys: the same as in the identity map, `kind:id`.
         erased_at_ms: messages that were accepted later are those of a new acquaintance.
     """
 
     user_ids: frozenset[str]
     accounts: frozenset[tuple[str, str]]
+    keys: frozenset[str]
     erased_at_ms: int
 
 
@@ -125,6 +128,8 @@ def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[
             _erase_proposals(connection)
         if "user_links" in tables:
             _erase_links(connection)
+        if "account_ranks" in tables:
+            _erase_access(connection)
 
 
 def places_of(connection: sqlite3.Connection, person: Person) -> Sequence[tuple[str, str]]:
@@ -188,6 +193,7 @@ def _gathered(connection: sqlite3.Connection, person: Person, sessions: Iterable
 
 def _gather(connection: sqlite3.Connection, person: Person, sessions: Iterable[str]) -> None:
     connection.executemany("INSERT INTO temp.gone_users VALUES (?)", [(each,) for each in person.user_ids])
+    connection.executemany("INSERT INTO temp.gone_keys VALUES (?)", [(each,) for each in person.keys])
     connection.executemany("INSERT INTO temp.gone_accounts VALUES (?, ?)", person.accounts)
     connection.executemany("INSERT OR IGNORE INTO temp.touched_before VALUES (?)", [(each,) for each in sessions])
     there = tables_of(connection)
@@ -249,12 +255,17 @@ def _erase_proposals(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN temp.gone_users", (NOBODY,))
 
 
+def _erase_access(connection: sqlite3.Connection) -> None:
+    """Who is let in by the configuration stays so; what was granted here is asked for anew."""
+    for table in ("account_ranks", "admissions", "access_requests", "held_messages"):
+        connection.execute(f"DELETE FROM {table} WHERE account IN temp.gone_keys")  # noqa: S608 (names of ours)
+    connection.execute("DELETE FROM owner_chats WHERE user_id IN temp.gone_users")
+
+
 def _erase_links(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM user_links WHERE survivor IN temp.gone_users OR absorbed IN temp.gone_users")
-    account = "substr({0}, instr({0}, ':') + 1) IN (SELECT account FROM temp.gone_accounts)"
-    starter, redeemer = account.format("starter"), account.format("redeemer")
-    connection.execute(f"DELETE FROM link_requests WHERE {starter} OR {redeemer}")  # noqa: S608 (names of ours)
-    connection.execute(f"DELETE FROM link_tries WHERE {account.format('account')}")  # noqa: S608
+    connection.execute("DELETE FROM link_requests WHERE starter IN temp.gone_keys OR redeemer IN temp.gone_keys")
+    connection.execute("DELETE FROM link_tries WHERE account IN temp.gone_keys")
 
 
 # ---- the history of the memory --------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from gateway.outbox import OutboxRow
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionHit, SessionMessage
 from gateway.store.clock import steady_ms
+from gateway.store.in_memory_people import InMemoryPeople, apply_change
 from gateway.store.in_memory_proposals import InMemoryProposals
 from gateway.store.in_memory_tables import Answer, Said, Tables
 from gateway.store.in_memory_usage import InMemoryUsage
@@ -289,6 +290,8 @@ class _Turns:
             known_turns = {(one.scope.turn_id, one.store) for one in tables.proposals.values()}
             if (proposal.scope.turn_id, proposal.store) not in known_turns:
                 tables.proposals[proposal.id] = proposal
+        if commit.people is not None:
+            apply_change(tables, commit.people, inbox_seq=commit.inbox_seq)
 
     def _keep_messages(self, commit: TurnCommit) -> None:
         tables, session = self._tables, commit.session
@@ -373,6 +376,7 @@ class InMemoryStore:
         self.usage = InMemoryUsage()
         self.log = _Log(tables)
         self.proposals = InMemoryProposals(tables)
+        self.people = InMemoryPeople(tables)
 
     async def close(self) -> None:
         """Forget nothing: a store that is closed and used again stands for one that was opened again."""

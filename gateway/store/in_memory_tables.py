@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from gateway.memory_proposals import Proposal
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
+from gateway.people import Rank, Request
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage
 from gateway.store.clock import LONGEST_WAIT_MS
@@ -81,6 +82,12 @@ class Tables:
     memory: dict[str, tuple[MemoryScope, tuple[MemoryUpdate, ...]]] = field(default_factory=dict)
     proposals: dict[int, Proposal] = field(default_factory=dict)
     last_proposal: int = 0
+    ranks: dict[str, Rank] = field(default_factory=dict)
+    admitted: set[tuple[str, str]] = field(default_factory=set)
+    chats: dict[str, ConversationRef] = field(default_factory=dict)
+    requests: dict[tuple[str, str], Request] = field(default_factory=dict)
+    held: dict[int, tuple[str, str]] = field(default_factory=dict)
+    owner_code: tuple[str, datetime] | None = None
 
     def next_seq(self) -> int:
         """The next cursor, of both queues."""

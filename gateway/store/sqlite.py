@@ -15,6 +15,7 @@ from gateway.store.inbox import SqliteInbox
 from gateway.store.log import SqliteConversationLog
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.outbox import SqliteOutbox
+from gateway.store.people import SqlitePeople
 from gateway.store.proposals import SqliteProposals
 from gateway.store.schema import migrate
 from gateway.store.search_index import SearchIndex, register_functions
@@ -37,6 +38,7 @@ class SqliteStore:
     journal: SqliteMemoryJournal
     deliveries: SqliteDeliveries
     proposals: SqliteProposals
+    people: SqlitePeople
     facts: SqliteFacts
     index: SearchIndex
 
@@ -83,6 +85,7 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         journal=SqliteMemoryJournal(database),
         deliveries=SqliteDeliveries(database, now_ms=now_ms),
         proposals=SqliteProposals(database),
+        people=SqlitePeople(database, now_ms=now_ms),
         facts=SqliteFacts(database),
         index=index,
     )

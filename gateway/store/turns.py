@@ -15,6 +15,7 @@ from gateway.store.database import Database
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
+from gateway.store.people import apply_change
 from gateway.store.proposals import insert_proposals
 from gateway.store.statement import statement
 from gateway.turn_commit import TurnCommit
@@ -95,6 +96,8 @@ class SqliteTurns:
             if commit.memory is not None:
                 insert_pending(connection, *commit.memory, datetime.now(UTC))
             insert_proposals(connection, commit.proposals)
+            if commit.people is not None:
+                apply_change(connection, commit.people, inbox_seq=commit.inbox_seq)
             if commit.end != "parked":
                 delete_steps(connection, commit.turn_id)
 

@@ -28,6 +28,7 @@ from gateway.messages import (
     Sender,
 )
 from gateway.outbox import OutboxRow, OutboxStore
+from gateway.people import PeopleStore
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage, SessionStore, new_session
 from gateway.turn_commit import TurnCommit, TurnStore
@@ -47,6 +48,7 @@ class Stores(Protocol):
     turns: TurnStore
     log: ConversationLog
     proposals: ProposalStore
+    people: PeopleStore
 
     async def close(self) -> None: ...
 

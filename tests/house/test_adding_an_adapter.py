@@ -77,7 +77,7 @@ def test_the_page_names_all_that_the_contract_lends_and_all_that_the_suite_asks(
 
 def test_the_gateway_finds_it_by_its_kind() -> None:
     kind = load_kind("telex")
-    assert kind.access_default == "allowlist"
+    assert kind.access_default == "pairing"
     assert set(kind.config.model_fields) == {"host", "port", "token"}
 
 

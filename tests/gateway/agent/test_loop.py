@@ -129,7 +129,7 @@ def work(model: Model, disk: Disk, state: AgentState, **changes: Any) -> AgentWo
         "system": "You are a test.",
         "history": (ChatMessage(role="user", text="Go on."),),
         "toolbox": toolbox(disk),
-        "context": ToolContext(scope=scope, memory=None, updates=state.updates),
+        "context": ToolContext(scope=scope, role="member", memory=None, updates=state.updates),
         "steps_limit": 10,
         "max_output_tokens": None,
         "on_text": lambda: None,

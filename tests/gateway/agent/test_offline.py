@@ -93,7 +93,7 @@ async def turn(
         toolbox=Toolbox(
             [UPDATE_MEMORY, CURRENT_TIME, search_conversations(Past())] if tools else []  # type: ignore[arg-type]
         ),
-        context=ToolContext(scope=scope, memory=remembered, updates=state.updates),
+        context=ToolContext(scope=scope, role="member", memory=remembered, updates=state.updates),
         steps_limit=5,
         max_output_tokens=None,
         on_text=lambda: None,

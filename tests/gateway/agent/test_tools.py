@@ -27,7 +27,7 @@ from gateway.sessions import SessionHit
 
 def context(*, user: str | None = None, memory: str | None = None, user_id: str | None = "u_1") -> ToolContext:
     scope = MemoryScope(personality_id="assistant", user_id=user_id, session_id="s_1", turn_id="t_1")
-    return ToolContext(scope=scope, memory=MemoryContext(user_memory=user, project_memory=memory))
+    return ToolContext(scope=scope, role="member", memory=MemoryContext(user_memory=user, project_memory=memory))
 
 
 async def use(tool: Tool, where: ToolContext | None = None, /, **arguments: Any) -> str:

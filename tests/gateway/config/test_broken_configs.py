@@ -316,7 +316,7 @@ CASES = {
         f"channels:\n  loft:\n    kind: {PIGEON}\n    access: closed\n    sped_kmh: 3\n    loft: {{latitude: north}}\n",
         [
             "2:3: channels.loft.ring: missing; expected a value here",
-            "4:13: channels.loft.access: 'closed' is not a choice; expected 'open' or 'allowlist'",
+            "4:13: channels.loft.access: 'closed' is not a choice; expected 'owner', 'allowlist', 'pairing' or 'open'",
             (
                 "5:5: channels.loft.sped_kmh: unknown key (did you mean `speed_kmh`?); expected one of ring, "
                 "speed_kmh, motto, loft, spare_rings, escort"

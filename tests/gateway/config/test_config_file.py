@@ -275,11 +275,13 @@ def test_strangers_are_kept_out_unless_the_adapter_or_the_file_says_otherwise(wr
     text += "  c:\n    kind: cli\n  d:\n    kind: cli\n    access: allowlist\n    allow: [1]\n"
     channels = load_config(write_config(text)).config.channels
     assert {name: channel.access for name, channel in channels.items()} == {
-        "a": "allowlist",
+        "a": "pairing",
         "b": "open",
         "c": "open",
         "d": "allowlist",
     }
+    roles = {name: channel.role for name, channel in channels.items()}
+    assert roles == {"a": "member", "b": "guest", "c": "member", "d": "member"}, "open to strangers: guests"
 
 
 @pytest.mark.parametrize("off", ["false", "no", "Off"])
@@ -320,7 +322,9 @@ def test_only_the_packages_of_configured_kinds_are_loaded(write_config: WriteCon
 
 def test_what_works_but_is_unwise_is_warned_of(write_config: WriteConfig, tmp_path: Path) -> None:
     path = write_config(
-        model_with_key(CANARY) + f"channels:\n  loft:\n    kind: {PIGEON}\n    ring: ${{RING}}\n"
+        model_with_key(CANARY) + f"channels:\n  loft:\n    kind: {PIGEON}\n    ring: ${{RING}}\n    access: allowlist\n"
+        "  inn:\n    kind: cli\n    access_in_groups: open\n    allow: ['*@x']\n"
+        f"  park:\n    kind: {PIGEON}\n    ring: ${{RING}}\n    access: open\n"
         "  home:\n    kind: cli\n    allow: [1]\nweb:\n  host: 0.0.0.0\n"
     )
     path.chmod(0o644)
@@ -340,11 +344,19 @@ def test_what_works_but_is_unwise_is_warned_of(write_config: WriteConfig, tmp_pa
             "`{file: path}` or `{keyring: name}`"
         ),
         (
-            "config.yaml:8:5: channels.loft: nobody may talk here; put the ids of people into `allow`, or set "
-            "`access: open`"
+            "config.yaml:8:5: channels.loft: owners only may talk here; put the ids of people into `allow`, or set "
+            "`pairing`"
         ),
-        "config.yaml:12:12: channels.home.allow: has no effect, for `access` is `open`; set `access: allowlist`",
-        "config.yaml:14:9: web.host: other machines can reach the web server; put one with TLS in front of it",
+        (
+            "config.yaml:14:13: channels.inn.allow[0]: '*@x': patterns mean nobody here; expected the platform's own "
+            "id of a person, or `access: open`"
+        ),
+        (
+            "config.yaml:18:13: channels.park.access: anybody on the platform who finds the agent may talk to it, at "
+            "your cost; expected `pairing`"
+        ),
+        "config.yaml:21:12: channels.home.allow: has no effect, for `access` is `open`; set `access: allowlist`",
+        "config.yaml:23:9: web.host: other machines can reach the web server; put one with TLS in front of it",
         (
             "the personality mute cannot be used: personalities/mute/SOUL.md:1:1: missing; expected the personality's "
             "prompt, in Markdown"

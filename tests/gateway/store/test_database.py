@@ -207,3 +207,18 @@ def test_a_relaxed_write_costs_no_fsync_and_durable_ones_that_wait_share_one(tmp
     one_by_one = fsyncs("[await d.write(add) for _ in range(20)]")
     assert base + 20 <= one_by_one <= base + 22, "one each, and the write-ahead log's own beginning"
     assert fsyncs("await asyncio.gather(*(d.write(add) for _ in range(20)))") <= base + 3
+
+
+async def test_what_another_connection_commits_is_noticed_with_the_next_commit_of_our_own(tmp_path: Path) -> None:
+    one, other = Database(tmp_path / "x.db"), Database(tmp_path / "x.db")
+    await one.write(lambda connection: connection.execute("CREATE TABLE a (x)").rowcount)
+    seen = one.foreign_commits
+    for _ in range(3):
+        await one.write(lambda connection: connection.execute("INSERT INTO a VALUES (1)").rowcount)
+    assert one.foreign_commits == seen, "our own do not count"
+    await other.write(lambda connection: connection.execute("INSERT INTO a VALUES (2)").rowcount)
+    assert one.foreign_commits == seen
+    await one.write(lambda connection: connection.execute("INSERT INTO a VALUES (3)").rowcount)
+    assert one.foreign_commits == seen + 1
+    await one.close()
+    await other.close()

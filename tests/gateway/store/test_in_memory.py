@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.store.in_memory import InMemoryStore
+from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
@@ -37,6 +38,10 @@ class TestTurns(TurnSuite):
 
 
 class TestLog(LogSuite):
+    pass
+
+
+class TestPeople(PeopleSuite):
     pass
 
 

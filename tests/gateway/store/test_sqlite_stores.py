@@ -8,6 +8,7 @@ import pytest
 
 from gateway.budgets import Limit
 from gateway.store.sqlite import open_store
+from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
 from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
@@ -32,6 +33,10 @@ class TestTurns(TurnSuite):
 
 
 class TestLog(LogSuite):
+    pass
+
+
+class TestPeople(PeopleSuite):
     pass
 
 

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from gateway.errors import FileError, StoreUnavailable
 from gateway.memory_proposals import Reviewer
 from gateway.memory_review import MemoryReview, NotReviewable
 from gateway.messages import InboundMessage, QuotedText
+from gateway.people import SetRank
 from gateway.store.memory_journal import insert_pending
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
@@ -37,11 +38,13 @@ ROLES = {"the owner": "owner", "a member": "member", "a guest": "guest"}
 async def peopled(house: House, **settings: object) -> AsyncIterator[tuple[Gateway, FakeChannel]]:
     """A gateway that knows an owner (1), a member (2) and a guest (3)."""
     async with house.gateway(settings.pop("model", None) or ObeyingModel(), **settings) as (gateway, channel):
-        ids = {user: await gateway.identities.resolve(f"fake:{user}", name) for user, name in PEOPLE.items()}
-        roles = {ids[user]: ROLES[name] for user, name in PEOPLE.items()}
+        for user, name in PEOPLE.items():
+            account = f"fake:{user}"
+            await gateway.identities.resolve(account, name)
+            rank = SetRank(accounts=(account,), rank=ROLES[name], via="test", at=datetime.now(UTC))
+            await gateway.store.people.change(rank)
+        gateway.entrance.people.changed()
         channel._numbers = NUMBERS  # a restart is no reason to use an id of the platform twice
-        runner = gateway.dispatcher._turns
-        runner._services = replace(runner._services, role=roles.__getitem__)
         yield gateway, channel
 
 

@@ -18,6 +18,7 @@ import typer
 
 from gateway.cli import app
 from gateway.commands import Commands
+from gateway.pair_command import PairCommand
 from tests.gateway.cli.commands.conftest import Ethos
 
 ROOT = Path(__file__).parents[4]
@@ -130,7 +131,7 @@ def commands(group: Any, words: tuple[str, ...] = ("ethos",)) -> dict[str, set[s
 def page() -> dict[str, str]:
     """Each command that docs/commands.md has, and what it says of it."""
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    sections = re.findall(r"^### `(ethos [a-z ]+)`\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL)
+    sections = re.findall(r"^### `(ethos [a-z -]+)`\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL)
     return dict(sections)
 
 
@@ -143,6 +144,7 @@ def test_the_page_has_every_command_of_the_chat() -> None:
     nobody: Any = None
     parts = ("identities", "personalities", "sessions", "memory", "review", "usage", "meter", "personal")
     known = Commands(**dict.fromkeys(parts, nobody))
+    PairCommand(nobody, nobody).add_to(known)
     assert re.findall(r"^\| `/([a-z-]+)`", text, re.MULTILINE) == [info.name for info in known.infos]
 
 

@@ -24,7 +24,7 @@ Use = Callable[..., Coroutine[Any, Any, Any]]
 
 def context(user_id: str | None = "u_ada") -> ToolContext:
     scope = MemoryScope(personality_id="assistant", user_id=user_id, session_id=f"s_{user_id}", turn_id="t1")
-    return ToolContext(scope=scope, memory=None)
+    return ToolContext(scope=scope, role="member", memory=None)
 
 
 @pytest.fixture

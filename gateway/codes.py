@@ -1,0 +1,77 @@
+"""Codes that a person carries from one place to another: from a chat to whoever runs the gateway, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from pathlib import Path
+
+from gateway.errors import FileError
+from gateway.files import make_private_directory, read_once, write_atomically
+
+LENGTH = 8
+# Without what looks alike in some font or hand: 0 O Q, 1 I L, 2 Z, 5 S, 8 B, U V. Eight of these 22 are 35 bits.
+ALPHABET = "34679ACDEFGHJKMNPRTWXY"
+PEPPER_NAME = "secrets/code-pepper"
+PEPPER_BYTES = 32
+SEED_BYTES = 16
+_SEPARATORS = str.maketrans("", "", "-_ .`'\"")
+
+
+def new_code() -> str:
+    """A code as it is shown, `ACDE-FGHJ`, from the system's generator."""
+    return _shown("".join(secrets.choice(ALPHABET) for _ in range(LENGTH)))
+
+
+def new_seed() -> str:
+    """What is stored in the place of a code that must be shown again; from the system's generator."""
+    return secrets.token_hex(SEED_BYTES)
+
+
+def code_of(seed: str, pepper: bytes) -> str:
+    """The code of a seed, as it is shown. The seed says nothing without the pepper, which is not in the database."""
+    number = int.from_bytes(hmac.digest(pepper, b"code" + seed.encode(), hashlib.sha256))
+    characters = []
+    for _ in range(LENGTH):
+        number, index = divmod(number, len(ALPHABET))
+        characters.append(ALPHABET[index])
+    return _shown("".join(characters))
+
+
+def read_code(typed: str) -> str | None:
+    """The code as it is shown, however people typed it; None where it can be no code."""
+    code = typed.translate(_SEPARATORS).upper()
+    return _shown(code) if len(code) == LENGTH and set(code) <= set(ALPHABET) else None
+
+
+def is_same(code: str, other: str) -> bool:
+    """Compared in a time that does not tell how much of it was right."""
+    return hmac.compare_digest(code.encode(), other.encode())
+
+
+def hash_code(code: str, pepper: bytes) -> str:
+    """What is stored of a code that is not shown again; says nothing without the pepper."""
+    return hmac.new(pepper, code.encode(), hashlib.sha256).hexdigest()
+
+
+def load_pepper(home: Path) -> bytes:
+    """The secret of this data directory, made on first use.
+
+    Raises:
+        FileError: it cannot be read or made, or is cut short.
+    """
+    path = home / PEPPER_NAME
+    found = read_once(path)
+    if found is None:
+        make_private_directory(path.parent)
+        pepper = secrets.token_bytes(PEPPER_BYTES)
+        write_atomically(path, pepper)
+        return pepper
+    if len(found.data) < PEPPER_BYTES:
+        raise FileError(f"{path} is cut short; remove it, and a new one is made. Codes that wait are void then")
+    return found.data
+
+
+def _shown(code: str) -> str:
+    return f"{code[: LENGTH // 2]}-{code[LENGTH // 2 :]}"

@@ -1,0 +1,49 @@
+"""Whoever runs the gateway: accounts that proved to hold the data directory, on the channels that can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gateway.identity import IdentityMap
+from gateway.messages import InboundMessage
+from gateway.protocols import AuthenticatesOperator, ChannelAdapter
+
+
+class Operators:
+    """The operator's accounts on the channels that there are now."""
+
+    def __init__(self, adapters: Callable[[], Sequence[ChannelAdapter]]) -> None:
+        """Nothing is asked yet; `adapters` gives another sequence when there are others."""
+        self._adapters = adapters
+        self._asked: Sequence[ChannelAdapter] | None = None
+        self._accounts: frozenset[str] = frozenset()
+
+    def accounts(self) -> frozenset[str]:
+        """Each as `kind:id`."""
+        adapters = self._adapters()
+        if adapters is not self._asked:  # once: this is asked for every message
+            self._asked = adapters
+            self._accounts = frozenset(
+                f"{adapter.kind}:{adapter.operator_account}"
+                for adapter in adapters
+                if isinstance(adapter, AuthenticatesOperator)
+            )
+        return self._accounts
+
+    def kinds_of_others(self) -> set[str]:
+        """The kinds of the channels that cannot tell."""
+        return {adapter.kind for adapter in self._adapters() if not isinstance(adapter, AuthenticatesOperator)}
+
+    def wrote(self, message: InboundMessage) -> bool:
+        """Whether the operator wrote the message."""
+        channel, user = message.conversation.channel, message.sender.user
+        return any(
+            adapter.name == channel and isinstance(adapter, AuthenticatesOperator) and adapter.operator_account == user
+            for adapter in self._adapters()
+        )
+
+    async def join(self, identities: IdentityMap) -> None:
+        """Make them one person."""
+        keys = [(account, "Operator") for account in sorted(self.accounts())]
+        if keys:
+            await identities.ensure_joined(keys, via="operator")

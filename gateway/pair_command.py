@@ -1,0 +1,109 @@
+"""`/pair`: an owner says who is let in. `/owner`: somebody who holds the machine becomes one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gateway.access import OWNER_COMMAND
+from gateway.commands import CommandCall, CommandResult, Commands
+from gateway.errors import EthosError
+from gateway.identity import IdentityMap
+from gateway.pairing import Decision, Pairing
+from gateway.people import Request, SetRank
+from gateway.protocols import CommandInfo
+from gateway.roles import ROLES, Role
+
+PAIR = "pair"
+_USAGE = (
+    "`/pair` shows who waits, `/pair CODE` lets in, `/pair CODE guest` as a guest, `/pair refuse CODE` refuses, "
+    "`/pair revoke kind:id` takes it back."
+)
+
+
+class NotDecided(EthosError):
+    """What was asked about letting people in cannot be done; the text says why and what can."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairCommand:
+    """What an owner can say about who is let in."""
+
+    pairing: Pairing
+    identities: IdentityMap
+
+    def add_to(self, commands: Commands) -> None:
+        """Make the commands known."""
+        pair = CommandInfo(name=PAIR, usage="/pair [code]", description="see who asks to be let in, and decide")
+        commands.add(pair, self.run, right="let people in")
+        owner = CommandInfo(
+            name=OWNER_COMMAND, usage="/owner code", description="become the owner, with the gateway's own code"
+        )
+        commands.add(owner, _said_elsewhere)
+
+    async def run(self, call: CommandCall) -> CommandResult:
+        """Do what stands behind the command."""
+        words = call.arguments.split()
+        via = f"{call.user_id} in a chat"
+        match words:
+            case []:
+                return CommandResult(text=await self._list())
+            case ["revoke", account]:
+                return await self._revoke(call, account, via)
+            case ["refuse", named]:
+                decision = self.pairing.refuse(await self._find(named), notice_id=f"{call.turn_id}.refused")
+            case ["approve", named] | [named]:
+                decision = await self._let_in(call, named, None, via)
+            case ["approve", named, role] | [named, role]:
+                decision = await self._let_in(call, named, read_role(role), via)
+            case _:
+                return CommandResult(text=_USAGE)
+        return CommandResult(text=decision.text, notices=decision.notices, people=decision.change, woken=decision.woken)
+
+    async def _let_in(self, call: CommandCall, named: str, role: Role | None, via: str) -> Decision:
+        request = await self._find(named)
+        return await self.pairing.let_in(request, role=role, via=via, notice_id=f"{call.turn_id}.let-in")
+
+    async def _list(self) -> str:
+        waiting = await self.pairing.waiting()
+        if not waiting:
+            return f"Nobody waits to be let in.\n\n{_USAGE}"
+        lines = [
+            f"- `{self.pairing.code(one)}`: {one.account} ({one.label or 'without a name'}) on the channel "
+            f"`{one.channel}`, since {one.first_at:%H:%M} UTC, {one.held} messages kept"
+            for one in waiting
+        ]
+        return "\n".join(lines) + f"\n\n{_USAGE}"
+
+    async def _find(self, named: str) -> Request:
+        request = await self.pairing.find(named)
+        if request is None:
+            raise NotDecided(f"nobody waits with the code or account {named[:80]!r}; `/pair` shows who does")
+        return request
+
+    async def _revoke(self, call: CommandCall, named: str, via: str) -> CommandResult:
+        user_id = (await self.identities.known((named,))).get(named)
+        if user_id == call.user_id:
+            raise NotDecided("that is you; another owner can do it, or `ethos users revoke` on the machine")
+        theirs = [] if user_id is None else [account.key for account in await self.identities.accounts_of(user_id)]
+        if user_id is None and ":" not in named:
+            raise NotDecided("expected an account such as `kind:id`; `ethos users list` on the machine shows all")
+        change = SetRank(accounts=tuple(theirs or [named]), rank="revoked", via=via, at=datetime.now(UTC))
+        return CommandResult(text=f"{', '.join(theirs or [named])}: let in nowhere any more.", people=change)
+
+
+def read_role(word: str) -> Role:
+    """The role that was typed.
+
+    Raises:
+        NotDecided: there is no such role.
+    """
+    for role in ROLES:
+        if word.lower() == role:
+            return role
+    raise NotDecided(f"there is no role {word[:40]!r}; there are {', '.join(ROLES)}")
+
+
+async def _said_elsewhere(_call: CommandCall) -> CommandResult:
+    """In a direct chat the code is taken before any command is; here it is for menus and for `/help`."""
+    return CommandResult(text="Send me `/owner` and the code in a direct chat.")

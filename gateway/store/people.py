@@ -1,0 +1,213 @@
+"""Who was let in, in SQLite: see `gateway.people.PeopleStore`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from gateway.messages import ConversationRef, OutboundMessage
+from gateway.people import (
+    Ask,
+    Book,
+    ClaimOwner,
+    LetIn,
+    OfferOwner,
+    PeopleChange,
+    Request,
+    SetRank,
+    TurnAway,
+)
+from gateway.store.clock import steady_ms
+from gateway.store.database import Database
+from gateway.store.outbox import insert_replies
+from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
+from gateway.store.statement import statement
+
+_REQUESTS = """
+    SELECT *, (SELECT count(*) FROM held_messages AS held
+               WHERE held.channel = access_requests.channel AND held.account = access_requests.account) AS held
+    FROM access_requests ORDER BY first_at, id
+"""
+_HELD_IN = """
+    SELECT DISTINCT inbox.channel, conversation, thread FROM held_messages JOIN inbox USING (seq)
+    WHERE held_messages.channel = ? AND account = ?
+"""
+_ASK = """
+    INSERT INTO access_requests (channel, account, label, conversation, thread, seed, state, times, first_at, asked_at,
+                                 expires_at, told_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (channel, account) DO UPDATE SET
+        label = excluded.label, conversation = excluded.conversation, thread = excluded.thread, seed = excluded.seed,
+        state = excluded.state, times = excluded.times, first_at = excluded.first_at, asked_at = excluded.asked_at,
+        expires_at = excluded.expires_at, told_at = excluded.told_at
+"""
+# What nobody answered is not kept for ever: a request, and what was said with it, is over a day after its end.
+_OVER = "DELETE FROM access_requests WHERE expires_at < ?"
+_HELD_FOR_NOBODY = """
+    DELETE FROM held_messages WHERE NOT EXISTS (
+        SELECT 1 FROM access_requests AS asked
+        WHERE asked.channel = held_messages.channel AND asked.account = held_messages.account)
+"""
+_FORGET_AFTER_MS = 24 * 3600 * 1000
+_HOLD = "INSERT INTO held_messages (seq, channel, account) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_REOPEN = """
+    UPDATE inbox SET state = 'ready', ended_at = NULL, attempts = 0, due_at = 0, is_told = 0
+    WHERE state = 'done' AND seq IN (SELECT seq FROM held_messages WHERE channel = ? AND account = ?)
+"""
+_ADMIT = """
+    INSERT INTO admissions (channel, account, label, via, admitted_at) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (channel, account) DO NOTHING
+"""
+_SET_RANK = """
+    INSERT INTO account_ranks (account, rank, via, set_at) VALUES (?, ?, ?, ?)
+    ON CONFLICT (account) DO UPDATE SET rank = excluded.rank, via = excluded.via, set_at = excluded.set_at
+"""
+_OFFER = """
+    INSERT INTO owner_code (only_row, code_hash, expires_at) VALUES (1, ?, ?)
+    ON CONFLICT (only_row) DO UPDATE SET code_hash = excluded.code_hash, expires_at = excluded.expires_at
+"""
+_KEEP_CHAT = """
+    INSERT INTO owner_chats (user_id, channel, conversation, thread) VALUES (?, ?, ?, ?)
+    ON CONFLICT (user_id) DO UPDATE SET
+        channel = excluded.channel, conversation = excluded.conversation, thread = excluded.thread
+"""
+
+
+def apply_change(connection: sqlite3.Connection, change: PeopleChange, *, inbox_seq: int | None = None) -> None:
+    """Do it inside a transaction; `inbox_seq` is the message of the turn, where it is part of one."""
+    match change:
+        case Ask():
+            _ask(connection, change, inbox_seq)
+        case LetIn(channel=channel, account=account):
+            label = storable(change.label)
+            connection.execute(_ADMIT, (channel, account, label, change.via, to_ms(change.at)))
+            connection.execute("DELETE FROM account_ranks WHERE account = ? AND rank = 'revoked'", (account,))
+            if change.role is not None:
+                connection.execute(_SET_RANK, (account, change.role, change.via, to_ms(change.at)))
+            connection.execute(_REOPEN, (channel, account))
+            _forget_request(connection, channel, account)
+        case TurnAway(channel=channel, account=account):
+            connection.execute(
+                "UPDATE access_requests SET state = 'refused', expires_at = ? WHERE channel = ? AND account = ?",
+                (to_ms(change.until), channel, account),
+            )
+            connection.execute("DELETE FROM held_messages WHERE channel = ? AND account = ?", (channel, account))
+        case SetRank():
+            for account in change.accounts:
+                connection.execute(_SET_RANK, (account, change.rank, change.via, to_ms(change.at)))
+                if change.rank == "revoked":
+                    connection.execute("DELETE FROM admissions WHERE account = ?", (account,))
+        case ClaimOwner(account=account):
+            connection.execute("DELETE FROM owner_code")
+            connection.execute(_SET_RANK, (account, "owner", "owner code", to_ms(change.at)))
+        case OfferOwner():
+            connection.execute(_OFFER, (change.code_hash, to_ms(change.expires_at)))
+
+
+def _ask(connection: sqlite3.Connection, change: Ask, inbox_seq: int | None) -> None:
+    request, where = change.request, change.request.conversation
+    connection.execute(_OVER, (to_ms(request.asked_at) - _FORGET_AFTER_MS,))
+    connection.execute(
+        _ASK,
+        (
+            request.channel,
+            request.account,
+            storable(request.label),
+            where.conversation,
+            where.thread,
+            request.seed,
+            request.state,
+            request.times,
+            *map(to_ms, (request.first_at, request.asked_at, request.expires_at, request.told_at)),
+        ),
+    )
+    connection.execute(_HELD_FOR_NOBODY)
+    if change.is_held and inbox_seq is not None:
+        connection.execute(_HOLD, (inbox_seq, request.channel, request.account))
+
+
+def _forget_request(connection: sqlite3.Connection, channel: str, account: str) -> None:
+    for table in ("held_messages", "access_requests"):
+        connection.execute(f"DELETE FROM {table} WHERE channel = ? AND account = ?", (channel, account))  # noqa: S608
+
+
+class SqlitePeople:
+    """Roles, admissions, requests and the owner's code."""
+
+    def __init__(self, database: Database, *, now_ms: Callable[[], int] = steady_ms) -> None:
+        self._database = database
+        self._now_ms = now_ms
+
+    @property
+    def foreign_changes(self) -> int:
+        """Grows whenever another process may have changed something."""
+        return self._database.foreign_commits
+
+    async def book(self) -> Book:
+        """As it is now."""
+
+        def work(connection: sqlite3.Connection) -> Book:
+            return Book(
+                ranks={row["account"]: row["rank"] for row in connection.execute("SELECT * FROM account_ranks")},
+                admitted=frozenset(
+                    (row["channel"], row["account"]) for row in connection.execute("SELECT * FROM admissions")
+                ),
+                chats={row["user_id"]: conversation_of(row) for row in connection.execute("SELECT * FROM owner_chats")},
+            )
+
+        return await self._database.read(work)
+
+    async def requests(self) -> Sequence[Request]:
+        """Everybody who asked, the waiting, the refused and those whose time is over, oldest first."""
+        return await self._database.read(
+            lambda connection: [_request(row) for row in connection.execute(_REQUESTS).fetchall()]
+        )
+
+    async def held_in(self, channel: str, account: str) -> Sequence[ConversationRef]:
+        """Where the messages were written that wait for the yes."""
+        return await self._database.read(
+            lambda connection: [conversation_of(row) for row in connection.execute(_HELD_IN, (channel, account))]
+        )
+
+    async def owner_code(self, now: datetime) -> str | None:
+        """The hash of the code that is offered, None where there is none or its time is over."""
+
+        def work(connection: sqlite3.Connection) -> str | None:
+            row = connection.execute("SELECT code_hash FROM owner_code WHERE expires_at > ?", (to_ms(now),)).fetchone()
+            return None if row is None else str(row["code_hash"])
+
+        return await self._database.read(work)
+
+    async def change(self, change: PeopleChange, notices: Sequence[OutboundMessage] = ()) -> None:
+        """Do it and queue the notices, durably and at once."""
+        now_ms = self._now_ms()
+
+        def work(connection: sqlite3.Connection) -> None:
+            apply_change(connection, change)
+            for notice in notices:
+                insert_replies(connection, notice.id, (notice,), now_ms)
+
+        await self._database.write(work)
+
+    async def keep_chat(self, user_id: str, conversation: ConversationRef) -> None:
+        """Note which direct chat an owner used last; survives a killed process, perhaps not a power cut."""
+        row = (user_id, conversation.channel, conversation.conversation, conversation.thread)
+        await self._database.write(statement(_KEEP_CHAT, row), is_durable=False)
+
+
+def _request(row: sqlite3.Row) -> Request:
+    return Request(
+        channel=row["channel"],
+        account=row["account"],
+        label=row["label"],
+        conversation=conversation_of(row),
+        seed=row["seed"],
+        state=row["state"],
+        times=row["times"],
+        first_at=from_ms(row["first_at"]),
+        asked_at=from_ms(row["asked_at"]),
+        expires_at=from_ms(row["expires_at"]),
+        told_at=from_ms(row["told_at"]),
+        held=row["held"],
+    )

@@ -1,0 +1,176 @@
+"""`ethos users pair`, `role`, `revoke` and `owner-code`, and what `ethos doctor` says of them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.app import Gateway
+from gateway.config.file import load_config
+from gateway.store.sqlite import open_store
+from tests.fake_channel import FakeChannel
+from tests.gateway.cli.commands.conftest import Ethos
+
+CODE = re.compile(r"\b[A-Z0-9]{4}-[A-Z0-9]{4}\b")
+PAIRED = "web: {port: 0}\nchannels:\n  fake: {kind: tests.fake_channel, access: pairing}\n"
+
+
+async def say(home: Path, *messages: tuple[str, str, str]) -> list[str]:
+    """Run a gateway for as long as somebody says something to it: user, text, the message's id. The answers."""
+    stop = asyncio.Event()
+    async with Gateway(home, load_config(home=home).config, is_served=False) as gateway:
+        running = asyncio.create_task(gateway.run(stop))
+        channel = gateway.adapters[0]
+        assert isinstance(channel, FakeChannel)
+        answers = []
+        for user, text, name in messages:
+            said = channel.message(text, user=user, conversation=f"dm-{user}", id=name, event_id=name)
+            await channel.deliver(said)
+            answers.append((await channel.answers_to(said))[0])
+        await gateway.dispatcher._lanes.idle()
+        await gateway.outbox._lanes.idle()
+        answers += [one.text for one in channel.sent if one.reply_to is None]
+        stop.set()
+        await running
+    return answers
+
+
+@pytest.fixture
+def paired(home: Path) -> Path:
+    """Strangers have to ask here."""
+    (home / "config.yaml").write_text(PAIRED)
+    return home
+
+
+def test_a_stranger_is_listed_approved_and_answered(paired: Path, ethos: Ethos) -> None:
+    code = CODE.search(asyncio.run(say(paired, ("7", "Hello", "x1")))[0])
+    assert code
+    (waiting,) = ethos("users", "pair", "list", "--json").value
+    assert (waiting["code"], waiting["account"], waiting["messages"]) == (code[0], "fake:7", 1)
+    assert code[0] in ethos("users", "pair", "list").out
+    answer = ethos("users", "pair", "approve", code[0].lower(), "--role", "guest")
+    assert answer.out == 'fake:7 (which calls itself "Person 7") is let in on the channel fake, as a guest.\n'
+    assert ethos("users", "pair", "list").out == "Nobody waits to be let in.\n"
+    answers = asyncio.run(say(paired, ("7", "/whoami", "x2")))
+    assert "guest here" in answers[0]
+    assert "You are let in. I answer what you wrote." in answers
+
+
+def test_a_stranger_is_refused_by_account(paired: Path, ethos: Ethos) -> None:
+    asyncio.run(say(paired, ("7", "Hello", "x1")))
+    answer = ethos("users", "pair", "refuse", "fake:7", "--json")
+    assert answer.value == {"account": "fake:7", "channel": "fake", "outcome": "refused"}
+    assert ethos("users", "pair", "list", "--json").value == []
+
+
+@pytest.mark.parametrize("what", ["approve", "refuse"])
+def test_who_does_not_wait_cannot_be_decided_about(paired: Path, ethos: Ethos, what: str) -> None:
+    for named in ("ACDE-FGHJ", "fake:1", "x"):
+        answer = ethos("users", "pair", what, named)
+        assert answer.code == 1
+        assert answer.err.strip().endswith("`ethos users pair list` shows who does")
+
+
+def test_the_owners_code_makes_whoever_sends_it_the_owner(paired: Path, ethos: Ethos) -> None:
+    code = ethos("users", "owner-code", "--json").value["code"]
+    shown = ethos("users", "owner-code").out
+    assert "/owner" in shown
+    newer = CODE.search(shown)
+    assert newer
+    answers = asyncio.run(say(paired, ("7", f"/owner {code}", "x1"), ("7", f"/owner {newer[0]}", "x2")))
+    assert "This is not the code" in answers[0]
+    assert "You are an owner" in answers[1]
+
+
+def test_a_code_can_be_made_before_the_first_start(fresh_home: Path, ethos: Ethos) -> None:
+    code = ethos("users", "owner-code", "--json").value["code"]
+    (fresh_home / "config.yaml").write_text(PAIRED)
+    assert "You are an owner" in asyncio.run(say(fresh_home, ("7", f"/owner {code}", "x1")))[0]
+    assert fresh_home.stat().st_mode & 0o077 == 0
+
+
+def test_a_role_is_a_persons_on_all_their_accounts(home: Path, ethos: Ethos, people: dict[str, str]) -> None:
+    assert ethos("users", "role", people["fake:1"], "guest").out == "fake:1: guest, from the next message on.\n"
+    assert "guest here" in asyncio.run(say(home, ("1", "/whoami", "x1")))[0]
+    assert ethos("users", "role", "fake:1", "owner", "--json").value == {"accounts": ["fake:1"], "rank": "owner"}
+    assert "owner here" in asyncio.run(say(home, ("1", "/whoami", "x2")))[0]
+
+
+def test_who_is_revoked_is_not_answered_though_the_channel_is_open(home: Path, ethos: Ethos) -> None:
+    assert ethos("users", "revoke", "fake:1").out == "fake:1: let in nowhere any more, from the next message on.\n"
+    assert "You are not let in any more" in asyncio.run(say(home, ("1", "Hello", "x1")))[0]
+
+
+def test_nobody_can_be_given_a_role_who_is_not_known(home: Path, ethos: Ethos) -> None:
+    answer = ethos("users", "role", "fake:99", "owner")
+    assert answer.code == 1
+    assert "there is nobody 'fake:99'; `ethos users list` shows everybody" in answer.err
+    assert ethos("users", "role", "fake:1", "king").code == 2
+
+
+def test_these_commands_only_look_where_there_is_nothing(fresh_home: Path, ethos: Ethos) -> None:
+    assert ethos("users", "pair", "list", "--json").value == []
+    assert ethos("users", "pair", "approve", "ACDE-FGHJ").code == 1
+    assert not fresh_home.exists()
+
+
+# ---- doctor and serve -----------------------------------------------------------------------------------------------
+
+REACHABLE = "web: {port: 0}\nchannels:\n  bot:\n    kind: telegram\n    token: ${T}\n"
+
+
+def found(ethos: Ethos, level: str) -> list[str]:
+    return [f"{one['what']} → {one['advice']}" for one in ethos("doctor", "--json").value if one["level"] == level]
+
+
+def test_the_doctor_says_that_nobody_is_the_owner_until_somebody_is(
+    home: Path, ethos: Ethos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("T", "1:t")
+    (home / "config.yaml").write_text(REACHABLE)
+    assert (
+        "Nobody is the owner on bot yet, so nobody there can let others in. → `ethos users owner-code` makes a code; "
+        "send it to the agent there."
+    ) in found(ethos, "warning")
+    ethos("users", "role", "fake:1", "owner")
+    assert not [text for text in found(ethos, "warning") if "owner" in text]
+
+
+def test_the_doctor_warns_of_a_channel_that_is_open_to_all(
+    home: Path, ethos: Ethos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("T", "1:t")
+    (home / "config.yaml").write_text(f"{REACHABLE}    access_in_groups: open\n")
+    (text,) = [text for text in found(ethos, "warning") if "channels.bot.access_in_groups" in text]
+    assert "anybody on the platform who finds the agent may talk to it" in text
+
+
+def test_serve_says_how_to_become_the_owner_and_keeps_the_code_out_of_a_services_log(paired: Path) -> None:
+    program = [sys.executable, "-m", "gateway.cli", "serve", "--no-chat"]
+    (paired / "config.yaml").write_text(PAIRED)
+    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if line.startswith("Owner:"):
+                break
+        process.terminate()
+        process.communicate(timeout=60)
+    assert lines[-1] == "Owner:    nobody yet; `ethos users owner-code` makes a code with which you become it\n"
+    store: Any = open_store(paired / "ethos.sqlite")
+
+    async def offered() -> Any:
+        try:
+            return await store.people.owner_code(datetime.now(UTC))
+        finally:
+            await store.close()
+
+    assert asyncio.run(offered()) is None

@@ -1,0 +1,257 @@
+"""Who is let in: every case of reliability, rows 19 and 20."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from gateway.access import Access, AccessMode, AccessRule, GroupMode
+from gateway.identity import IdentityMap
+from gateway.messages import ConversationRef, InboundMessage, Sender
+from gateway.people import ClaimOwner, LetIn, People, Rank, SetRank
+from gateway.store.in_memory import InMemoryStore
+
+NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+# How the writer is known: by nobody, by the configuration, by an owner's yes, by a role, as the operator.
+STANDINGS = ("stranger", "listed", "admitted", "member", "guest", "owner", "operator", "revoked", "listed and revoked")
+# Who is answered in each mode, when the message is direct or speaks to the bot and its writer is proved. Written down
+# by hand: what the code makes of it must come to the same.
+LET_IN: dict[str, set[str]] = {
+    "nobody": set(),
+    "owner": {"owner", "operator"},
+    "allowlist": {"listed", "owner", "operator"},
+    "pairing": {"listed", "admitted", "owner", "operator"},
+    "open": {"stranger", "listed", "admitted", "member", "guest", "owner", "operator"},
+}
+ROLES = {"owner": "owner", "operator": "owner", "member": "member", "guest": "guest"}
+
+
+def said(user: str = "7", **changes: Any) -> InboundMessage:
+    message = InboundMessage(
+        id="m1",
+        event_id="e1",
+        conversation=ConversationRef(channel="bot", conversation="c1"),
+        sender=Sender(channel="bot", user=user, display_name="Ada", is_verified=True),
+        text="Hello",
+        sent_at=NOW,
+    )
+    return replace(message, **changes)
+
+
+class House:
+    """The entrance over a store in memory; accounts are of the kind `k`."""
+
+    def __init__(self, home: Path, rule: AccessRule | None = None) -> None:
+        self.store = InMemoryStore().people
+        self.people = People(self.store)
+        self.identities = IdentityMap(home / "users" / "identity-map.json")
+        self.path = home / "users" / "identity-map.json"
+        self.access = Access(
+            {} if rule is None else {"bot": rule},
+            people=self.people,
+            identities=self.identities,
+            kind=lambda _channel: "k",
+            operator_accounts=lambda: {"k:0"},
+        )
+
+    async def set_rank(self, account: str, rank: Rank) -> None:
+        await self.store.change(SetRank(accounts=(account,), rank=rank, via="test", at=NOW))
+        self.people.changed()
+
+    async def let_in(self, account: str) -> None:
+        await self.store.change(LetIn(channel="bot", account=account, label="", role=None, via="test", at=NOW))
+        self.people.changed()
+
+
+async def stand(house: House, standing: str) -> str:
+    """Make it so; the platform's id of the account."""
+    match standing:
+        case "admitted":
+            await house.let_in("k:7")
+        case "member" | "guest" | "owner" | "revoked":
+            await house.set_rank("k:7", standing)
+        case "listed and revoked":
+            await house.set_rank("k:9", "revoked")
+            return "9"
+        case "listed":
+            return "9"
+        case "operator":
+            return "0"
+    return "7"
+
+
+@pytest.mark.parametrize("standing", STANDINGS)
+@pytest.mark.parametrize("mode", get_args(AccessMode))
+async def test_row_19_every_direct_chat(tmp_path: Path, mode: AccessMode, standing: str) -> None:
+    """In a direct chat a stranger is told how to be let in; whoever is not proved is nobody, whatever they claim."""
+    house = House(tmp_path, AccessRule(mode=mode, allow=frozenset({"9"})))
+    user = await stand(house, standing)
+    for is_mentioned in (False, True):
+        entry = await house.access.entry(said(user, mentions_bot=is_mentioned))
+        if standing in LET_IN[mode]:
+            assert entry.verdict == "answer"
+            assert entry.role == ROLES.get(standing, "member")
+        elif "revoked" in standing:
+            assert entry.verdict == "revoked"
+        else:
+            assert entry.verdict == ("pair" if mode == "pairing" else "refuse")
+        assert house.access.is_let_in(said(user)) == (entry.verdict == "answer")
+        sender = replace(said(user).sender, is_verified=False)
+        assert (await house.access.entry(said(user, sender=sender))).verdict == "refuse"
+
+
+@pytest.mark.parametrize("standing", STANDINGS)
+@pytest.mark.parametrize(
+    ("mode", "in_groups"), list(itertools.product(get_args(AccessMode), (None, *get_args(GroupMode)))), ids=str
+)
+async def test_row_19_every_group(tmp_path: Path, mode: AccessMode, in_groups: GroupMode | None, standing: str) -> None:
+    """In a group the agent answers those who are let in and speak to it, and is silent towards all others."""
+    house = House(tmp_path, AccessRule(mode=mode, in_groups=in_groups, allow=frozenset({"9"})))
+    user = await stand(house, standing)
+    spoken_to = said(user, is_direct=False, mentions_bot=True)
+    is_answered = standing in LET_IN[in_groups or mode]
+    assert (await house.access.entry(spoken_to)).verdict == ("answer" if is_answered else "ignore")
+    not_proved = replace(spoken_to, sender=replace(spoken_to.sender, is_verified=False))
+    assert (await house.access.entry(not_proved)).verdict == "ignore"
+    assert (await house.access.entry(replace(spoken_to, mentions_bot=False))).verdict == "ignore"
+
+
+async def test_a_channel_without_a_rule_lets_nobody_in_but_owners(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    assert (await house.access.entry(said())).verdict == "pair"
+    assert (await house.access.entry(said(is_direct=False, mentions_bot=True))).verdict == "ignore"
+    await house.set_rank("k:7", "owner")
+    assert (await house.access.entry(said())).verdict == "answer"
+
+
+@pytest.mark.parametrize("text", ["/owner ACDE-FGHJ", "/owner", "/OWNER x"])
+async def test_the_owners_code_is_heard_in_direct_chats_of_those_who_are_proved_only(tmp_path: Path, text: str) -> None:
+    house = House(tmp_path, AccessRule(mode="owner"))
+    assert (await house.access.entry(said(text=text))).verdict == "claim"
+    assert (await house.access.entry(said(text=text, is_direct=False, mentions_bot=True))).verdict == "ignore"
+    assert (await house.access.entry(said(text=text, is_trusted_text=False))).verdict == "refuse"
+    sender = replace(said().sender, is_verified=False)
+    assert (await house.access.entry(said(text=text, sender=sender))).verdict == "refuse"
+
+
+# ---- patterns -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("account", "is_listed"),
+    [
+        ("ada@example.org", True),
+        ("a+b@example.org", True),
+        ("bob@example.net", True),
+        ("eve@example.net", False),
+        ("ada@sub.example.org", False),
+        ("ada@notexample.org", False),
+        ("ada@example.org.evil.net", False),
+        ("@example.org", False),
+        ("example.org", False),
+        ("", False),
+    ],
+)
+def test_a_pattern_is_everybody_of_one_domain_and_of_no_other(account: str, is_listed: bool) -> None:
+    rule = AccessRule(mode="allowlist", allow=frozenset({"*@example.org", "bob@example.net"}))
+    assert rule.lists(account) == is_listed
+
+
+# ---- roles ----------------------------------------------------------------------------------------------------------
+
+
+async def test_whoever_has_no_role_has_that_of_the_channel(tmp_path: Path) -> None:
+    house = House(tmp_path, AccessRule(mode="open", role="guest"))
+    assert (await house.access.entry(said())).role == "guest"
+    await house.set_rank("k:7", "member")
+    assert (await house.access.entry(said())).role == "member"
+
+
+async def test_a_person_has_the_highest_role_of_all_their_accounts_until_they_are_parted(tmp_path: Path) -> None:
+    house = House(tmp_path, AccessRule(mode="pairing"))
+    await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
+    await house.set_rank("other:1", "owner")
+    assert (await house.access.entry(said())).role == "owner"
+    house.path.write_text(house.path.read_text().replace('"k:7": {"userId": "u_', '"k:7": {"userId": "v_'))
+    assert (await house.access.entry(said())).verdict == "pair"
+
+
+async def test_whose_account_is_revoked_is_let_in_by_none_of_their_accounts(tmp_path: Path) -> None:
+    house = House(tmp_path, AccessRule(mode="open"))
+    await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
+    await house.set_rank("other:1", "revoked")
+    assert (await house.access.entry(said())).verdict == "revoked"
+
+
+async def test_whoever_holds_the_data_directory_cannot_be_locked_out(tmp_path: Path) -> None:
+    house = House(tmp_path, AccessRule(mode="owner"))
+    await house.set_rank("k:0", "revoked")
+    assert (await house.access.entry(said("0"))).role == "owner"
+
+
+async def test_an_account_linked_to_the_operators_is_an_owners_too(tmp_path: Path) -> None:
+    house = House(tmp_path, AccessRule(mode="owner"))
+    assert (await house.access.entry(said())).verdict == "refuse"
+    await house.identities.ensure_joined([("k:0", ""), ("k:7", "")], via="test")
+    assert (await house.access.entry(said())).role == "owner"
+
+
+# ---- row 20 ---------------------------------------------------------------------------------------------------------
+
+
+async def test_row_20_a_person_who_takes_another_name_stays_who_they_are(tmp_path: Path) -> None:
+    house = House(tmp_path, AccessRule(mode="pairing"))
+    await house.let_in("k:7")
+    for name in ("Ada", "Somebody Else", "", "root"):
+        sender = replace(said().sender, display_name=name)
+        assert (await house.access.entry(said(sender=sender))).verdict == "answer"
+
+
+@pytest.mark.parametrize("mode", ["allowlist", "pairing", "owner"])
+async def test_row_20_whoever_takes_the_name_or_handle_of_another_is_a_stranger(
+    tmp_path: Path, mode: AccessMode
+) -> None:
+    house = House(tmp_path, AccessRule(mode=mode, allow=frozenset({"7", "Ada", "@ada", "k:8"})))
+    await house.let_in("k:7")
+    await house.set_rank("k:7", "owner")
+    stranger = Sender(channel="bot", user="8", display_name="Ada", is_verified=True)
+    assert (await house.access.entry(said(sender=stranger))).verdict in ("pair", "refuse")
+
+
+async def test_row_20_the_same_number_on_another_platform_is_somebody_else(tmp_path: Path) -> None:
+    house = House(tmp_path, AccessRule(mode="pairing"))
+    await house.let_in("other:7")
+    await house.set_rank("other:7", "owner")
+    assert (await house.access.entry(said())).verdict == "pair"
+
+
+async def test_looking_at_a_stranger_leaves_no_trace_in_the_identity_map(tmp_path: Path) -> None:
+    house = House(tmp_path, AccessRule(mode="pairing"))
+    for user in map(str, range(20, 40)):
+        await house.access.entry(said(user))
+    assert not house.path.exists()
+
+
+# ---- freshness ------------------------------------------------------------------------------------------------------
+
+
+async def test_what_another_process_changes_counts_from_the_next_message_on(tmp_path: Path) -> None:
+    house = House(tmp_path, AccessRule(mode="owner"))
+    assert (await house.access.entry(said())).verdict == "refuse"
+    await house.store.change(ClaimOwner(account="k:7", at=NOW + timedelta(minutes=1)))
+    assert (await house.access.entry(said())).verdict == "refuse", "nobody has said that it changed"
+    house.store.foreign_changes += 1
+    assert (await house.access.entry(said())).verdict == "answer"
+
+
+async def test_two_who_come_first_at_once_both_see_who_was_let_in(tmp_path: Path) -> None:
+    house = House(tmp_path, AccessRule(mode="pairing"))
+    await house.let_in("k:7")
+    entries = await asyncio.gather(*(house.access.entry(said()) for _ in range(20)))
+    assert {entry.verdict for entry in entries} == {"answer"}

@@ -1,0 +1,61 @@
+"""Codes: from a good generator, without look-alikes, read however they are typed, and stored so that none is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.codes import ALPHABET, PEPPER_NAME, code_of, hash_code, is_same, load_pepper, new_code, new_seed, read_code
+from gateway.errors import FileError
+
+PEPPER = b"p" * 32
+
+
+def test_a_code_has_eight_characters_and_none_that_looks_like_another() -> None:
+    codes = {new_code() for _ in range(500)} | {code_of(new_seed(), PEPPER) for _ in range(500)}
+    assert len(codes) == 1000
+    assert {len(code.replace("-", "")) for code in codes} == {8}
+    assert set("".join(codes)) - {"-"} <= set(ALPHABET)
+    assert not set(ALPHABET) & set("0OQ1IL2Z5S8BUV")
+    assert set("".join(codes)) - {"-"} == set(ALPHABET), "each is used"
+
+
+@pytest.mark.parametrize(
+    "typed", ["ACDE-FGHJ", "acdefghj", " acde fghj ", "`ACDE-FGHJ`", "A C D E F G H J", "ac_de.fghj"]
+)
+def test_a_code_is_read_however_people_type_it(typed: str) -> None:
+    assert read_code(typed) == "ACDE-FGHJ"
+
+
+@pytest.mark.parametrize("typed", ["", "ACDE", "ACDE-FGHJK", "ACDE-FGH0", "ACDE-FGHÄ", "telegram:1", "x" * 10_000])
+def test_what_can_be_no_code_is_none(typed: str) -> None:
+    assert read_code(typed) is None
+
+
+def test_a_seed_makes_the_same_code_again_and_says_nothing_without_the_pepper() -> None:
+    seed = new_seed()
+    assert code_of(seed, PEPPER) == code_of(seed, PEPPER)
+    assert code_of(seed, b"q" * 32) != code_of(seed, PEPPER)
+    assert read_code(code_of(seed, PEPPER)) == code_of(seed, PEPPER)
+
+
+def test_a_hash_says_nothing_without_the_pepper() -> None:
+    assert hash_code("ACDE-FGHJ", PEPPER) != hash_code("ACDE-FGHJ", b"q" * 32)
+    assert is_same(hash_code("ACDE-FGHJ", PEPPER), hash_code("ACDE-FGHJ", PEPPER))
+    assert not is_same("ACDE-FGHJ", "ACDE-FGHK")
+
+
+def test_the_pepper_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
+    pepper = load_pepper(tmp_path)
+    assert load_pepper(tmp_path) == pepper
+    assert len(pepper) == 32
+    assert (tmp_path / PEPPER_NAME).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / PEPPER_NAME).parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_pepper_that_was_cut_short_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    load_pepper(tmp_path)
+    (tmp_path / PEPPER_NAME).write_bytes(b"short")
+    with pytest.raises(FileError, match="remove it, and a new one is made"):
+        load_pepper(tmp_path)
