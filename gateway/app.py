@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -24,7 +23,6 @@ from gateway.commands import Commands
 from gateway.config import ChannelConfig, Config
 from gateway.config.channel_kinds import load_kind
 from gateway.configured import budgets_of, measure, policy_of, rules_of, turn_settings_of
-from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
 from gateway.entrance import make_entrance
 from gateway.errors import EthosError
@@ -40,14 +38,14 @@ from gateway.memory.linked_notes import linking_on
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory_review import MemoryReview
 from gateway.memory_sync import MemorySync
-from gateway.messages import ConversationRef
 from gateway.meter import Meter
 from gateway.operators import Operators
 from gateway.outbox import Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
+from gateway.privacy.worker import PrivacyWorker
 from gateway.protocols import AdapterServices, ChannelAdapter, SupportsHttp
-from gateway.reloading import Reloading
+from gateway.reloading import Reloading, control_of
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.supervisor import Supervisor
@@ -99,7 +97,8 @@ class Gateway:
         self._metrics: Metrics | None = None
         self.is_serving = asyncio.Event()
         self.reloading = Reloading(self)
-        self.control = ControlSocket(home, {"wake": self._wake, "reload": self._reload})
+        self.privacy = PrivacyWorker(self)
+        self.control = control_of(self)
 
     # ---- putting together ------------------------------------------------------------------------------------------
 
@@ -129,6 +128,7 @@ class Gateway:
             stack.push_async_callback(self.reloading.close)
             stack.push_async_callback(self.history.close)
             stack.push_async_callback(self.linking.close)
+            await self.privacy.clean()
             await self.operators.join(self.identities)
             if self._is_served:
                 self.web = self._web_server()
@@ -167,7 +167,7 @@ class Gateway:
             store.outbox,
             self._adapter_if_up,
             policy=policy_of(config),
-            on_sent=lambda channel: self.supervisor.exchanged(channel),  # noqa: PLW0108 (made later)
+            on_sent=self._exchanged,
         )
         self.linking: Linking = linking_on(
             self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self.outbox.wake
@@ -179,6 +179,7 @@ class Gateway:
             memory=self.memory_files,
             review=MemoryReview(store.proposals, self.memory_files, self.memory),
             linking=self.linking,
+            personal=self.privacy,
             meter=self.meter,
             usage=store.usage,
         )
@@ -265,6 +266,7 @@ class Gateway:
             commands=commands,
             toolbox=Toolbox([*own_tools(self.store.sessions), *self.traces.tools]),
             parking=self.parking,
+            presence=self.privacy.presence,
             model=model,
             adapter=self._adapter_if_up,
             kind=self._kind,
@@ -295,16 +297,9 @@ class Gateway:
     def _kind(self, channel: str) -> str:
         return self.supervisor.kind(channel)
 
-    async def _wake(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An operator's command has changed a queue."""
-        place = ConversationRef(
-            channel=request["channel"], conversation=request["conversation"], thread=request["thread"]
-        )
-        (self.outbox if request["queue"] == "outbox" else self.dispatcher).wake(place)
-        return {}
-
-    async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return asdict(await self.reloading.reload())
+    def _exchanged(self, channel: str) -> None:
+        self.supervisor.exchanged(channel)
+        self.privacy.sent()
 
     async def lacks_owner(self) -> bool:
         """Whether no owner is known on the channels that cannot tell by themselves who runs this gateway."""
@@ -332,6 +327,7 @@ class Gateway:
                 ("memory", self.memory.run()),
                 ("traces", self.traces.run()),
                 ("supervisor", self.supervisor.run()),
+                ("privacy", self.privacy.run()),
             )
         ]
         if self.web is not None:

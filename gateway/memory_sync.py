@@ -7,7 +7,7 @@ full disk) loses nothing: they are applied later, and a crash is made good at th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from weakref import WeakValueDictionary
 
@@ -77,6 +77,10 @@ class MemorySync:
             if is_behind or not await self._apply(batch):
                 self._late.append(batch)
                 self._has_late.set()
+
+    def forget(self, user_ids: Collection[str]) -> None:
+        """Drop late updates of people who are being erased; nobody may be answering them."""
+        self._late = [batch for batch in self._late if batch[0].user_id not in user_ids]
 
     async def replay(self) -> int:
         """Apply what an earlier process committed and may not have applied; returns the number of turns."""

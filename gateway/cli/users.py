@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli import people
+from gateway.cli import people, privacy
 from gateway.cli.options import AsJson, run
 
 app = typer.Typer(help="See who is who, let people in, and say what they may do.", no_args_is_help=True)
 app.add_typer(people.pair, name="pair")
+app.command("export")(privacy.export)
+app.command("erase")(privacy.erase)
 app.command("role")(people.role)
 app.command("revoke")(people.revoke)
 app.command("owner-code")(people.owner_code)

@@ -340,6 +340,31 @@ class LogConfig(Section):
     message_text: bool = False
 
 
+Days = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=36_500)]
+
+
+class RetentionConfig(Section):
+    """After how many days what is forgotten; None: never, unless its person is erased.
+
+    Attributes:
+        messages_days: texts in the queues, in and out; what was said stands in the sessions, too.
+        sessions_days: counted from the last message of a session.
+        memory_history_days: who changed which memory when; the memory itself is not touched.
+        usage_days: single calls of models, and sums of days.
+        exports_days: files that `/export` made.
+        copies_days: of the database, from before an upgrade.
+        log_days: lines of the log file that `ethos chat` writes.
+    """
+
+    messages_days: Days | None = 90
+    sessions_days: Days | None = None
+    memory_history_days: Days | None = 365
+    usage_days: Days | None = 400
+    exports_days: Days | None = 7
+    copies_days: Days | None = 30
+    log_days: Days | None = 30
+
+
 class TelemetryConfig(Section):
     """What others may measure; both are off, and cost nothing, unless switched on.
 
@@ -377,6 +402,7 @@ class Config(Section):
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)
     log: LogConfig = Field(default_factory=LogConfig)
+    retention: RetentionConfig = Field(default_factory=RetentionConfig)
     telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
     shutdown_s: Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=3_600)] = 10
 

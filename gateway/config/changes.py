@@ -23,6 +23,7 @@ AT_ONCE = frozenset(
         "delivery",
         "budgets",
         "log",
+        "retention",
         "shutdown_s",
     ]
 )

@@ -55,6 +55,7 @@ class _Job:
     is_durable: bool
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[Any]
+    is_alone: bool = False
 
 
 def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None = None) -> sqlite3.Connection:
@@ -145,6 +146,21 @@ class Database:
         self._jobs.put(_Job(work, is_durable, loop, done))
         return await done
 
+    async def alone(self, work: Work[T]) -> T:
+        """Run `work` in the writer thread outside of any transaction, for what SQLite does not do inside of one.
+
+        Whoever wants to write waits meanwhile. A transaction that `work` leaves open is rolled back.
+
+        Raises:
+            StoreUnavailable: the disk is full or broken.
+        """
+        if self._is_closed:
+            raise StoreUnavailable(f"{self.path} is closed")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._jobs.put(_Job(work, True, loop, done, is_alone=True))  # noqa: FBT003 (a field, not a flag)
+        return await done
+
     async def read(self, work: Work[T]) -> T:
         """Run `work` in a reader thread on a connection of its own."""
         if self._is_closed:
@@ -189,7 +205,7 @@ class Database:
         while is_open:
             group: list[_Job] = []
             job = self._jobs.get()
-            while job is not None:
+            while job is not None and not job.is_alone:
                 group.append(job)
                 if len(group) == MAX_GROUP or self._jobs.empty():
                     break
@@ -200,6 +216,8 @@ class Database:
                 results = self._commit(group)
                 self._committing_since_s = None
                 _deliver(results)
+            if job is not None and job.is_alone:
+                _deliver([self._outside(job)])
 
     def _commit(self, group: Sequence[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
         """Run the jobs in one transaction. A commit that fails fails them all: nothing is half done."""
@@ -234,6 +252,17 @@ class Database:
         if self._problem is None:
             _log.error("store_down", error=problem)
         self._problem = problem
+
+    def _outside(self, job: _Job) -> tuple[_Job, Any, BaseException | None]:
+        try:
+            self._roll_back()
+            self._set_level("FULL")
+            return job, job.work(self._writer), None
+        except BaseException as error:  # noqa: BLE001 (the caller gets it; the thread must live on)
+            return job, None, self._translated(error)
+        finally:
+            with contextlib.suppress(sqlite3.Error):  # then the next group begins with it
+                self._roll_back()
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:

@@ -29,6 +29,7 @@ TOP = {
     "gateway.cli",
     "gateway.config",
     "gateway.configured",
+    "gateway.privacy",
     "gateway.reloading",
     "gateway.trace_setup",
     "gateway.web",

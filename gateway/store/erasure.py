@@ -1,0 +1,384 @@
+"""Takes a person out of the gateway's database, so that no byte of the file tells of them.
+
+`erase` is one transaction; `compact` writes the file anew without what was deleted, because SQLite leaves copies of
+moved rows behind in its pages, whatever `secure_delete` says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gateway.store.clock import wall_ms
+from gateway.store.erased_events import remember_events
+
+NOBODY = "erased"
+"""Stands for whoever was erased where a figure is kept: the sums of what was used."""
+_SEPARATORS = re.compile(r"[/:]")  # in the keys of notes
+_SMALLEST_ID = 10_000
+
+_GATHERED = {
+    "gone_users": "id TEXT PRIMARY KEY",
+    "gone_accounts": "channel TEXT, account TEXT, PRIMARY KEY (channel, account)",
+    "gone_keys": "key TEXT PRIMARY KEY",
+    "gone_turns": "id TEXT PRIMARY KEY",
+    "gone_places": "channel TEXT, conversation TEXT, PRIMARY KEY (channel, conversation)",
+    "touched_before": "session_id TEXT PRIMARY KEY",
+    "touched_sessions": "id TEXT PRIMARY KEY",
+}
+_ACCOUNT = "json_extract(payload, '$.sender[1]')"
+_IS_DIRECT = "json_extract(payload, '$.is_direct')"
+_GONE_TURNS = {
+    "inbox": f"""
+        SELECT turn_id FROM inbox
+        JOIN temp.gone_accounts AS gone ON gone.channel = inbox.channel AND gone.account = {_ACCOUNT}
+        WHERE accepted_at <= ?1
+    """,  # noqa: S608 (constants)
+    "messages": "SELECT turn_id FROM messages WHERE user_id IN temp.gone_users",
+    "usage": "SELECT turn_id FROM usage WHERE user_id IN temp.gone_users",
+    "memory_journal": "SELECT turn_id FROM memory_journal WHERE user_id IN temp.gone_users",
+}
+# A direct chat is one person's, whatever account of theirs it is that writes.
+_GONE_PLACES = f"""
+    INSERT INTO temp.gone_places SELECT channel, conversation FROM inbox GROUP BY channel, conversation
+    HAVING max({_IS_DIRECT}) AND sum(turn_id IN temp.gone_turns) AND NOT sum(
+        turn_id NOT IN temp.gone_turns
+        AND (channel, {_ACCOUNT}) NOT IN (SELECT channel, account FROM temp.gone_accounts)
+    )
+"""  # noqa: S608 (constants)
+_GONE_REPLIES = """
+    turn_id IN temp.gone_turns
+    OR (created_at <= ?1 AND (channel, conversation) IN (SELECT channel, conversation FROM temp.gone_places))
+"""
+_THREADS = """
+    SELECT channel, thread FROM inbox
+    WHERE thread IS NOT NULL AND (channel, conversation) IN (SELECT channel, conversation FROM temp.gone_places)
+"""
+_TOUCHED = """
+    INSERT INTO temp.touched_sessions
+    SELECT id FROM sessions WHERE user_id IN temp.gone_users OR id IN (SELECT session_id FROM temp.touched_before)
+    UNION SELECT session_id FROM messages WHERE user_id IN temp.gone_users
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """Whom a database is to forget.
+
+    Attributes:
+        user_ids: all that are theirs.
+        accounts: channel and account, as in `Sender`.
+        keys: the same as in the identity map, `kind:id`.
+        erased_at_ms: messages that were accepted later are those of a new acquaintance.
+    """
+
+    user_ids: frozenset[str]
+    accounts: frozenset[tuple[str, str]]
+    keys: frozenset[str]
+    erased_at_ms: int
+
+
+def own_sessions(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[str]:
+    """The sessions in which nobody but the person wrote."""
+    marks = ", ".join("?" * len(user_ids))
+    sql = f"""
+        SELECT id FROM sessions WHERE user_id IN ({marks}) AND NOT EXISTS (
+            SELECT 1 FROM messages WHERE session_id = sessions.id AND messages.user_id NOT IN ({marks})
+        )
+    """  # noqa: S608 (question marks)
+    return [row[0] for row in connection.execute(sql, (*user_ids, *user_ids))]
+
+
+def sessions_of(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[str]:
+    """The sessions in which a person wrote, or which they began."""
+    marks = ", ".join("?" * len(user_ids))
+    sql = f"""
+        SELECT session_id FROM messages WHERE user_id IN ({marks})
+        UNION SELECT id FROM sessions WHERE user_id IN ({marks})
+    """  # noqa: S608 (question marks)
+    return [row[0] for row in connection.execute(sql, (*user_ids, *user_ids))]
+
+
+def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[str] = ()) -> None:
+    """Take the person out of all tables, inside the caller's transaction. Doing it twice is harmless.
+
+    Works on a database of an earlier schema, too: a table that is not there holds nothing.
+
+    Args:
+        connection: with the functions of the index.
+        person: whom.
+        sessions: others that the person touched, as `sessions_of` has found them before.
+    """
+    tables = tables_of(connection)
+    with _gathered(connection, person, sessions):
+        if "erased_events" in tables:
+            remember_events(connection, "SELECT id FROM temp.gone_turns")
+        if "adapter_notes" in tables:
+            _erase_notes(connection)
+        _erase_queues(connection, person)
+        _erase_sessions(connection)
+        _erase_usage(connection, tables)
+        if "memory_journal" in tables:
+            _erase_journal(connection, person)
+        if "memory_proposals" in tables:
+            _erase_proposals(connection)
+        if "user_links" in tables:
+            _erase_links(connection)
+        if "account_ranks" in tables:
+            _erase_access(connection)
+
+
+def places_of(connection: sqlite3.Connection, person: Person) -> Sequence[tuple[str, str]]:
+    """The person's direct chats: channel and conversation; as work for a writer."""
+    with _gathered(connection, person):
+        return [tuple(row) for row in connection.execute("SELECT channel, conversation FROM temp.gone_places")]
+
+
+def tables_of(connection: sqlite3.Connection) -> frozenset[str]:
+    """The names of the tables, those of indexes among them."""
+    return frozenset(row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+
+
+def note_applied(connection: sqlite3.Connection, erasure_id: str) -> None:
+    """Note that the database has gone through an erasure."""
+    connection.execute("INSERT OR IGNORE INTO erasures VALUES (?, ?)", (erasure_id, wall_ms()))
+
+
+def applied_erasures(connection: sqlite3.Connection) -> frozenset[str]:
+    """The erasures that the database has gone through."""
+    return frozenset(row[0] for row in connection.execute("SELECT id FROM erasures"))
+
+
+def compact(connection: sqlite3.Connection) -> None:
+    """Write the index and the file anew without what was deleted, outside of any transaction. Needs its size twice."""
+    connection.execute("INSERT INTO search (search) VALUES ('optimize')")
+    rewrite(connection)
+
+
+def rewrite(connection: sqlite3.Connection) -> None:
+    """Write a file anew, and carry its log over until nothing is left in there.
+
+    Raises:
+        sqlite3.Error: there is no room for it.
+    """
+    connection.execute("PRAGMA secure_delete = ON")
+    try:
+        connection.execute("VACUUM")
+        busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    finally:
+        connection.execute("PRAGMA secure_delete = OFF")
+    if busy:
+        raise sqlite3.OperationalError("another process reads the database without end; its log still holds old pages")
+
+
+# ---- who, and what is theirs ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _gathered(connection: sqlite3.Connection, person: Person, sessions: Iterable[str] = ()) -> Iterator[None]:
+    """Have what is theirs in temporary tables."""
+    for name, columns in _GATHERED.items():
+        connection.execute(f"CREATE TEMP TABLE {name} ({columns})")
+    try:
+        _gather(connection, person, sessions)
+        yield
+    finally:
+        for name in _GATHERED:
+            connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
+
+def _gather(connection: sqlite3.Connection, person: Person, sessions: Iterable[str]) -> None:
+    connection.executemany("INSERT INTO temp.gone_users VALUES (?)", [(each,) for each in person.user_ids])
+    connection.executemany("INSERT INTO temp.gone_keys VALUES (?)", [(each,) for each in person.keys])
+    connection.executemany("INSERT INTO temp.gone_accounts VALUES (?, ?)", person.accounts)
+    connection.executemany("INSERT OR IGNORE INTO temp.touched_before VALUES (?)", [(each,) for each in sessions])
+    there = tables_of(connection)
+    for table, select in _GONE_TURNS.items():
+        if table in there:
+            values = (person.erased_at_ms,) if table == "inbox" else ()
+            connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {select}", values)
+    connection.execute("DELETE FROM temp.gone_turns WHERE id = ''")
+    connection.execute(_GONE_PLACES)
+    connection.execute(_TOUCHED)
+
+
+def _erase_queues(connection: sqlite3.Connection, person: Person) -> None:
+    connection.execute(f"DELETE FROM outbox WHERE {_GONE_REPLIES}", (person.erased_at_ms,))  # noqa: S608 (a constant)
+    for table in ("inbox", "turn_steps", "tool_journal"):
+        connection.execute(f"DELETE FROM {table} WHERE turn_id IN temp.gone_turns")  # noqa: S608 (names of ours)
+
+
+def _erase_sessions(connection: sqlite3.Connection) -> None:
+    """A session that others wrote in, too, stays theirs; its title and summary may tell of the person."""
+    connection.execute("DELETE FROM messages WHERE user_id IN temp.gone_users")
+    connection.execute(
+        "CREATE TEMP TABLE emptied AS SELECT id FROM temp.touched_sessions"
+        " WHERE id NOT IN (SELECT session_id FROM messages)"
+    )
+    connection.execute("DELETE FROM session_keys WHERE session_id IN (SELECT id FROM temp.emptied)")
+    connection.execute("DELETE FROM sessions WHERE id IN (SELECT id FROM temp.emptied)")
+    connection.execute("DROP TABLE temp.emptied")
+    connection.execute(
+        "UPDATE sessions SET title = '', summary = '', summary_until = 0, user_id = iif(user_id IN temp.gone_users,"
+        " (SELECT user_id FROM messages WHERE session_id = sessions.id ORDER BY messages.id LIMIT 1), user_id)"
+        " WHERE id IN temp.touched_sessions"
+    )
+
+
+def _erase_usage(connection: sqlite3.Connection, tables: Collection[str]) -> None:
+    """What was used stays in the sums, as nobody's."""
+    connection.execute("UPDATE usage SET user_id = ? WHERE user_id IN temp.gone_users", (NOBODY,))
+    if "reservations" in tables:
+        connection.execute("UPDATE reservations SET user_id = ? WHERE user_id IN temp.gone_users", (NOBODY,))
+    if "usage_days" in tables:
+        connection.execute(
+            "INSERT INTO usage_days SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens),"
+            " sum(output_tokens), total(cost_usd) FROM usage_days WHERE user_id IN temp.gone_users"
+            " GROUP BY day, personality_id, model"
+            " ON CONFLICT DO UPDATE SET turns = turns + excluded.turns, calls = calls + excluded.calls,"
+            " input_tokens = input_tokens + excluded.input_tokens,"
+            " output_tokens = output_tokens + excluded.output_tokens, cost_usd = cost_usd + excluded.cost_usd",
+            (NOBODY,),
+        )
+        connection.execute("DELETE FROM usage_days WHERE user_id IN temp.gone_users")
+
+
+def _erase_proposals(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "DELETE FROM memory_proposals WHERE user_id IN temp.gone_users OR author_id IN temp.gone_users"
+        " OR turn_id IN temp.gone_turns"
+    )
+    connection.execute("UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN temp.gone_users", (NOBODY,))
+
+
+def _erase_access(connection: sqlite3.Connection) -> None:
+    """Who is let in by the configuration stays so; what was granted here is asked for anew."""
+    for table in ("account_ranks", "admissions", "access_requests", "held_messages"):
+        connection.execute(f"DELETE FROM {table} WHERE account IN temp.gone_keys")  # noqa: S608 (names of ours)
+    connection.execute("DELETE FROM owner_chats WHERE user_id IN temp.gone_users")
+
+
+def _erase_links(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM user_links WHERE survivor IN temp.gone_users OR absorbed IN temp.gone_users")
+    connection.execute("DELETE FROM link_requests WHERE starter IN temp.gone_keys OR redeemer IN temp.gone_keys")
+    connection.execute("DELETE FROM link_tries WHERE account IN temp.gone_keys")
+
+
+# ---- the history of the memory --------------------------------------------------------------------------------------
+
+
+def _erase_journal(connection: sqlite3.Connection, person: Person) -> None:
+    """Their own documents go as a whole. Of a shared one, their entries go, and of others' entries the texts around.
+
+    What others asked for stays; that it can be undone does not, because the text from before told of the person.
+    """
+    for user_id in person.user_ids:
+        connection.execute(
+            "DELETE FROM memory_journal WHERE substr(document, 1, length(?1)) = ?1", (f"users/{user_id}/",)
+        )
+    shared = {document: _brought_lines(connection, document) for document in _shared_documents(connection)}
+    connection.execute(f"DELETE FROM memory_journal WHERE {_theirs(connection)}")  # noqa: S608 (a constant)
+    for document, lines in shared.items():
+        _forget_texts(connection, document, lines)
+
+
+def _theirs(connection: sqlite3.Connection) -> str:
+    """Which entries of the journal are the person's; an earlier schema does not say who wrote in a group."""
+    columns = {row["name"] for row in connection.execute("PRAGMA table_info(memory_journal)")}
+    author = " OR author_id IN temp.gone_users" if "author_id" in columns else ""
+    return f"(user_id IN temp.gone_users OR turn_id IN temp.gone_turns{author})"
+
+
+def _shared_documents(connection: sqlite3.Connection) -> list[str]:
+    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_theirs(connection)}"  # noqa: S608
+    return [row[0] for row in connection.execute(sql)]
+
+
+def _brought_lines(connection: sqlite3.Connection, document: str) -> frozenset[str]:
+    """The lines that the person's turns have brought into a document."""
+    found: set[str] = set()
+    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_theirs(connection)}"  # noqa: S608
+    for row in connection.execute(sql, (document,)):
+        new = _lines(row["inserted"] or b"")
+        if row["action"] == "add":
+            new |= _lines(row["content"])
+        found |= new - _lines(row["removed"] or b"")
+    return frozenset(found)
+
+
+def brought_by(connection: sqlite3.Connection, person: Person) -> Mapping[str, frozenset[str]]:
+    """For each shared document, the lines that the person's turns have brought in; as work for a writer."""
+    if "memory_journal" not in tables_of(connection):
+        return {}
+    own = tuple(f"users/{user_id}/" for user_id in person.user_ids)
+    with _gathered(connection, person):
+        documents = [each for each in _shared_documents(connection) if not each.startswith(own)]
+        return {each: _brought_lines(connection, each) for each in documents}
+
+
+def _forget_texts(connection: sqlite3.Connection, document: str, lines: frozenset[str]) -> None:
+    connection.execute(
+        "UPDATE memory_journal SET prefix_bytes = NULL, suffix_bytes = NULL, removed = NULL, inserted = NULL,"
+        " checkpoint = NULL WHERE document = ?",
+        (document,),
+    )
+    for row in connection.execute("SELECT id, content FROM memory_journal WHERE document = ?", (document,)).fetchall():
+        if not lines.isdisjoint(_lines(row["content"])):
+            kept = "\n".join(line for line in row["content"].split("\n") if line.strip() not in lines)
+            connection.execute("UPDATE memory_journal SET content = ? WHERE id = ?", (kept, row["id"]))
+
+
+def _lines(text: str | bytes) -> set[str]:
+    shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    return {line.strip() for line in shown.split("\n") if line.strip()}
+
+
+# ---- notes of adapters ----------------------------------------------------------------------------------------------
+
+
+def _erase_notes(connection: sqlite3.Connection) -> None:
+    """A note is about whatever ids stand in it: as a part of its key, or as a value of its JSON."""
+    by_channel: dict[str, set[str]] = {}
+    for sql in (
+        "SELECT channel, conversation FROM temp.gone_places",
+        "SELECT channel, account FROM temp.gone_accounts",
+        "SELECT channel, id FROM outbox WHERE turn_id IN temp.gone_turns",
+        "SELECT channel, message_id FROM inbox WHERE turn_id IN temp.gone_turns AND length(message_id) > 7",
+        _THREADS,
+    ):
+        for channel, name in connection.execute(sql):
+            by_channel.setdefault(channel, set()).add(name)
+    for channel, names in by_channel.items():
+        rows = connection.execute("SELECT key, text FROM adapter_notes WHERE channel = ?", (channel,)).fetchall()
+        gone = [(channel, row["key"]) for row in rows if _is_about(row["key"], row["text"], names)]
+        connection.executemany("DELETE FROM adapter_notes WHERE channel = ? AND key = ?", gone)
+
+
+def _is_about(key: str, text: str, names: Collection[str]) -> bool:
+    parts = _SEPARATORS.split(key)
+    if any(part in names for part in parts) or any(key.endswith(f"{part}{name}") for part in "/:" for name in names):
+        return True
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text in names
+    return any(each in names for each in _texts(value))
+
+
+def _texts(value: object) -> Iterable[str]:
+    """All texts in a JSON value, names of fields too, and numbers that are long enough to be ids."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, int) and abs(value) >= _SMALLEST_ID:
+        yield str(value)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield name
+            yield from _texts(each)
