@@ -81,8 +81,8 @@ class PersonalCommands:
             return text, (exported.attachment,)
         text = (
             f"Everything that is kept about you is in a file of {exported.size_bytes / 1_000_000:.1f} MB, which cannot "
-            f"be sent here. Whoever runs this gateway finds it as `{exported.place}`; ask them for it, or ask me "
-            f"`/export` on another channel."
+            f"be sent here. Whoever runs this gateway finds it as `{exported.place}`, or writes it anew with "
+            f"`ethos users export {user_id} FILE`; ask them for it, or ask me `/export` on another channel."
         )
         return text, ()
 
@@ -103,6 +103,7 @@ class PersonalCommands:
                 del self._codes[user_id]
             return "That is not the code. Nothing was erased.", ()
         await self._data.bury(user_id, f"{turn_id}.reply")
+        self._codes.pop(user_id, None)
         return ERASED, ()
 
     def _ask(self, user_id: str, where: ConversationRef, now_s: float) -> tuple[str, tuple[Action, ...]]:

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,8 +24,8 @@ from gateway.backup.databases import functions_of
 from gateway.errors import EthosError
 from gateway.home import DATABASE_NAME
 from gateway.identity import IdentityMap
-from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory.traces.erasure import erase_person, erase_traces
+from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
+from gateway.memory.traces.erasure import erase_person, erase_traces, owner_ids
 from gateway.privacy.files import remove_traces_of_chats, remove_user, take_lines_out
 from gateway.privacy.people import directories_of_users, ids_of, named
 from gateway.privacy.tombstones import Tombstone, Tombstones
@@ -51,6 +52,7 @@ class Eraser:
     Attributes:
         store: the directory's database, open. Nobody may be writing for those who are erased.
         kinds: of the channels, by name.
+        brain: the directory's traces, where they are open; else they are opened for the time being.
         on_step: told the name of every step, before it begins.
     """
 
@@ -58,6 +60,7 @@ class Eraser:
     store: SqliteStore
     identities: IdentityMap
     kinds: Mapping[str, str]
+    brain: Brain | None = None
     on_step: Callable[[str], None] = field(default=_no_step)
 
     async def bury(self, user_id: str) -> Tombstone:
@@ -70,6 +73,7 @@ class Eraser:
         keys = [account.key for each in ids for account in await self.identities.accounts_of(each)]
         tombstone = Tombstone.of({*ids, *keys})
         await Tombstones(self.home).add([tombstone])
+        await self.store.database.write(partial(erasure.end_requests, keys=keys))
         return tombstone
 
     async def due(self) -> Sequence[Tombstone]:
@@ -84,7 +88,7 @@ class Eraser:
             named,
             tombstone=tombstone,
             accounts=[account for user in await self.identities.users() for account in user.accounts],
-            user_ids=await asyncio.to_thread(directories_of_users, self.home),
+            user_ids=[*await asyncio.to_thread(directories_of_users, self.home), *await self._owners_of_traces()],
             kinds=self.kinds,
         )
         return await self.store.database.read(find)
@@ -132,11 +136,23 @@ class Eraser:
             await asyncio.to_thread(remove_user, home, user_id)
 
     async def _erase_traces(self, person: Person) -> None:
-        path = self.home / BRAIN_NAME
-        if await asyncio.to_thread(path.exists):
-            threads = await self.store.database.read(partial(erasure.own_sessions, user_ids=person.user_ids))
-            async with await asyncio.to_thread(open_brain, path) as brain:
+        threads = await self.store.database.read(partial(erasure.own_sessions, user_ids=person.user_ids))
+        async with self._opened_brain() as brain:
+            if brain is not None:
                 await erase_person(brain, user_ids=person.user_ids, session_ids=threads)
+
+    async def _owners_of_traces(self) -> Collection[str]:
+        async with self._opened_brain() as brain:
+            return () if brain is None else await brain.database.read(owner_ids)
+
+    @asynccontextmanager
+    async def _opened_brain(self) -> AsyncGenerator[Brain | None]:
+        path = self.home / BRAIN_NAME
+        if self.brain is not None or not await asyncio.to_thread(path.exists):
+            yield self.brain
+            return
+        async with await asyncio.to_thread(open_brain, path) as brain:
+            yield brain
 
     async def _erase_identities(self, home: Path, identities: IdentityMap, person: Person) -> None:
         keys = {account.key for each in person.user_ids for account in await identities.accounts_of(each)}

@@ -22,7 +22,7 @@ from gateway.files import make_private_directory, sync_directory
 from gateway.identity import IdentityMap
 from gateway.identity.file import Account
 from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory.traces.erasure import traces_of
+from gateway.memory.traces.erasure import documents_of, traces_of
 from gateway.memory.traces.trace import Trace
 from gateway.privacy.people import accounts_of, ids_of
 from gateway.sessions import Session, SessionMessage
@@ -38,12 +38,15 @@ Made on {now:%Y-%m-%d %H:%M} UTC by Ethos Gateway {version}, for the user `{user
 
 | here | is |
 |---|---|
-| `accounts.json` | the accounts by which you are known |
-| `memory/` | what the agent remembers of you: Markdown files as they are, `history.json` says how each line came in |
+| `accounts.json` | the accounts by which you are known, how they were let in, and what links them |
+| `memory/` | what the agent remembers of you: Markdown files as they are, `history.json` says how each line came in, \
+`proposals.json` what waited for a yes |
 | `sessions/` | your conversations, each as Markdown and as JSON; in groups only your own messages and the answers |
 | `messages.json` | every message that came from you, commands too, and what was sent back |
+| `notices.json` | what you were told besides: that you were let in, or linked |
 | `usage.json` | the calls of models on your behalf |
-| `traces.json`, `traces.md` | single facts that the agent keeps, if it keeps such |
+| `traces.json`, `traces.md` | single facts that the agent keeps, if it keeps such; \
+`traces-waiting.json` says of which turns they are still to be taken |
 
 Times are in UTC. `/forget-me` erases all of it here.
 """
@@ -89,15 +92,22 @@ class Exporter:
         await _add(archive, "README.md", _README.format(now=now, version=__version__, user_id=user_id))
         links = await read(partial(personal.linked, user_ids=ids))
         await _add(
-            archive, "accounts.json", {"users": ids, "accounts": [_account(each) for each in known], "links": links}
+            archive,
+            "accounts.json",
+            {
+                "users": ids,
+                "accounts": [_account(each) for each in known],
+                "links": links,
+                "access": await read(partial(personal.let_in, keys=sorted(keys))),
+            },
         )
         await _add(archive, "messages.json", await read(partial(personal.received, accounts=accounts)))
+        await _add(archive, "notices.json", await read(partial(personal.told, accounts=accounts)))
         await _add(archive, "usage.json", await read(partial(personal.used, user_ids=ids)))
         await _add(archive, "memory/history.json", await read(partial(personal.remembered, user_ids=ids)))
+        await _add(archive, "memory/proposals.json", await read(partial(personal.proposed, user_ids=ids)))
         for each in ids:
-            await asyncio.to_thread(
-                _add_files, archive, self.home / "users" / each, "memory" if len(ids) == 1 else f"memory/{each}"
-            )
+            await asyncio.to_thread(_add_files, archive, self.home / "users" / each, _memory_of(each, ids))
         for session_id in sessions:
             await self._add_session(archive, session_id, ids)
         await self._add_traces(archive, ids, sessions)
@@ -120,9 +130,21 @@ class Exporter:
             return
         async with await asyncio.to_thread(open_brain, path) as brain:
             traces = await brain.database.read(partial(traces_of, ids={*ids, *sessions}))
+            documents = await brain.database.read(partial(documents_of, user_ids=ids))
+        for key, content in documents.items():
+            _, user_id, name = key.split("/", 2)
+            text = content.decode("utf-8", "replace")
+            await _add(archive, f"{_memory_of(user_id, ids)}/traces-{name.replace('/', '-')}", text)
+        waiting = await self.store.database.read(partial(personal.waiting_facts, user_ids=ids))
+        await _add(archive, "traces-waiting.json", waiting)
         plain = [{name: value for name, value in asdict(each).items() if name != "embedding"} for each in traces]
         await _add(archive, "traces.json", plain)
         await _add(archive, "traces.md", "\n".join(map(_line, traces)) + "\n")
+
+
+def _memory_of(user_id: str, ids: Sequence[str]) -> str:
+    """Where the files of a user stand: apart from one another only where accounts were linked."""
+    return "memory" if len(ids) == 1 else f"memory/{user_id}"
 
 
 def _begin(path: Path, unfinished: Path) -> BinaryIO:

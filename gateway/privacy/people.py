@@ -8,40 +8,41 @@ from pathlib import Path
 
 from gateway.identity.file import Account
 from gateway.privacy.tombstones import Tombstone
-from gateway.store.erasure import Person, tables_of
+from gateway.store.erasure import KEY_COLUMNS, USER_COLUMNS, Person, columns_of, tables_of
 from gateway.store.payloads import to_ms
+from gateway.store.persons import ids_of_person
 
-_USER_IDS = {
-    "sessions": "SELECT user_id FROM sessions",
-    "messages": "SELECT user_id FROM messages",
-    "usage": "SELECT user_id FROM usage",
-    "memory_journal": "SELECT user_id FROM memory_journal WHERE user_id IS NOT NULL",
-    "user_links": "SELECT survivor FROM user_links UNION SELECT absorbed FROM user_links",
-}
 _SENDERS = """
     SELECT DISTINCT channel, json_extract(payload, '$.sender[1]') FROM inbox WHERE accepted_at <= ?
 """
-_LINKED = """
-    WITH RECURSIVE person (id) AS (
-        SELECT ? UNION SELECT absorbed FROM user_links JOIN person ON survivor = person.id WHERE undone_at IS NULL
-    ) SELECT id FROM person
+_HEIRS = """
+    WITH RECURSIVE heir (id, above) AS (
+        SELECT ?, 0
+        UNION SELECT survivor, above + 1 FROM user_links JOIN heir ON absorbed = heir.id WHERE undone_at IS NULL
+    ) SELECT id FROM heir ORDER BY above DESC LIMIT 1
 """
 
 
 def ids_of(connection: sqlite3.Connection, user_id: str) -> frozenset[str]:
-    """The user's own id, and those of users that were linked to it."""
+    """All ids of the person whose one this is, be it the one that lives or one that was absorbed."""
     if "user_links" not in tables_of(connection):
         return frozenset([user_id])
-    return frozenset(row[0] for row in connection.execute(_LINKED, (user_id,)))
+    (living,) = connection.execute(_HEIRS, (user_id,)).fetchone()
+    return frozenset(ids_of_person(connection, living))
 
 
 def known_user_ids(connection: sqlite3.Connection) -> frozenset[str]:
     """Everybody of whom the database tells; reads whole tables."""
-    there = tables_of(connection)
+    return _values(connection, USER_COLUMNS)
+
+
+def _values(connection: sqlite3.Connection, columns: Iterable[tuple[str, str]]) -> frozenset[str]:
+    there = columns_of(connection)
     found: set[str] = set()
-    for table, sql in _USER_IDS.items():
-        if table in there:
-            found |= {row[0] for row in connection.execute(f"SELECT DISTINCT * FROM ({sql})")}  # noqa: S608 (constants)
+    for table, column in columns:
+        if (table, column) in there:
+            sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"  # noqa: S608 (names of ours)
+            found |= {row[0] for row in connection.execute(sql)}
     return frozenset(found)
 
 
@@ -59,7 +60,7 @@ def named(
         connection: to the database.
         tombstone: of the erasure.
         accounts: of the identity map.
-        user_ids: other ids that were seen, as names of directories.
+        user_ids: other ids that were seen, as names of directories and in the traces.
         kinds: of channels, by name. A channel that is not configured any more is taken for one of the kind in which the
             person has an account of the same id.
     """
@@ -69,7 +70,7 @@ def named(
     erased_at_ms = to_ms(tombstone.erased_at)
     senders = connection.execute(_SENDERS, (erased_at_ms,)).fetchall()
     known = {f"{kinds[channel]}:{account}" for channel, account in senders if channel in kinds}
-    keys |= tombstone.names({*known, *(account.key for account in accounts)})
+    keys |= tombstone.names({*known, *(account.key for account in accounts), *_values(connection, KEY_COLUMNS)})
     on_channels = _on_channels(senders, keys, kinds)
     return Person(user_ids=gone, accounts=on_channels, keys=frozenset(keys), erased_at_ms=erased_at_ms)
 

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import sqlite3
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -127,10 +128,17 @@ class PrivacyWorker:
         keys |= {account.key for each in person.user_ids for account in await gateway.identities.accounts_of(each)}
         sessions = await gateway.store.database.read(partial(sessions_of, user_ids=person.user_ids))
         kept = [await gateway.store.sessions.session(each) for each in sessions]
-        async with self.presence.absence(keys, {each.conversation for each in kept if each is not None}):
+        places = {each.conversation for each in kept if each is not None}
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.presence.absence(keys, places))
+            await gateway.linking.settle(person.user_ids)
+            if gateway.traces.memory is not None:
+                await stack.enter_async_context(gateway.traces.memory.resting(person.user_ids))
             gateway.memory.forget(person.user_ids)
             await gateway.history.drop(sessions)
             await eraser.erase(tombstone)
+            gateway.entrance.people.changed()
+            await gateway.linking.people.load()
         self._farewells.pop(tombstone.id, None)
 
     async def _farewell(self, tombstone: Tombstone) -> None:
@@ -166,7 +174,13 @@ class PrivacyWorker:
     def eraser(self) -> Eraser:
         """What erases from this gateway's data directory."""
         gateway = self._gateway
-        return Eraser(home=gateway.home, store=gateway.store, identities=gateway.identities, kinds=self._kinds())
+        return Eraser(
+            home=gateway.home,
+            store=gateway.store,
+            identities=gateway.identities,
+            kinds=self._kinds(),
+            brain=gateway.brain,
+        )
 
     def _kinds(self) -> Mapping[str, str]:
         """As they stand in the identity map; the kind of a third party's channel that is not running is not known."""

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 from gateway.store.clock import wall_ms
 from gateway.store.erased_events import remember_events
+from gateway.store.erased_history import brought, erase_history
+from gateway.store.erased_notes import erase_notes
+from gateway.store.payloads import emptied
 
 NOBODY = "erased"
 """Stands for whoever was erased where a figure is kept: the sums of what was used."""
-_SEPARATORS = re.compile(r"[/:]")  # in the keys of notes
-_SMALLEST_ID = 10_000
 
 _GATHERED = {
     "gone_users": "id TEXT PRIMARY KEY",
@@ -32,16 +33,50 @@ _GATHERED = {
 }
 _ACCOUNT = "json_extract(payload, '$.sender[1]')"
 _IS_DIRECT = "json_extract(payload, '$.is_direct')"
-_GONE_TURNS = {
-    "inbox": f"""
-        SELECT turn_id FROM inbox
-        JOIN temp.gone_accounts AS gone ON gone.channel = inbox.channel AND gone.account = {_ACCOUNT}
-        WHERE accepted_at <= ?1
-    """,  # noqa: S608 (constants)
-    "messages": "SELECT turn_id FROM messages WHERE user_id IN temp.gone_users",
-    "usage": "SELECT turn_id FROM usage WHERE user_id IN temp.gone_users",
-    "memory_journal": "SELECT turn_id FROM memory_journal WHERE user_id IN temp.gone_users",
-}
+USER_COLUMNS = (
+    ("sessions", "user_id"),
+    ("messages", "user_id"),
+    ("usage", "user_id"),
+    ("usage_days", "user_id"),
+    ("reservations", "user_id"),
+    ("memory_journal", "user_id"),
+    ("memory_journal", "author_id"),
+    ("memory_proposals", "user_id"),
+    ("memory_proposals", "author_id"),
+    ("memory_proposals", "decided_by"),
+    ("user_links", "survivor"),
+    ("user_links", "absorbed"),
+    ("owner_chats", "user_id"),
+    ("ingest_jobs", "user_id"),
+    ("turns_since_consolidation", "user_id"),
+)
+"""Where user ids stand, by table and column."""
+KEY_COLUMNS = (
+    ("account_ranks", "account"),
+    ("admissions", "account"),
+    ("access_requests", "account"),
+    ("held_messages", "account"),
+    ("link_requests", "starter"),
+    ("link_requests", "redeemer"),
+    ("link_tries", "account"),
+)
+"""Where accounts stand as in the identity map, `kind:id`."""
+_SENT = f"""
+    SELECT turn_id FROM inbox
+    JOIN temp.gone_accounts AS gone ON gone.channel = inbox.channel AND gone.account = {_ACCOUNT}
+    WHERE accepted_at <= ?
+"""  # noqa: S608 (constants)
+_TURNS_OF_USERS = ("messages", "usage", "memory_journal", "memory_proposals", "ingest_jobs")
+# What linking has queued and noted has its own ids; what came into somebody's notes with a link is the absorbed user's.
+_TURNS_OF_LINKS = """
+    SELECT id FROM user_links WHERE survivor IN temp.gone_users OR absorbed IN temp.gone_users
+    UNION SELECT id FROM link_requests WHERE starter IN temp.gone_keys OR redeemer IN temp.gone_keys
+    UNION SELECT turn_id FROM memory_journal JOIN user_links ON absorbed IN temp.gone_users AND (
+        turn_id IN ('link:' || user_links.id, 'unlink:' || user_links.id)
+        OR substr(turn_id, 1, length(user_links.id) + 6) = 'link:' || user_links.id || ':'
+        OR substr(turn_id, 1, length(user_links.id) + 8) = 'unlink:' || user_links.id || ':'
+    )
+"""
 # A direct chat is one person's, whatever account of theirs it is that writes.
 _GONE_PLACES = f"""
     INSERT INTO temp.gone_places SELECT channel, conversation FROM inbox GROUP BY channel, conversation
@@ -54,14 +89,13 @@ _GONE_REPLIES = """
     turn_id IN temp.gone_turns
     OR (created_at <= ?1 AND (channel, conversation) IN (SELECT channel, conversation FROM temp.gone_places))
 """
-_THREADS = """
-    SELECT channel, thread FROM inbox
-    WHERE thread IS NOT NULL AND (channel, conversation) IN (SELECT channel, conversation FROM temp.gone_places)
-"""
 _TOUCHED = """
     INSERT INTO temp.touched_sessions
     SELECT id FROM sessions WHERE user_id IN temp.gone_users OR id IN (SELECT session_id FROM temp.touched_before)
-    UNION SELECT session_id FROM messages WHERE user_id IN temp.gone_users
+    UNION SELECT session_id FROM messages WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns
+"""
+_END_REQUESTS = """
+    UPDATE link_requests SET state = 'replaced' WHERE (starter = ?1 OR redeemer = ?1) AND state IN ('open', 'asked')
 """
 
 
@@ -118,18 +152,26 @@ def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[
         if "erased_events" in tables:
             remember_events(connection, "SELECT id FROM temp.gone_turns")
         if "adapter_notes" in tables:
-            _erase_notes(connection)
+            erase_notes(connection)
         _erase_queues(connection, person)
         _erase_sessions(connection)
         _erase_usage(connection, tables)
         if "memory_journal" in tables:
-            _erase_journal(connection, person)
+            erase_history(connection, person.user_ids)
         if "memory_proposals" in tables:
             _erase_proposals(connection)
         if "user_links" in tables:
             _erase_links(connection)
         if "account_ranks" in tables:
             _erase_access(connection)
+        if "ingest_jobs" in tables:
+            _erase_ingest(connection)
+        _erase_mentions(connection, person)
+
+
+def end_requests(connection: sqlite3.Connection, keys: Collection[str]) -> None:
+    """End what waits for a yes to a link with these accounts, so that nobody becomes one with who is being erased."""
+    connection.executemany(_END_REQUESTS, [(key,) for key in keys])
 
 
 def places_of(connection: sqlite3.Connection, person: Person) -> Sequence[tuple[str, str]]:
@@ -141,6 +183,12 @@ def places_of(connection: sqlite3.Connection, person: Person) -> Sequence[tuple[
 def tables_of(connection: sqlite3.Connection) -> frozenset[str]:
     """The names of the tables, those of indexes among them."""
     return frozenset(row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+
+
+def columns_of(connection: sqlite3.Connection) -> frozenset[tuple[str, str]]:
+    """The columns of the tables, each with its table."""
+    sql = "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"
+    return frozenset((row[0], row[1]) for row in connection.execute(f"{sql} WHERE tables.type = 'table'"))
 
 
 def note_applied(connection: sqlite3.Connection, erasure_id: str) -> None:
@@ -196,11 +244,14 @@ def _gather(connection: sqlite3.Connection, person: Person, sessions: Iterable[s
     connection.executemany("INSERT INTO temp.gone_keys VALUES (?)", [(each,) for each in person.keys])
     connection.executemany("INSERT INTO temp.gone_accounts VALUES (?, ?)", person.accounts)
     connection.executemany("INSERT OR IGNORE INTO temp.touched_before VALUES (?)", [(each,) for each in sessions])
-    there = tables_of(connection)
-    for table, select in _GONE_TURNS.items():
-        if table in there:
-            values = (person.erased_at_ms,) if table == "inbox" else ()
-            connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {select}", values)
+    connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {_SENT}", (person.erased_at_ms,))
+    there = columns_of(connection)
+    for table, column in USER_COLUMNS:
+        if table in _TURNS_OF_USERS and column != "decided_by" and (table, column) in there:
+            sql = f"SELECT turn_id FROM {table} WHERE {column} IN temp.gone_users"  # noqa: S608 (names of ours)
+            connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {sql}")
+    if ("user_links", "absorbed") in there:
+        connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {_TURNS_OF_LINKS}")
     connection.execute("DELETE FROM temp.gone_turns WHERE id = ''")
     connection.execute(_GONE_PLACES)
     connection.execute(_TOUCHED)
@@ -214,7 +265,7 @@ def _erase_queues(connection: sqlite3.Connection, person: Person) -> None:
 
 def _erase_sessions(connection: sqlite3.Connection) -> None:
     """A session that others wrote in, too, stays theirs; its title and summary may tell of the person."""
-    connection.execute("DELETE FROM messages WHERE user_id IN temp.gone_users")
+    connection.execute("DELETE FROM messages WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns")
     connection.execute(
         "CREATE TEMP TABLE emptied AS SELECT id FROM temp.touched_sessions"
         " WHERE id NOT IN (SELECT session_id FROM messages)"
@@ -262,123 +313,41 @@ def _erase_access(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM owner_chats WHERE user_id IN temp.gone_users")
 
 
+def _erase_ingest(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM ingest_jobs WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns")
+    connection.execute("DELETE FROM turns_since_consolidation WHERE user_id IN temp.gone_users")
+
+
+def _erase_mentions(connection: sqlite3.Connection, person: Person) -> None:
+    """Commands about people, and the answers to them, name accounts and users: such texts of others go.
+
+    One that is still to be answered or sent keeps all but the name.
+    """
+    names = re.compile("|".join(sorted(map(_in_json, {*person.user_ids, *person.keys}))) or "(?!)")
+    for queue in ("inbox", "outbox"):
+        rows = connection.execute(f"SELECT seq, payload, ended_at IS NOT NULL FROM {queue}")  # noqa: S608 (two names)
+        changed = [
+            (emptied(payload) if is_ended else names.sub(NOBODY, payload), seq)
+            for seq, payload, is_ended in rows
+            if names.search(payload)
+        ]
+        connection.executemany(f"UPDATE {queue} SET payload = ?, error = NULL WHERE seq = ?", changed)  # noqa: S608
+
+
+def _in_json(name: str) -> str:
+    """A pattern for a name in a text in JSON, where it is not a part of a longer one."""
+    return rf"(?:(?<![\w.@-])|(?<=\\[nrt])){re.escape(json.dumps(name, ensure_ascii=False)[1:-1])}(?![\w@-])"
+
+
 def _erase_links(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM user_links WHERE survivor IN temp.gone_users OR absorbed IN temp.gone_users")
     connection.execute("DELETE FROM link_requests WHERE starter IN temp.gone_keys OR redeemer IN temp.gone_keys")
     connection.execute("DELETE FROM link_tries WHERE account IN temp.gone_keys")
 
 
-# ---- the history of the memory --------------------------------------------------------------------------------------
-
-
-def _erase_journal(connection: sqlite3.Connection, person: Person) -> None:
-    """Their own documents go as a whole. Of a shared one, their entries go, and of others' entries the texts around.
-
-    What others asked for stays; that it can be undone does not, because the text from before told of the person.
-    """
-    for user_id in person.user_ids:
-        connection.execute(
-            "DELETE FROM memory_journal WHERE substr(document, 1, length(?1)) = ?1", (f"users/{user_id}/",)
-        )
-    shared = {document: _brought_lines(connection, document) for document in _shared_documents(connection)}
-    connection.execute(f"DELETE FROM memory_journal WHERE {_theirs(connection)}")  # noqa: S608 (a constant)
-    for document, lines in shared.items():
-        _forget_texts(connection, document, lines)
-
-
-def _theirs(connection: sqlite3.Connection) -> str:
-    """Which entries of the journal are the person's; an earlier schema does not say who wrote in a group."""
-    columns = {row["name"] for row in connection.execute("PRAGMA table_info(memory_journal)")}
-    author = " OR author_id IN temp.gone_users" if "author_id" in columns else ""
-    return f"(user_id IN temp.gone_users OR turn_id IN temp.gone_turns{author})"
-
-
-def _shared_documents(connection: sqlite3.Connection) -> list[str]:
-    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_theirs(connection)}"  # noqa: S608
-    return [row[0] for row in connection.execute(sql)]
-
-
-def _brought_lines(connection: sqlite3.Connection, document: str) -> frozenset[str]:
-    """The lines that the person's turns have brought into a document."""
-    found: set[str] = set()
-    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_theirs(connection)}"  # noqa: S608
-    for row in connection.execute(sql, (document,)):
-        new = _lines(row["inserted"] or b"")
-        if row["action"] == "add":
-            new |= _lines(row["content"])
-        found |= new - _lines(row["removed"] or b"")
-    return frozenset(found)
-
-
 def brought_by(connection: sqlite3.Connection, person: Person) -> Mapping[str, frozenset[str]]:
-    """For each shared document, the lines that the person's turns have brought in; as work for a writer."""
+    """For each document that others have, the lines that only the person's turns brought in; as work for a writer."""
     if "memory_journal" not in tables_of(connection):
         return {}
-    own = tuple(f"users/{user_id}/" for user_id in person.user_ids)
     with _gathered(connection, person):
-        documents = [each for each in _shared_documents(connection) if not each.startswith(own)]
-        return {each: _brought_lines(connection, each) for each in documents}
-
-
-def _forget_texts(connection: sqlite3.Connection, document: str, lines: frozenset[str]) -> None:
-    connection.execute(
-        "UPDATE memory_journal SET prefix_bytes = NULL, suffix_bytes = NULL, removed = NULL, inserted = NULL,"
-        " checkpoint = NULL WHERE document = ?",
-        (document,),
-    )
-    for row in connection.execute("SELECT id, content FROM memory_journal WHERE document = ?", (document,)).fetchall():
-        if not lines.isdisjoint(_lines(row["content"])):
-            kept = "\n".join(line for line in row["content"].split("\n") if line.strip() not in lines)
-            connection.execute("UPDATE memory_journal SET content = ? WHERE id = ?", (kept, row["id"]))
-
-
-def _lines(text: str | bytes) -> set[str]:
-    shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    return {line.strip() for line in shown.split("\n") if line.strip()}
-
-
-# ---- notes of adapters ----------------------------------------------------------------------------------------------
-
-
-def _erase_notes(connection: sqlite3.Connection) -> None:
-    """A note is about whatever ids stand in it: as a part of its key, or as a value of its JSON."""
-    by_channel: dict[str, set[str]] = {}
-    for sql in (
-        "SELECT channel, conversation FROM temp.gone_places",
-        "SELECT channel, account FROM temp.gone_accounts",
-        "SELECT channel, id FROM outbox WHERE turn_id IN temp.gone_turns",
-        "SELECT channel, message_id FROM inbox WHERE turn_id IN temp.gone_turns AND length(message_id) > 7",
-        _THREADS,
-    ):
-        for channel, name in connection.execute(sql):
-            by_channel.setdefault(channel, set()).add(name)
-    for channel, names in by_channel.items():
-        rows = connection.execute("SELECT key, text FROM adapter_notes WHERE channel = ?", (channel,)).fetchall()
-        gone = [(channel, row["key"]) for row in rows if _is_about(row["key"], row["text"], names)]
-        connection.executemany("DELETE FROM adapter_notes WHERE channel = ? AND key = ?", gone)
-
-
-def _is_about(key: str, text: str, names: Collection[str]) -> bool:
-    parts = _SEPARATORS.split(key)
-    if any(part in names for part in parts) or any(key.endswith(f"{part}{name}") for part in "/:" for name in names):
-        return True
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text in names
-    return any(each in names for each in _texts(value))
-
-
-def _texts(value: object) -> Iterable[str]:
-    """All texts in a JSON value, names of fields too, and numbers that are long enough to be ids."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, int) and abs(value) >= _SMALLEST_ID:
-        yield str(value)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
-    elif isinstance(value, dict):
-        for name, each in value.items():
-            yield name
-            yield from _texts(each)
+        return brought(connection, person.user_ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -12,6 +13,13 @@ from gateway.store.payloads import from_ms, inbound, outbound
 
 _RECEIVED = """
     SELECT * FROM inbox WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ? ORDER BY seq
+"""
+# Words that answer none of their messages: that they were let in, or linked.
+_TOLD = """
+    SELECT * FROM outbox WHERE turn_id NOT IN (SELECT turn_id FROM inbox) AND (channel, conversation) IN (
+        SELECT channel, conversation FROM inbox WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ?
+        AND json_extract(payload, '$.is_direct')
+    ) ORDER BY seq
 """
 _ANSWERED = "SELECT * FROM outbox WHERE turn_id = ? ORDER BY seq"
 
@@ -37,6 +45,66 @@ def received(connection: sqlite3.Connection, accounts: Collection[tuple[str, str
     return sorted(found, key=lambda each: each["at"])
 
 
+def told(connection: sqlite3.Connection, accounts: Collection[tuple[str, str]]) -> Sequence[Record]:
+    """Every word to the person in a direct chat that is no answer to a message of theirs."""
+    rows = [row for account in sorted(accounts) for row in connection.execute(_TOLD, account)]
+    return [{"channel": row["channel"], "conversation": row["conversation"], **_answered(row)} for row in rows]
+
+
+def proposed(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
+    """Changes of the memory that waited, or wait, for a yes."""
+    marks = _marks(user_ids)
+    sql = f"SELECT * FROM memory_proposals WHERE user_id IN ({marks}) OR author_id IN ({marks}) ORDER BY id"  # noqa: S608
+    return [
+        {
+            "id": row["id"],
+            "at": from_ms(row["proposed_at"]),
+            "store": row["store"],
+            "personality": row["personality_id"],
+            "updates": [{"action": action, "content": text} for action, text in json.loads(row["updates"])],
+            "because_of": json.loads(row["sources"]),
+            "state": row["state"],
+            "decided_at": None if row["decided_at"] is None else from_ms(row["decided_at"]),
+        }
+        for row in connection.execute(sql, (*user_ids, *user_ids))
+    ]
+
+
+def waiting_facts(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
+    """Turns whose facts are still to be kept as traces; `facts` once they were named."""
+    sql = f"SELECT * FROM ingest_jobs WHERE user_id IN ({_marks(user_ids)}) ORDER BY number"  # noqa: S608 (question marks)
+    return [
+        {"turn": row["turn_id"], "facts": None if row["facts"] is None else json.loads(row["facts"])}
+        for row in connection.execute(sql, tuple(user_ids))
+    ]
+
+
+def let_in(connection: sqlite3.Connection, keys: Collection[str]) -> Record:
+    """What the person was granted, what they asked for, and how they tried to link accounts; no code."""
+
+    def rows(sql: str) -> list[dict[str, Any]]:
+        found = connection.execute(sql.format(keys=_marks(keys)), tuple(keys) * sql.count("{keys}"))
+        return [
+            {name: from_ms(row[name]) if name.endswith("_at") else row[name] for name in row.keys()}  # noqa: SIM118
+            for row in found
+        ]
+
+    return {
+        "ranks": rows("SELECT account, rank, via, set_at FROM account_ranks WHERE account IN ({keys})"),
+        "admissions": rows(
+            "SELECT channel, account, label, via, admitted_at FROM admissions WHERE account IN ({keys})"
+        ),
+        "requests": rows(
+            "SELECT channel, account, label, state, times, first_at, asked_at, expires_at FROM access_requests"
+            " WHERE account IN ({keys})"
+        ),
+        "link_requests": rows(
+            "SELECT state, starter, begun_at FROM link_requests WHERE starter IN ({keys})"
+            " UNION ALL SELECT state, redeemer, begun_at FROM link_requests WHERE redeemer IN ({keys})"
+        ),
+    }
+
+
 def used(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """Every call of a model on the person's behalf."""
     sql = f"SELECT * FROM usage WHERE user_id IN ({_marks(user_ids)}) ORDER BY at, id"  # noqa: S608 (question marks)
@@ -57,8 +125,9 @@ def remembered(connection: sqlite3.Connection, user_ids: Collection[str]) -> Seq
     """The history of the person's own memory files, and what their turns asked of others."""
     own = " OR ".join("substr(document, 1, ?) = ?" for _ in user_ids)
     prefixes = [f"users/{user_id}/" for user_id in user_ids]
-    values = [*user_ids, *(value for prefix in prefixes for value in (len(prefix), prefix))]
-    sql = f"SELECT * FROM memory_journal WHERE user_id IN ({_marks(user_ids)}) OR {own} ORDER BY id"  # noqa: S608
+    values = [*user_ids, *user_ids, *(value for prefix in prefixes for value in (len(prefix), prefix))]
+    theirs = f"user_id IN ({_marks(user_ids)}) OR author_id IN ({_marks(user_ids)})"
+    sql = f"SELECT * FROM memory_journal WHERE {theirs} OR {own} ORDER BY id"  # noqa: S608 (question marks)
     return [
         {
             "id": row["id"],
