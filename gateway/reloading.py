@@ -7,10 +7,10 @@ goes on with the last good one. A turn that runs ends with what it began with.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -19,15 +19,13 @@ from gateway.config import Config
 from gateway.config.changes import Comparison, compare
 from gateway.config.file import load_config
 from gateway.configured import budgets_of, policy_of, rules_of, turn_settings_of
-from gateway.control import ControlSocket
 from gateway.dispatcher import Dispatcher
 from gateway.errors import ConfigError, EthosError
 from gateway.logs import adjust_logs, secrets_in
-from gateway.messages import ConversationRef
 from gateway.protocols import ChannelAdapter, SupportsHttp
 
 if TYPE_CHECKING:
-    from gateway.app import Gateway
+    from gateway.composing import Composition
 
 _log = structlog.get_logger(__name__)
 
@@ -49,25 +47,10 @@ class Reloaded:
     warnings: tuple[str, ...] = ()
 
 
-def control_of(gateway: Gateway) -> ControlSocket:
-    """The operator's own door to the gateway."""
-
-    async def wake(request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An operator's command has changed a queue."""
-        place = ConversationRef(**{part: request[part] for part in ("channel", "conversation", "thread")})
-        (gateway.outbox if request["queue"] == "outbox" else gateway.dispatcher).wake(place)
-        return {}
-
-    async def reload(_request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return asdict(await gateway.reloading.reload())
-
-    return ControlSocket(gateway.home, {"wake": wake, "reload": reload, "erase": gateway.privacy.erase})
-
-
 class Reloading:
     """Reloads a gateway's configuration, once at a time."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Composition) -> None:
         self._gateway = gateway
         self._lock = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()

@@ -25,7 +25,7 @@ from gateway.privacy.tombstones import Tombstone
 from gateway.store.erasure import sessions_of
 
 if TYPE_CHECKING:
-    from gateway.app import Gateway
+    from gateway.composing import Composition
 
 FAREWELL_S = 30.0
 """How long an erasure waits for its last word to be sent; then it goes unsent."""
@@ -39,7 +39,7 @@ _FAULTS = (EthosError, OSError, sqlite3.Error)
 class PrivacyWorker:
     """One gateway's; it is the `PersonalData` of its commands."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Composition) -> None:
         """Nothing is read yet; the gateway need not be put together."""
         self._gateway = gateway
         self.presence = Presence()
