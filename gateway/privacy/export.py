@@ -28,7 +28,7 @@ from gateway.privacy.people import accounts_of, ids_of
 from gateway.sessions import Session, SessionMessage
 from gateway.store import personal
 from gateway.store.clock import wall_ms
-from gateway.store.erasure import sessions_of
+from gateway.store.erasure import own_sessions, sessions_of
 from gateway.store.sqlite import SqliteStore
 
 _README = """\
@@ -110,7 +110,7 @@ class Exporter:
             await asyncio.to_thread(_add_files, archive, self.home / "users" / each, _memory_of(each, ids))
         for session_id in sessions:
             await self._add_session(archive, session_id, ids)
-        await self._add_traces(archive, ids, sessions)
+        await self._add_traces(archive, ids, await read(partial(own_sessions, user_ids=ids)))
 
     async def _add_session(self, archive: zipfile.ZipFile, session_id: str, ids: Collection[str]) -> None:
         session = await self.store.sessions.session(session_id)

@@ -16,9 +16,9 @@ _RECEIVED = """
 """
 # Words that answer none of their messages: that they were let in, or linked.
 _TOLD = """
-    SELECT * FROM outbox WHERE turn_id NOT IN (SELECT turn_id FROM inbox) AND (channel, conversation) IN (
-        SELECT channel, conversation FROM inbox WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ?
-        AND json_extract(payload, '$.is_direct')
+    WITH theirs AS (SELECT * FROM inbox WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ?)
+    SELECT * FROM outbox WHERE turn_id NOT IN (SELECT turn_id FROM theirs) AND (channel, conversation) IN (
+        SELECT channel, conversation FROM theirs WHERE json_extract(payload, '$.is_direct')
     ) ORDER BY seq
 """
 _ANSWERED = "SELECT * FROM outbox WHERE turn_id = ? ORDER BY seq"

@@ -165,7 +165,10 @@ def owner_ids(connection: sqlite3.Connection) -> frozenset[str]:
 
 
 def traces_of(connection: sqlite3.Connection, ids: Collection[str]) -> list[Trace]:
-    """All traces that belong to these users and sessions, hidden ones too, oldest first."""
+    """All traces that belong to these users and sessions or are the users' words, hidden ones too, oldest first.
+
+    What was merged of several people's words is left out; the person's own are there one by one.
+    """
     known = {
         row["number"]: (row["kind"], row["id"]) for row in connection.execute("SELECT number, kind, id FROM owners")
     }
@@ -174,8 +177,10 @@ def traces_of(connection: sqlite3.Connection, ids: Collection[str]) -> list[Trac
         for number, (kind, name) in known.items()
         if (kind in ("user", "thread") and name in ids) or (kind == "persona" and name.partition("::")[0] in ids)
     ]
-    sql = f"{SELECT} WHERE owner IN ({places(owners)}) ORDER BY traces.created_at, traces.number"
-    return [from_row(row) for row in connection.execute(sql, owners)]
+    theirs = f"""{SELECT} WHERE owner IN ({places(owners)}) OR (author IN ({places([*ids])}) AND NOT EXISTS (
+        SELECT 1 FROM traces AS part WHERE part.merged_into = traces.id AND part.author NOT IN ({places([*ids])})
+    )) ORDER BY traces.created_at, traces.number"""  # noqa: S608 (question marks)
+    return [from_row(row) for row in connection.execute(theirs, (*owners, *ids, *ids))]
 
 
 def _gather(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> None:
