@@ -331,7 +331,7 @@ async def test_what_came_with_a_link_that_was_undone_goes_from_the_other_side_to
         await say(channel, "Remember that my bird is called Pip", "eve")  # so that the way back is no mere copy
         await say(channel, "While we were one, kanarieadaone", "ada")
         await say(channel, "/unlink", "eve")
-        await until_told(channel, "Unlinked")
+        await until_told(channel, "No longer linked")
         await quiet(gateway)
         known = await user_ids(gateway)
         assert known[account("ada")] == before
