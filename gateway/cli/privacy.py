@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,18 +64,16 @@ async def _export(user: str, file: Path, *, as_json: bool) -> None:
 
 async def _erase(user: str, *, is_sure: bool, as_json: bool) -> None:
     from gateway.cli.errors import fail
-    from gateway.cli.named import find_user, identities
     from gateway.cli.output import print_json, say
     from gateway.cli.process import running_gateway
     from gateway.config.file import data_directory
 
     home = data_directory()
-    user_id = await find_user(home, user)
-    accounts = [account.key for account in await identities(home).accounts_of(user_id)]
+    user_id, accounts = await _whom(home, user)
     if not is_sure:
         say(f"This erases everything about {user_id} ({', '.join(accounts) or 'no account'}), for good.")
         say(f"`ethos users export {user_id} FILE` saves it first. Backups elsewhere are yours to delete.")
-        if typer.prompt("Type the user id to do it", default="", show_default=False).strip() != user_id:
+        if typer.prompt(f"Type {user_id} to do it", default="", show_default=False).strip() != user_id:
             fail("nothing was erased")
     is_running = await asyncio.to_thread(running_gateway, home) is not None
     erasure = await (_erase_beside(home, user_id) if is_running else _erase_alone(home, user_id))
@@ -82,6 +81,30 @@ async def _erase(user: str, *, is_sure: bool, as_json: bool) -> None:
         print_json({"user": user_id, "accounts": accounts, "erasure": erasure})
         return
     say(f"{user_id} is erased. {_advice(home, accounts)}".rstrip())
+
+
+async def _whom(home: Path, wanted: str) -> tuple[str, list[str]]:
+    """A user and all accounts of that person; or an account that is no user's, but of which something is kept."""
+    from gateway.cli.named import NotNamed, find_user, identities
+    from gateway.home import DATABASE_NAME
+    from gateway.privacy.home import kinds_of_channels, opened
+    from gateway.privacy.people import ids_of, is_known
+
+    async def stranger() -> bool:
+        if ":" not in wanted or not (home / DATABASE_NAME).exists():
+            return False
+        async with opened(home) as store:
+            return await store.database.read(partial(is_known, key=wanted, kinds=kinds_of_channels(home)))
+
+    try:
+        user_id = await find_user(home, wanted)
+    except NotNamed:
+        if await stranger():
+            return wanted, [wanted]
+        raise
+    async with opened(home) as store:
+        ids = await store.database.read(partial(ids_of, user_id=user_id))
+    return user_id, [account.key for each in sorted(ids) for account in await identities(home).accounts_of(each)]
 
 
 async def _erase_alone(home: Path, user_id: str) -> str:

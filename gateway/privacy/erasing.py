@@ -66,6 +66,9 @@ class Eraser:
     async def bury(self, user_id: str) -> Tombstone:
         """Decide that a user is to be erased, durably, with all users that were linked to them.
 
+        Args:
+            user_id: or an account, `kind:id`, that is no user's.
+
         Raises:
             FileError: it could not be written; nothing will be erased.
         """

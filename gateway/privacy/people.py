@@ -31,6 +31,14 @@ def ids_of(connection: sqlite3.Connection, user_id: str) -> frozenset[str]:
     return frozenset(ids_of_person(connection, living))
 
 
+def is_known(connection: sqlite3.Connection, key: str, *, kinds: Mapping[str, str]) -> bool:
+    """Whether anything is kept of an account, `kind:id`, though it may be no user's: a stranger asked to be let in."""
+    until_ms = 1 << 62
+    return key in _values(connection, KEY_COLUMNS) or bool(
+        accounts_of(connection, [key], kinds=kinds, until_ms=until_ms)
+    )
+
+
 def known_user_ids(connection: sqlite3.Connection) -> frozenset[str]:
     """Everybody of whom the database tells; reads whole tables."""
     return _values(connection, USER_COLUMNS)

@@ -24,7 +24,7 @@ from gateway.memory.traces.trace import Trace
 from gateway.privacy.erasing import Eraser
 from gateway.privacy.home import clean_restored, eraser_of, opened
 from gateway.privacy.tombstones import TOMBSTONES_NAME
-from gateway.store.erasure import NOBODY
+from gateway.store.erasure import KEY_COLUMNS, NOBODY, USER_COLUMNS, columns_of
 from gateway.store.schema import migrations
 from gateway.store.sqlite import open_store
 from tests.fake_channel import FakeChannel
@@ -373,6 +373,31 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
     index = {name for name in tables if name == "search" or name.startswith("search_")}
     assert tables - index <= erased | of_nobody, "say in gateway/store/erasure.py what becomes of its rows"
     assert migrations()[-1].version >= 9
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        known = {column for column in columns_of(connection) if column[1] in PERSON_COLUMNS}
+    assert known == {*USER_COLUMNS, *KEY_COLUMNS}, "a column of people is one of USER_COLUMNS or KEY_COLUMNS"
+
+
+# What columns are called that hold a user id, or an account as the identity map has it.
+PERSON_COLUMNS = {
+    "user_id", "author_id", "decided_by", "survivor", "absorbed", "account", "starter", "redeemer",
+}  # fmt: skip
+
+
+async def test_every_table_of_the_traces_is_known_to_the_erasure(tmp_path: Path) -> None:
+    """Here, too, whoever adds a table decides what becomes of it."""
+    path = tmp_path / BRAIN_NAME
+    async with open_brain(path):
+        pass
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    erased = {
+        "owners", "traces", "edges", "uses", "archive", "archive_reads", "records", "uncompared", "documents",
+        "document_archive",
+    }  # fmt: skip
+    of_nobody = {"consolidation_log", "document_updates"}  # counts; turns and numbers, without a word
+    index = {name for name in tables if name == "search" or name.startswith("search_")}
+    assert tables - index <= erased | of_nobody, "say in gateway/memory/traces/erasure.py what becomes of its rows"
 
 
 async def _make(path: Path) -> None:

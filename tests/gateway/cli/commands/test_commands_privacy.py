@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.gateway.cli.commands.conftest import Ethos
+from gateway.app import Gateway
+from gateway.config.file import load_config
+from tests.fake_channel import FakeChannel
+from tests.gateway.cli.commands.conftest import CONFIG, Ethos
 
 REX = "fake:1"
 
@@ -103,3 +108,52 @@ def test_a_restored_backup_is_cleaned(ethos: Ethos, home: Path, people: dict[str
     assert not stands_in(home, people[REX])
     assert not stands_in(home, "Rex")
     assert stands_in(home, people["fake:2"])
+
+
+@pytest.mark.parametrize("is_beside", [False, True], ids=["alone", "beside a running gateway"])
+def test_who_was_linked_is_one_person_by_whichever_id(
+    ethos: Ethos, home: Path, people: dict[str, str], request: pytest.FixtureRequest, is_beside: bool
+) -> None:
+    """The export of either id has both users' data, and erasing either erases both."""
+    assert ethos("users", "link", REX, "fake:2").code == 0
+    if is_beside:
+        request.getfixturevalue("serving")
+    absorbed = people["fake:2"]
+    (home / "users" / absorbed).mkdir(exist_ok=True)
+    for number, who in enumerate((REX, absorbed)):
+        file = home.parent / f"{number}.zip"
+        assert ethos("users", "export", who, file).code == 0
+        with zipfile.ZipFile(file) as archive:
+            received = json.loads(archive.read("messages.json"))
+        assert {each["text"] for each in received} == {"Remember that my dog is called Rex", "Hello there"}
+    answer = ethos("users", "erase", absorbed, "--yes", "--json")
+    assert answer.code == 0, answer.err
+    assert answer.value["accounts"] == [REX, "fake:2"]
+    for word in (*people.values(), "Rex", "Hello there"):
+        assert not stands_in(home, word)
+
+
+def test_a_stranger_who_only_asked_to_be_let_in_can_be_erased(ethos: Ethos, home: Path) -> None:
+    """By account: there is no user, but a request, and what was said with it."""
+    asyncio.run(_ask_to_be_let_in(home))
+    assert stands_in(home, "kanarie")
+    assert ethos("users", "erase", "fake:nobody-at-all", "--yes").code != 0
+    answer = ethos("users", "erase", "fake:stranger-9", "--yes", "--json")
+    assert answer.code == 0, answer.err
+    assert answer.value["accounts"] == ["fake:stranger-9"]
+    assert not stands_in(home, "kanarie")
+    assert not stands_in(home, "stranger-9")
+
+
+async def _ask_to_be_let_in(home: Path) -> None:
+    (home / "config.yaml").write_text(CONFIG.replace("fake_channel}", "fake_channel, access: pairing}"))
+    stop = asyncio.Event()
+    async with Gateway(home, load_config(home=home).config, is_served=False) as gateway:
+        running = asyncio.create_task(gateway.run(stop))
+        channel = gateway.adapters[0]
+        assert isinstance(channel, FakeChannel)
+        message = channel.message("Hello, kanarie", user="stranger-9", conversation="c9")
+        await channel.deliver(replace(message, id="m-9", event_id="e-9"))
+        await channel.until(lambda: any("I do not know you yet" in one.text for one in channel.sent))
+        stop.set()
+        await running
