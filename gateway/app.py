@@ -26,6 +26,7 @@ from gateway.messages import ConversationRef
 from gateway.protocols import SupportsHttp
 from gateway.store.sqlite import open_store
 from gateway.trace_setup import open_configured_brain
+from gateway.web.dashboard.sources import sources_of
 from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Gateway(Composition):
             reach("start.held")
             self.store = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
-            self.brain = await open_configured_brain(stack, self.home, self.config)
+            self.brain = await open_configured_brain(stack, self.home, self.config, self.store.links.person_ids)
             self._metrics = await measure(stack, self.config)
             self._compose()
             await self.entrance.people.book()
@@ -119,6 +120,7 @@ class Gateway(Composition):
             host=self.config.web.host,
             port=self.config.web.port,
             allowed_hosts=self.config.web.allowed_hosts,
+            dashboard=sources_of(self),
         )
 
     # ---- what an operator asks for ---------------------------------------------------------------------------------
@@ -192,6 +194,7 @@ class Gateway(Composition):
         """Take no more, end what runs, send what is answered; in all no longer than `shutdown_s`."""
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.config.shutdown_s
+        await self.reloading.end(self.config.shutdown_s / 2)
         await self.supervisor.stop_receiving()
         reach("stop.draining")
         await self.dispatcher.drain(max(0.0, ends_at - clock()))
@@ -223,7 +226,7 @@ class Gateway(Composition):
     async def _metrics_page(self) -> tuple[bytes, str]:
         if self._metrics is None:
             raise RuntimeError("metrics are not switched on")
-        return self._metrics.page(await self.health())
+        return self._metrics.page(await self.health(), await self.meter.uses())
 
     async def _health_json(self) -> dict[str, Any]:
         return dict((await self.health()).as_json())

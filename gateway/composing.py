@@ -148,6 +148,8 @@ class Composition:
             identities=self.identities,
             kind=self._kind,
             operator_accounts=self.operators.accounts,
+            linking=self.linking,
+            reopened=lambda place: self.dispatcher.wake(place),  # noqa: PLW0108 (the dispatcher is made later)
         )
 
     def _compose_way(self, owner: str) -> None:

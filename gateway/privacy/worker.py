@@ -134,7 +134,7 @@ class PrivacyWorker:
             await gateway.linking.settle(person.user_ids)
             if gateway.traces.memory is not None:
                 await stack.enter_async_context(gateway.traces.memory.resting(person.user_ids))
-            gateway.memory.forget(person.user_ids)
+            await gateway.memory.forget(person.user_ids)
             await gateway.history.drop(sessions)
             await eraser.erase(tombstone)
             gateway.entrance.people.changed()

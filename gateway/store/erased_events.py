@@ -12,7 +12,7 @@ _DIGEST_BYTES = 16
 def remember_events(connection: sqlite3.Connection, turns: str) -> None:
     """Keep digests of the inbox rows of some turns; `turns` selects them."""
     key = _key(connection)
-    sql = f"SELECT channel, event_id, conversation, message_id FROM inbox WHERE turn_id IN ({turns})"  # noqa: S608
+    sql = f"SELECT channel, event_id, conversation, message_id FROM inbox WHERE turn_id IN ({turns})"  # noqa: S608 (names of ours)
     for channel, event_id, conversation, message_id in connection.execute(sql).fetchall():
         digests = _digests(key, channel, event_id, conversation, message_id)
         connection.execute("INSERT OR IGNORE INTO erased_events VALUES (?, ?)", digests)

@@ -29,21 +29,21 @@ def _theirs(connection: sqlite3.Connection) -> str:
 
 
 def _shared_documents(connection: sqlite3.Connection) -> list[str]:
-    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_theirs(connection)}"  # noqa: S608
+    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_theirs(connection)}"  # noqa: S608 (names of ours)
     return [row[0] for row in connection.execute(sql)]
 
 
 def _brought_lines(connection: sqlite3.Connection, document: str) -> frozenset[str]:
     """The lines that the person's turns have brought into a document, and nobody else's."""
     found: set[str] = set()
-    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_theirs(connection)}"  # noqa: S608
+    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_theirs(connection)}"  # noqa: S608 (names of ours)
     for row in connection.execute(sql, (document,)):
         new = _lines(row["inserted"] or b"")
         if row["action"] == "add":
             new |= _lines(row["content"])
         found |= new - _lines(row["removed"] or b"")
     others = f"{_theirs(connection)} IS NOT TRUE AND action = 'add' AND outcome IS NOT 'no_match'"
-    for row in connection.execute(f"SELECT content FROM memory_journal WHERE document = ? AND {others}", (document,)):  # noqa: S608
+    for row in connection.execute(f"SELECT content FROM memory_journal WHERE document = ? AND {others}", (document,)):  # noqa: S608 (names of ours)
         found -= _lines(row["content"])
     return frozenset(found)
 

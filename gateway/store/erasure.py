@@ -331,7 +331,7 @@ def _erase_mentions(connection: sqlite3.Connection, person: Person) -> None:
             for seq, payload, is_ended in rows
             if names.search(payload)
         ]
-        connection.executemany(f"UPDATE {queue} SET payload = ?, error = NULL WHERE seq = ?", changed)  # noqa: S608
+        connection.executemany(f"UPDATE {queue} SET payload = ?, error = NULL WHERE seq = ?", changed)  # noqa: S608 (names of ours)
 
 
 def _in_json(name: str) -> str:

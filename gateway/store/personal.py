@@ -54,7 +54,7 @@ def told(connection: sqlite3.Connection, accounts: Collection[tuple[str, str]]) 
 def proposed(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """Changes of the memory that waited, or wait, for a yes."""
     marks = _marks(user_ids)
-    sql = f"SELECT * FROM memory_proposals WHERE user_id IN ({marks}) OR author_id IN ({marks}) ORDER BY id"  # noqa: S608
+    sql = f"SELECT * FROM memory_proposals WHERE user_id IN ({marks}) OR author_id IN ({marks}) ORDER BY id"  # noqa: S608 (names of ours)
     return [
         {
             "id": row["id"],

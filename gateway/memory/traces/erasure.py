@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.insights import DERIVED_FROM
-from gateway.memory.traces.rows import SELECT, find, from_row, places
+from gateway.memory.traces.rows import SELECT, find_to_change, from_row, places
 from gateway.memory.traces.trace import Trace, Viewer, hash_of
 from gateway.store.erasure import compact, tables_of
 
@@ -37,9 +37,9 @@ _UNMERGED = """
 _GONE = "(SELECT id FROM temp.gone_traces)"
 _DEPENDENT = (
     f"DELETE FROM edges WHERE source IN {_GONE} OR target IN {_GONE}",  # noqa: S608 (constants)
-    f"DELETE FROM uses WHERE trace IN {_GONE}",  # noqa: S608
-    f"DELETE FROM archive WHERE trace IN {_GONE}",  # noqa: S608
-    f"DELETE FROM archive_reads WHERE trace IN {_GONE} OR reader IN (SELECT id FROM temp.gone_ids)",  # noqa: S608
+    f"DELETE FROM uses WHERE trace IN {_GONE}",  # noqa: S608 (names of ours)
+    f"DELETE FROM archive WHERE trace IN {_GONE}",  # noqa: S608 (names of ours)
+    f"DELETE FROM archive_reads WHERE trace IN {_GONE} OR reader IN (SELECT id FROM temp.gone_ids)",  # noqa: S608 (names of ours)
 )
 # An edge may end at a node of an import, `node:<owner>:<id>`.
 _NODES = """
@@ -86,10 +86,16 @@ async def erase_person(brain: Brain, *, user_ids: Collection[str], session_ids: 
 
 
 async def forget(brain: Brain, viewer: Viewer, trace_id: str) -> bool:
-    """Take out one trace of the viewer's, hidden or not, for good; False where there is none with that id."""
+    """Take out one trace of the viewer's, hidden or not, for good; False where there is none with that id.
+
+    Raises:
+        TraceError: everybody shares it, and the viewer may not change that.
+    """
+    viewer = await brain.whole(viewer)
 
     def work(connection: sqlite3.Connection) -> bool:
-        kept = find(connection, viewer, trace_id) or find(connection, viewer, trace_id, is_deleted=True)
+        kept = find_to_change(connection, viewer, trace_id)
+        kept = kept or find_to_change(connection, viewer, trace_id, is_deleted=True)
         if kept is None:
             return False
         connection.execute("BEGIN IMMEDIATE")
@@ -132,7 +138,7 @@ def _erase_documents(connection: sqlite3.Connection, user_ids: Collection[str]) 
     for table in ("documents", "document_archive"):
         own = f"DELETE FROM {table} WHERE substr(key, 1, length(?1)) = ?1"  # noqa: S608 (two names)
         connection.executemany(own, [(f"users/{user_id}/",) for user_id in user_ids])
-        for rowid, content in connection.execute(f"SELECT {_ROW[table]}, content FROM {table}").fetchall():  # noqa: S608
+        for rowid, content in connection.execute(f"SELECT {_ROW[table]}, content FROM {table}").fetchall():  # noqa: S608 (names of ours)
             kept = [line for line in bytes(content).split(b"\n") if not _is_gone(connection, line)]
             if len(kept) < len(bytes(content).split(b"\n")):
                 change = f"UPDATE {table} SET content = ? WHERE {_ROW[table]} = ?"  # noqa: S608 (two names)
@@ -186,7 +192,7 @@ def traces_of(connection: sqlite3.Connection, ids: Collection[str]) -> list[Trac
 def _gather(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> None:
     for table, ids in (("gone_ids", user_ids), ("gone_threads", session_ids)):
         connection.execute(f"CREATE TEMP TABLE {table} (id TEXT PRIMARY KEY)")
-        connection.executemany(f"INSERT INTO temp.{table} VALUES (?)", [(each,) for each in ids])  # noqa: S608
+        connection.executemany(f"INSERT INTO temp.{table} VALUES (?)", [(each,) for each in ids])  # noqa: S608 (names of ours)
 
 
 def _drop(connection: sqlite3.Connection) -> None:

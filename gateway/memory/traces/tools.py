@@ -15,6 +15,7 @@ from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.consolidation import Consolidation
 from gateway.memory.traces.search import MOST, Wanted
 from gateway.memory.traces.trace import ScopeKind, Trace, TraceType, Viewer, united
+from gateway.roles import may
 
 TraceId = Annotated[str, Field(alias="traceId", min_length=1, description="as another memory tool gave it")]
 Tags = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=50)]
@@ -24,7 +25,12 @@ Content = Annotated[str, Field(max_length=20_000)]
 def viewer_of(context: ToolContext) -> Viewer:
     """On whose behalf the tools of a turn look."""
     scope = context.scope
-    return Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
+    return Viewer(
+        user_id=scope.user_id,
+        personality_id=scope.personality_id,
+        session_id=scope.session_id,
+        may_share=may(context.role, "write shared memory"),
+    )
 
 
 def _check_write(context: ToolContext) -> None:
@@ -151,7 +157,10 @@ class MemoryDelete(Arguments):
 def _delete(brain: Brain) -> Tool:
     async def call(arguments: MemoryDelete, context: ToolContext) -> str:
         _check_write(context)
-        return _json(deleted=await brain.delete(viewer_of(context), arguments.trace_id))
+        try:
+            return _json(deleted=await brain.delete(viewer_of(context), arguments.trace_id))
+        except TraceError as error:
+            raise ToolError(str(error)) from error
 
     return Tool(
         name="memory_delete",

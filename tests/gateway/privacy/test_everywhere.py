@@ -288,7 +288,7 @@ def _check_that_it_is_everywhere(home: Path, needles: Sequence[str]) -> None:
             assert any(word in row for row in rows for word in needles), table
     with contextlib.closing(sqlite3.connect(home / BRAIN_NAME)) as connection:
         for table in ("owners", "traces", "archive", "records", "edges", "documents", "document_archive"):
-            rows = [repr(row) for row in connection.execute(f"SELECT * FROM {table}")]  # noqa: S608
+            rows = [repr(row) for row in connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 (names of ours)
             assert any(word in row for row in rows for word in needles), table
     files = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
     assert any("/before-" in name for name in files)

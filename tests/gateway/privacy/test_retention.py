@@ -68,7 +68,7 @@ async def test_texts_in_the_queues_go_and_their_rows_stay(house: House, monkeypa
         assert await forget(gateway, only(messages_days=90), in_days=91) == {"messages": 20}
         assert await forget(gateway, only(messages_days=90), in_days=91) == {}
         for table in ("inbox", "outbox"):
-            sql = f"SELECT payload FROM {table}"  # noqa: S608
+            sql = f"SELECT payload FROM {table}"  # noqa: S608 (names of ours)
             payloads = await gateway.store.database.read(lambda connection, sql=sql: connection.execute(sql).fetchall())
             assert len(payloads) == 10
             assert not any("kanarie" in row["payload"] for row in payloads)
