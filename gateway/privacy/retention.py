@@ -69,7 +69,12 @@ class Retention:
         for kind, what, days, work in (
             ("messages", "texts of messages in the queues", config.messages_days, self._messages),
             ("sessions", "sessions in which nothing was said since", config.sessions_days, self._sessions),
-            ("memory_history", "entries of the memory's history", config.memory_history_days, self._history),
+            (
+                "memory_history",
+                "entries of the memory's history, and proposals that were decided",
+                config.memory_history_days,
+                self._history,
+            ),
             ("usage", "calls of models", config.usage_days, self._usage),
             ("exports", "files of /export", config.exports_days, self._exports),
             ("copies", "copies of databases from before an upgrade", config.copies_days, self._copies),
@@ -111,11 +116,15 @@ class Retention:
 
     async def _history(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
         limit = 1 << 40 if is_dry else retention.BATCH
-        while ids := await self._database.read(partial(retention.old_history, before_ms=before_ms, limit=limit)):
-            yield len(ids)
-            if is_dry:
-                return
-            await self._database.write(partial(retention.forget_history, ids=ids), is_durable=False)
+        for old, forget in (
+            (retention.old_history, retention.forget_history),
+            (retention.old_proposals, retention.forget_proposals),
+        ):
+            while ids := await self._database.read(partial(old, before_ms=before_ms, limit=limit)):
+                yield len(ids)
+                if is_dry:
+                    break
+                await self._database.write(partial(forget, ids=ids), is_durable=False)
 
     async def _usage(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
         limit = 1 << 40 if is_dry else retention.BATCH

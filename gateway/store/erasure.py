@@ -49,6 +49,7 @@ USER_COLUMNS = (
     ("owner_chats", "user_id"),
     ("ingest_jobs", "user_id"),
     ("turns_since_consolidation", "user_id"),
+    ("api_keys", "user_id"),
 )
 """Where user ids stand, by table and column."""
 KEY_COLUMNS = (
@@ -166,6 +167,8 @@ def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[
             _erase_access(connection)
         if "ingest_jobs" in tables:
             _erase_ingest(connection)
+        if "api_keys" in tables:
+            _erase_api(connection)
         _erase_mentions(connection, person)
 
 
@@ -316,6 +319,12 @@ def _erase_access(connection: sqlite3.Connection) -> None:
 def _erase_ingest(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM ingest_jobs WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns")
     connection.execute("DELETE FROM turns_since_consolidation WHERE user_id IN temp.gone_users")
+
+
+def _erase_api(connection: sqlite3.Connection) -> None:
+    """Answers of the last day may say anything of anybody, so all of them go; a repetition is a new request then."""
+    connection.execute("DELETE FROM api_keys WHERE user_id IN temp.gone_users")
+    connection.execute("DELETE FROM idempotent_requests WHERE status IS NOT NULL")
 
 
 def _erase_mentions(connection: sqlite3.Connection, person: Person) -> None:

@@ -93,6 +93,17 @@ def forget_history(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
     connection.executemany("DELETE FROM memory_journal WHERE id = ?", [(each,) for each in ids])
 
 
+def old_proposals(connection: sqlite3.Connection, *, before_ms: int, limit: int = BATCH) -> Sequence[int]:
+    """Changes of the memory that waited for a yes, and were decided."""
+    sql = "SELECT id FROM memory_proposals WHERE decided_at < ? LIMIT ?"
+    return [row[0] for row in connection.execute(sql, (before_ms, limit))]
+
+
+def forget_proposals(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
+    """Delete decided proposals."""
+    connection.executemany("DELETE FROM memory_proposals WHERE id = ?", [(each,) for each in ids])
+
+
 def old_usage(connection: sqlite3.Connection, *, before_ms: int, limit: int = BATCH) -> Sequence[int]:
     """Single calls of models."""
     return [row[0] for row in connection.execute("SELECT id FROM usage WHERE at < ? LIMIT ?", (before_ms, limit))]

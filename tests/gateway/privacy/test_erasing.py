@@ -364,7 +364,7 @@ def test_every_table_is_known_to_the_erasure(tmp_path: Path) -> None:
         "inbox", "outbox", "sessions", "session_keys", "messages", "usage", "usage_days", "reservations", "turn_steps",
         "tool_journal", "memory_journal", "memory_proposals", "adapter_notes", "user_links", "link_requests",
         "link_tries", "account_ranks", "admissions", "access_requests", "held_messages", "owner_chats",
-        "ingest_jobs", "turns_since_consolidation",
+        "ingest_jobs", "turns_since_consolidation", "api_keys", "idempotent_requests",
     }  # fmt: skip
     of_nobody = {
         "sequence", "search_progress", "erasures", "erased_events", "erased_events_key", "sqlite_sequence",

@@ -156,6 +156,11 @@ async def leave_traces(gateway: Gateway, person: str) -> None:
         values = (json.dumps([f"{word}fact"]), scope.turn_id)
         connection.execute("UPDATE ingest_jobs SET is_given_up = 1, facts = ? WHERE turn_id = ?", values)
 
+        key = (f"k_{person}", f"{word}key", b"hash", "chat", user_id, 1)
+        connection.execute("INSERT INTO api_keys VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)", key)
+        answer = (f"once-{person}", b"hash", "1", 1, 200, "", f"{word}answered".encode())
+        connection.execute("INSERT INTO idempotent_requests VALUES ('', ?, ?, ?, ?, ?, ?, ?)", answer)
+
     await gateway.store.database.write(wait)
 
 
@@ -283,6 +288,7 @@ def _check_that_it_is_everywhere(home: Path, needles: Sequence[str]) -> None:
         for table in (
             "inbox", "outbox", "sessions", "messages", "usage", "usage_days", "memory_journal", "memory_proposals",
             "user_links", "link_requests", "link_tries", "admissions", "ingest_jobs", "turns_since_consolidation",
+            "api_keys", "idempotent_requests",
         ):  # fmt: skip
             rows = [repr(row) for row in connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 (names of ours)
             assert any(word in row for row in rows for word in needles), table

@@ -14,7 +14,7 @@ from gateway.app import Gateway
 from gateway.config import RetentionConfig
 from gateway.home import DATABASE_NAME, LOG_NAME
 from gateway.memory import journal
-from gateway.messages import ConversationRef
+from gateway.messages import ConversationRef, QuotedText
 from gateway.privacy.retention import Retention
 from gateway.store import retention
 from gateway.store.clock import wall_ms
@@ -147,6 +147,22 @@ async def test_old_history_of_the_memory_goes_and_what_is_left_can_still_be_undo
         await say(channel, "Remember that the gate is green", "ada")
         await quiet(gateway)
         assert path.read_bytes() == before + b"\nthe gate is green\n"
+
+
+async def test_proposals_go_once_they_are_decided_and_old(house: House) -> None:
+    """One that waits stays, however old."""
+    async with house.gateway() as (gateway, channel):
+        for word in ("first", "second"):
+            quote = QuotedText(origin="quoted mail", text="x")
+            message = channel.message(f"Remember that my {word} kanarie is red", conversation=word, quotes=(quote,))
+            await channel.deliver(message)
+            assert "waits for your yes" in (await channel.answers_to(message))[0]
+        assert "refused" in (await channel.ask("/memory refuse 1", conversation="first")).lower()
+        await quiet(gateway)
+        assert await forget(gateway, only(memory_history_days=365), in_days=364) == {}
+        assert await forget(gateway, only(memory_history_days=365), in_days=366, is_dry=True) == {"memory_history": 1}
+        assert await forget(gateway, only(memory_history_days=365), in_days=366) == {"memory_history": 1}
+        assert [each.id for each in await gateway.store.proposals.proposals(state=None)] == [2]
 
 
 async def test_calls_of_models_go_with_the_sums_of_their_days(house: House) -> None:
