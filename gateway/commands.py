@@ -197,7 +197,8 @@ class Commands:
             channel=call.message.conversation.channel,
             author_id=call.user_id,
         )
-        reviewer = Reviewer(user_id=call.user_id, role=call.role)
+        ids = tuple(await self._linking.people.ids(call.user_id))
+        reviewer = Reviewer(user_id=call.user_id, role=call.role, other_ids=ids)
         answer = await self._memory.run(
             call.arguments,
             MemoryCall(words="", scope=scope, reviewer=reviewer, personality_name=call.personality.name),

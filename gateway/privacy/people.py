@@ -10,16 +10,10 @@ from gateway.identity.file import Account
 from gateway.privacy.tombstones import Tombstone
 from gateway.store.erasure import KEY_COLUMNS, USER_COLUMNS, Person, columns_of, tables_of
 from gateway.store.payloads import to_ms
-from gateway.store.persons import ids_of_person
+from gateway.store.persons import ids_of_person, living_id
 
 _SENDERS = """
     SELECT DISTINCT channel, json_extract(payload, '$.sender[1]') FROM inbox WHERE accepted_at <= ?
-"""
-_HEIRS = """
-    WITH RECURSIVE heir (id, above) AS (
-        SELECT ?, 0
-        UNION SELECT survivor, above + 1 FROM user_links JOIN heir ON absorbed = heir.id WHERE undone_at IS NULL
-    ) SELECT id FROM heir ORDER BY above DESC LIMIT 1
 """
 
 
@@ -27,8 +21,7 @@ def ids_of(connection: sqlite3.Connection, user_id: str) -> frozenset[str]:
     """All ids of the person whose one this is, be it the one that lives or one that was absorbed."""
     if "user_links" not in tables_of(connection):
         return frozenset([user_id])
-    (living,) = connection.execute(_HEIRS, (user_id,)).fetchone()
-    return frozenset(ids_of_person(connection, living))
+    return frozenset(ids_of_person(connection, living_id(connection, user_id)))
 
 
 def is_known(connection: sqlite3.Connection, key: str, *, kinds: Mapping[str, str]) -> bool:
