@@ -61,13 +61,18 @@ def proposed(connection: sqlite3.Connection, user_ids: Collection[str]) -> Seque
             "at": from_ms(row["proposed_at"]),
             "store": row["store"],
             "personality": row["personality_id"],
-            "updates": [{"action": action, "content": text} for action, text in json.loads(row["updates"])],
+            "updates": _updates(json.loads(row["updates"])),
             "because_of": json.loads(row["sources"]),
             "state": row["state"],
             "decided_at": None if row["decided_at"] is None else from_ms(row["decided_at"]),
         }
         for row in connection.execute(sql, (*user_ids, *user_ids))
     ]
+
+
+def _updates(updates: Any) -> Any:
+    """Of a text, what each does; of the traces there is one, which says so itself."""
+    return updates if isinstance(updates, dict) else [{"action": action, "content": text} for action, text in updates]
 
 
 def waiting_facts(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
