@@ -36,6 +36,7 @@ class Config(BaseModel):
 
     is_idempotent: bool = False
     has_previews: bool = False
+    max_attachment_bytes: int = 0
 
 
 class FakeChannel:
@@ -48,6 +49,7 @@ class FakeChannel:
         self.capabilities = Capabilities(
             max_text_chars=4_000,
             is_idempotent_send=config.is_idempotent,
+            max_attachment_bytes=config.max_attachment_bytes,
             preview_interval_s=0.001 if config.has_previews else None,
         )
         self.sent: list[OutboundMessage] = []
