@@ -16,7 +16,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from gateway.app import Gateway
-from gateway.messages import ConversationRef, InboundMessage, Sender
+from gateway.messages import ConversationRef, InboundMessage, QuotedText, Sender
 from tests.gateway.way.conftest import House, settled
 
 DESKTOP, PHONE = (1280, 900), (360, 740)
@@ -45,9 +45,16 @@ class Desk:
         await self.page.goto(f"{self.url}/dashboard{path}")
         return self.page
 
-    async def say(self, text: str, *, conversation: str = "main", sender: str = OPERATOR) -> None:
-        """A message of the web channel, through the whole gateway to its answer."""
-        await write(self.gateway, text, conversation=conversation, sender=sender)
+    async def say(self, text: str, *, conversation: str = "main", sender: str = OPERATOR, quoted: str = "") -> None:
+        """A message of the web channel, through the whole gateway to its answer; perhaps with a mail quoted in it."""
+        await write(self.gateway, text, conversation=conversation, sender=sender, quoted=quoted)
+
+    async def heard(self) -> str:
+        """What the agent answered last, in the main conversation."""
+        entries = await self.gateway.store.log.read(
+            ConversationRef(channel="web", conversation="main"), limit=1, newest=True
+        )
+        return entries[-1].text
 
     async def log_out_elsewhere(self) -> None:
         """The session ends, and the open page does not know."""
@@ -59,7 +66,9 @@ class Desk:
         await page.press("#token", "Enter")
 
 
-async def write(gateway: Gateway, text: str, *, conversation: str = "main", sender: str = OPERATOR) -> None:
+async def write(
+    gateway: Gateway, text: str, *, conversation: str = "main", sender: str = OPERATOR, quoted: str = ""
+) -> None:
     """A message of the web channel, and wait until it is answered and remembered."""
     event_id = secrets.token_hex(8)
     message = InboundMessage(
@@ -69,6 +78,7 @@ async def write(gateway: Gateway, text: str, *, conversation: str = "main", send
         sender=Sender(channel="web", user=sender, display_name="Ada", is_verified=True),
         text=text,
         sent_at=datetime.now(UTC),
+        quotes=(QuotedText(origin="quoted mail", text=quoted),) if quoted else (),
     )
     await gateway.supervisor._accept_from("web")(message)
     await settled(gateway)
@@ -87,7 +97,7 @@ async def visiting(browser: Browser, gateway: Gateway, **settings: Any) -> Async
             faults.append(f"asked somebody else: {request.url}")
 
     def said(message: ConsoleMessage) -> None:
-        if "Content Security" in message.text or "htmx" in message.text:
+        if "Content Security" in message.text:
             faults.append(message.text)
 
     context.on("request", asked)
