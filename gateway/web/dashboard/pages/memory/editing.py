@@ -40,10 +40,10 @@ class MemoryEditing:
         choice = choice_of(dict(form.fields))
         content = form.get("content")
         if has_marks(content):
-            problem = "There are still marks of the conflict in the text. Decide at each, take the marks out, and save."
-            return self._editor(request, choice, form, problem=problem)
-        if problem := self._too_large(content):
-            return self._editor(request, choice, form, problem=problem)
+            marked = "There are still marks of the conflict in the text. Decide at each, take the marks out, and save."
+            return self._editor(request, choice, form, problem=marked)
+        if too_large := self._too_large(content):
+            return self._editor(request, choice, form, problem=too_large)
         if content == form.get(BASE_FIELD):
             return self._frame.go(request, choice.path(with_store=False), f"{choice.file_name} is as it was.")
         try:
