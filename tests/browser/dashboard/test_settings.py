@@ -27,6 +27,9 @@ async def test_every_setting_is_shown_with_its_source_and_no_secret(
     await expect(key).to_contain_text("from ${CANARY_KEY}")
     default = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="limits.steps_per_turn"))
     await expect(default).to_contain_text("default")
+    await page.get_by_role("link", name="Set in the file").click()
+    await expect(row).to_contain_text("4321")
+    await expect(default).to_have_count(0)
     assert SECRET not in await page.content()
 
 

@@ -60,6 +60,9 @@ class SettingsPage:
             settings = [Setting(key=key, value=value, source="") for key, value in _flat(answered.values)]
         else:
             state, settings = self._state(loaded), self._settings(loaded)
+        is_short = request.query_params.get("show") == "set" and not state.problems
+        if is_short:
+            settings = [one for one in settings if one.source != "default"]
         groups = [(name, list(found)) for name, found in groupby(settings, key=lambda one: one.key.partition(".")[0])]
         return self._frame.render(
             request,
@@ -67,6 +70,7 @@ class SettingsPage:
             title=PAGE.title,
             path=str(self._frame.sources.home / "config.yaml"),
             state=state,
+            is_short=is_short,
             general=[one for name, found in groups for one in found if one.key == name],
             groups=[(name, found) for name, found in groups if found[0].key != name],
             written=written,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from datetime import UTC, date, datetime, timedelta
 
@@ -20,6 +21,7 @@ from gateway.web.dashboard.pages.usage import day_chart, sums
 from gateway.web.dashboard.words import duration, short_number, size, usd, when
 from gateway.web.forms import FORM_TYPE, MAX_FIELDS, Form, FormTokens, read_form
 from gateway.web.markdown import to_html
+from gateway.web.pages import STATIC_DIR
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
@@ -187,6 +189,12 @@ def test_a_form_leads_nowhere_else(wanted: str) -> None:
 def test_every_page_stands_under_its_own_name() -> None:
     pages = all_pages()
     assert len({page.name for page in pages}) == len({page.position for page in pages}) == len(pages)
+
+
+def test_the_library_is_the_published_one() -> None:
+    """Of htmx.org 2.0.11; the registry's own sum of the package was checked when it was taken."""
+    library = (STATIC_DIR / "vendor" / "htmx-2.0.11.min.js").read_bytes()
+    assert hashlib.sha256(library).hexdigest() == "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
 
 
 def test_a_form_hands_on_what_is_left() -> None:
