@@ -64,7 +64,8 @@ class Answering:
             await preview.withdraw()
             return await self._park(turn, error)
         except ModelRefused as error:
-            await self._ending.commit(self._ending.of(row, replies=(f"The model does not answer this: {error}",)))
+            text = self._settings.hide(f"The model does not answer this: {error}")
+            await self._ending.commit(self._ending.of(row, replies=(text,)))
             return None
         except asyncio.CancelledError:
             await preview.withdraw()
@@ -144,7 +145,7 @@ class Answering:
         left_s = self._settings.parked_expire_after_h * 3600 - (datetime.now(UTC) - row.accepted_at).total_seconds()
         if row.is_told and left_s <= 0:
             text = expired(self._settings.parked_expire_after_h)
-            reason = f"expired after {self._settings.parked_expire_after_h:g} hours: {error}"
+            reason = self._settings.hide(f"expired after {self._settings.parked_expire_after_h:g} hours: {error}")
             _log.error("parked_expired", turn_id=row.turn_id, reason=reason)
             await self._ending.commit(self._ending.of(row, replies=(text,), kind="expired", end="dead", error=reason))
             return None
@@ -153,8 +154,10 @@ class Answering:
         again_s = min(again_s, max(left_s, SOONEST_EXPIRY_S))
         _log.warning("turn_parked", turn_id=row.turn_id, reason=str(error), again_s=again_s)
         notice = parking.notice(row, waits_for, error)
+        notice = notice and self._settings.hide(notice)
         parked = self._ending.of(row, replies=() if notice is None else (notice,), kind="parked", end="parked")
-        await self._ending.commit(replace(parked, again_after_s=again_s, waits_for=waits_for, error=str(error)))
+        reason = self._settings.hide(str(error))
+        await self._ending.commit(replace(parked, again_after_s=again_s, waits_for=waits_for, error=reason))
         return await parking.told(row.message.conversation, waits_for, error, again_s)
 
     async def _commit_answer(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import structlog
 
@@ -86,7 +86,7 @@ class Gateway(Composition):
             reach("start.held")
             self.store = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
-            self.brain = await open_configured_brain(stack, self.home, self.config)
+            self.brain = await open_configured_brain(stack, self.home, self.config, self.store.links.person_ids)
             self._metrics = await measure(stack, self.config)
             self._compose()
             await self.entrance.people.book()
@@ -130,8 +130,12 @@ class Gateway(Composition):
         place = ConversationRef(
             channel=request["channel"], conversation=request["conversation"], thread=request["thread"]
         )
-        (self.outbox if request["queue"] == "outbox" else self.dispatcher).wake(place)
+        self.wake(request["queue"], place)
         return {}
+
+    def wake(self, queue: Literal["inbox", "outbox"], place: ConversationRef) -> None:
+        """A conversation's queue was changed from outside of its turns."""
+        (self.outbox if queue == "outbox" else self.dispatcher).wake(place)
 
     async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         return asdict(await self.reloading.reload())
@@ -193,6 +197,7 @@ class Gateway(Composition):
         """Take no more, end what runs, send what is answered; in all no longer than `shutdown_s`."""
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self.config.shutdown_s
+        await self.reloading.end(self.config.shutdown_s / 2)
         await self.supervisor.stop_receiving()
         reach("stop.draining")
         await self.dispatcher.drain(max(0.0, ends_at - clock()))
@@ -224,7 +229,7 @@ class Gateway(Composition):
     async def _metrics_page(self) -> tuple[bytes, str]:
         if self._metrics is None:
             raise RuntimeError("metrics are not switched on")
-        return self._metrics.page(await self.health())
+        return self._metrics.page(await self.health(), await self.meter.uses())
 
     async def _health_json(self) -> dict[str, Any]:
         return dict((await self.health()).as_json())

@@ -128,7 +128,7 @@ class Composition:
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
-            review=MemoryReview(store.proposals, self.memory_files, self.memory),
+            review=MemoryReview(store.proposals, self.memory_files, self.memory, lambda: self.traces.facts),
             linking=self.linking,
             meter=self.meter,
             usage=store.usage,
@@ -145,6 +145,8 @@ class Composition:
             identities=self.identities,
             kind=self._kind,
             operator_accounts=self.operators.accounts,
+            linking=self.linking,
+            reopened=lambda place: self.dispatcher.wake(place),  # noqa: PLW0108 (the dispatcher is made later)
         )
 
     def _compose_way(self, owner: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,8 +26,10 @@ from gateway.agent.model import (
     TextDelta,
 )
 from gateway.agent.prompt import estimated_tokens
-from gateway.budgets import Ask, Budgets, Denied, Granted, Limit, Scope, UsageStore
+from gateway.agent.request_size import most_input_tokens
+from gateway.budgets import Ask, Budgets, BudgetUse, Denied, Granted, Limit, Scope, UsageStore, uses
 from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
+from gateway.observe import happened
 
 # The longest answer while a budget of tokens or money holds, for a model whose configuration names none.
 OUTPUT_TOKENS = 4096
@@ -36,9 +37,6 @@ OUTPUT_TOKENS = 4096
 LOOK_AGAIN_S = 3600.0
 # For a call that ends and gives back what it did not need.
 BUSY_S = 5.0
-_MESSAGE_TOKENS = 16
-_IMAGE_TOKENS = 3_000
-_BYTES_PER_TOKEN = 2  # fewer than in any language and any tokenizer that we know of, with room to spare in most
 
 _log = structlog.get_logger(__name__)
 
@@ -66,10 +64,14 @@ class _Call:
     name: str | None
     request: ModelRequest
     day: str
-    reservation: int | None
-    input_tokens: int
+    reservation: int | None = None
     said: list[str] = field(default_factory=list)
     is_over: bool = False
+
+    @property
+    def input_tokens(self) -> int:
+        """What it gives the model to read, at most; counted only when somebody asks."""
+        return most_input_tokens(self.request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Meter:
         self._under_way = 0  # calls that hold a reservation, or ask for one at this moment
         self._settled = asyncio.Event()
         self._unsettled: list[_Bill] = []  # what could not be written down yet
+        self._settling: set[asyncio.Task[None]] = set()
 
     @property
     def budgets(self) -> Budgets:
@@ -126,6 +129,13 @@ class Meter:
         """From the next call on, other budgets hold, and other prices where they are given."""
         self._budgets = budgets
         self._prices = prices or self._prices
+
+    async def uses(self) -> Sequence[BudgetUse]:
+        """How far each kind of budget is used today; nothing where the store cannot be read, as health says then."""
+        try:
+            return uses(self._budgets, await self._store.spending(self.today))
+        except StoreError:
+            return ()
 
     async def recover(self) -> int:
         """For a start: end what an earlier process had reserved; how many calls."""
@@ -148,13 +158,7 @@ class Meter:
         if self._unsettled:
             await self._to_its_end(self._settle_late())
         limits = self._budgets.of(request.spender)
-        call = _Call(
-            name=name,
-            request=request,
-            day=self._budgets.day(self._now()),
-            reservation=None,
-            input_tokens=most_input_tokens(request),
-        )
+        call = _Call(name=name, request=request, day=self._budgets.day(self._now()))
         if not limits:
             return call
         has_limited_calls = any(limit.limits_calls for limit in limits.values())
@@ -166,12 +170,18 @@ class Meter:
         return call
 
     async def end(self, call: _Call, usage: ModelUsage | None) -> None:
-        """Note what the call did cost; without a usage, what it must have cost by what was read and said."""
+        """Note what the call did cost; without a usage, what it must have cost by what was read and said.
+
+        It is handed to the store, which commits it before or with whatever the answer changes, and is not waited for.
+        """
         call.is_over = True
         calls: tuple[ModelUsage, ...] = () if usage is None else (self._priced(call, usage),)
         bill = _Bill(call.reservation, call.request.spender, call.day, calls)
         if bill.reservation is not None or bill.calls:
-            await self._to_its_end(self._settle(bill))  # it is remembered where the disk is full
+            settling = asyncio.create_task(self._settle(bill))  # not cancelled with the turn
+            self._settling.add(settling)
+            settling.add_done_callback(self._settling.discard)
+            await asyncio.sleep(0)  # in which the store is given it, so that what the answer changes comes behind it
 
     @staticmethod
     def cut(call: _Call, model: str, *, was_read: bool) -> ModelUsage | None:
@@ -187,15 +197,16 @@ class Meter:
     def _ask(self, call: _Call, model: str, *, is_free: bool) -> Ask:
         request, name = call.request, call.name
         output_tokens = request.max_output_tokens or self._prices.output_tokens(name) or OUTPUT_TOKENS
+        input_tokens = call.input_tokens
         input_usd = output_usd = 0.0
         if not is_free:
-            input_usd = self._price_usd(name, model, call.input_tokens, 0)
-            output_usd = self._price_usd(name, model, call.input_tokens, output_tokens) - input_usd
+            input_usd = self._price_usd(name, model, input_tokens, 0)
+            output_usd = self._price_usd(name, model, input_tokens, output_tokens) - input_usd
         return Ask(
             spender=request.spender,
             day=call.day,
             model=model,
-            input_tokens=call.input_tokens,
+            input_tokens=input_tokens,
             output_tokens=output_tokens,
             input_usd=input_usd,
             output_usd_per_token=output_usd / output_tokens,
@@ -229,9 +240,10 @@ class Meter:
                 continue
             if answer.is_final or (self._under_way == 0 and not settled.is_set()):
                 self._tell_waiting()
+                happened("budget.denied", scope=answer.scope, what=answer.what)
                 left_s = self._budgets.left_s(now)
                 raise BudgetExhausted(
-                    _in_words(answer, ask.spender),
+                    answer.in_words(ask.spender),
                     budget=answer.scope,
                     day_turns_in_s=left_s,
                     retry_after_s=min(left_s + 1.0, LOOK_AGAIN_S) if answer.is_final else BUSY_S,
@@ -368,24 +380,3 @@ class _UnusableModel:
 def _say_if_not_saved(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("usage_not_saved", error=str(error))
-
-
-def most_input_tokens(request: ModelRequest) -> int:
-    """More than any tokenizer makes of it, nearly always, and seldom more than three times as much."""
-    texts = [request.system]
-    for message in request.messages:
-        texts += [message.text, *(call.name + call.arguments for call in message.tool_calls)]
-    texts += [tool.name + tool.description + json.dumps(dict(tool.parameters)) for tool in request.tools]
-    text_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
-    images = sum(len(message.images) for message in request.messages)
-    return text_bytes // _BYTES_PER_TOKEN + len(texts) * _MESSAGE_TOKENS + images * _IMAGE_TOKENS
-
-
-def _in_words(denied: Denied, spender: Spender) -> str:
-    whose = {
-        "user": f"the user {spender.user_id}",
-        "personality": f"the personality {spender.personality_id}",
-        "gateway": "the gateway",
-    }[denied.scope]
-    limit = f"{denied.limit:g} USD" if denied.what == "usd" else f"{int(denied.limit)} {denied.what}"
-    return f"{whose} may spend {limit} a day, and there is no room for this call; see `budgets` in the configuration"

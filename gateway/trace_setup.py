@@ -17,9 +17,10 @@ from gateway.errors import EthosError
 from gateway.ingest import IngestWorker
 from gateway.memory.fill import Filler
 from gateway.memory.render import render_memory
+from gateway.memory.traces.approved import ApprovedFacts
 from gateway.memory.traces.archive import shorten_old
 from gateway.memory.traces.asking import gist_by, insight_by
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
+from gateway.memory.traces.brain import BRAIN_NAME, Brain, PersonIds, open_brain
 from gateway.memory.traces.consolidation import Consolidation
 from gateway.memory.traces.hexaco import IngestRules, modulated
 from gateway.memory.traces.memory import TraceMemory
@@ -40,17 +41,28 @@ class Traces:
 
     memory: TraceMemory | None = None
     tools: tuple[Tool, ...] = ()
+    facts: ApprovedFacts | None = None
 
     async def run(self) -> None:
         """Do what turns left to do, until cancelled."""
-        if self.memory is None:
+        if self.memory is None or self.facts is None:
             await asyncio.Event().wait()
-        else:
-            await self.memory.run()
+            return
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self.memory.run(), name="trace memory")
+            parts.create_task(self.facts.run(), name="approved facts")
 
 
-async def open_configured_brain(stack: AsyncExitStack, home: Path, config: Config) -> Brain | None:
+async def open_configured_brain(
+    stack: AsyncExitStack, home: Path, config: Config, person_ids: PersonIds
+) -> Brain | None:
     """The brain in the data directory, closed with the stack; None where traces are off.
+
+    Args:
+        stack: closes it.
+        home: the data directory.
+        config: says whether, and how long a trace lasts.
+        person_ids: who is one person with whom, since accounts are linked.
 
     Raises:
         StoreError, UnsafePath: it cannot be used.
@@ -58,7 +70,8 @@ async def open_configured_brain(stack: AsyncExitStack, home: Path, config: Confi
     traces = config.memory.traces
     if not traces.enabled:
         return None
-    brain = await asyncio.to_thread(open_brain, home / BRAIN_NAME, stability_ms=traces.stability_days * DAY_MS)
+    stability_ms = traces.stability_days * DAY_MS
+    brain = await asyncio.to_thread(open_brain, home / BRAIN_NAME, stability_ms=stability_ms, person_ids=person_ids)
     return await stack.enter_async_context(brain)
 
 
@@ -80,7 +93,7 @@ def compose_traces(gateway: Composition) -> Traces:
         at=time.fromisoformat(traces.consolidate.at),
         gists=partial(shorten_old, brain, gist_by(consolidating)) if traces.gist else None,
     )
-    taker = TurnFactsTaker(brain, partial(model, traces.ingest.model), rules)
+    taker = TurnFactsTaker(brain, partial(model, traces.ingest.model), rules, store.proposals)
     memory = TraceMemory(
         brain,
         rules=rules,
@@ -88,7 +101,7 @@ def compose_traces(gateway: Composition) -> Traces:
         ingest=IngestWorker(store.ingest, taker) if traces.ingest.enabled else None,
         schedule=schedule if traces.consolidate.enabled else None,
     )
-    return Traces(memory, tuple(trace_tools(brain, consolidation)))
+    return Traces(memory, tuple(trace_tools(brain, consolidation)), ApprovedFacts(brain, store.proposals))
 
 
 def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> RulesOf:

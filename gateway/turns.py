@@ -86,7 +86,7 @@ class TurnRunner:
         """Tell a stranger how to be let in, or what else there is to say; no turn of the agent."""
         control.is_decided = True
         async with self._services.entrance.pairing.lock:
-            meeting = await self._services.entrance.pairing.meet(row.message, entry, row.turn_id)
+            meeting = await self._services.entrance.meet(row.message, entry, row.turn_id)
             end = self._ending.of(row, replies=() if meeting.text is None else (meeting.text,), kind=meeting.kind)
             replies = (*end.replies, *meeting.notices)
             await self._ending.commit(replace(end, replies=replies, people=meeting.change))

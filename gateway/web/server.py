@@ -197,7 +197,7 @@ class WebServer:
         if self._metrics is not None:
             mounts["/metrics"] = OperatorOnly(Router(routes=[metrics_route(self._metrics)]))
         if self._dashboard is not None:
-            mounts[DASHBOARD_PATH] = self._dashboard.app
+            mounts[DASHBOARD_PATH] = self._dashboard
         mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", self._home)])))
         return [
             *health_routes(self._health),

@@ -167,6 +167,7 @@ class InboxSuite:
     async def test_an_event_is_one_row_for_ever_even_after_it_is_done_and_the_store_was_opened_anew(
         self, house: House
     ) -> None:
+        """Row 2."""
         assert await house.store.inbox.add(said("a"), "t_1") is not None
         assert await house.store.inbox.add(said("a", id="other"), "t_2") is None
         row = await claimed(house.store)
@@ -176,6 +177,7 @@ class InboxSuite:
         assert await house.store.inbox.waiting() == []
 
     async def test_a_message_is_one_row_whatever_event_delivers_it(self, house: House) -> None:
+        """Row 2: the logical id besides."""
         assert await house.store.inbox.add(said("a"), "t_1") is not None
         await house.reopen()
         assert await house.store.inbox.add(said("a", event_id="redelivered"), "t_2") is None
@@ -569,6 +571,20 @@ class TurnSuite:
         [(scope, updates)] = await house.store.turns.unsettled_memory()
         assert scope == scopes[1]
         assert list(updates) == [MemoryUpdate.add("memory", "b"), MemoryUpdate.remove("user", "x")]
+
+    async def test_unsettled_memory_is_read_in_pages_of_whole_turns(self, house: House) -> None:
+        for name in "abcde":
+            scope = MemoryScope(personality_id="p", user_id="u", session_id=None, turn_id=name)
+            both = (MemoryUpdate.add("memory", name), MemoryUpdate.add("user", name))
+            await turn(house.store, memory=(scope, both))
+        store = house.store.turns
+        page = await store.unsettled_memory(limit=2)
+        assert [(scope.turn_id, len(updates)) for scope, updates in page] == [("a", 2), ("b", 2)]
+        await store.settle_memory("b", ["applied", "applied"])
+        await store.settle_memory("d", ["applied", "applied"])
+        assert [scope.turn_id for scope, _ in await store.unsettled_memory(after="b", limit=2)] == ["c", "e"]
+        assert await store.unsettled_memory(after="e", limit=2) == []
+        assert [scope.turn_id for scope, _ in await store.unsettled_memory()] == ["a", "c", "e"]
 
 
 class LogSuite:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
+from gateway import control as control_module
 from gateway.control import SOCKET_NAME, ControlSocket, NotReached, ask
 from gateway.errors import StoreUnavailable
 
@@ -59,6 +61,24 @@ async def test_what_went_wrong_is_told(tmp_path: Path) -> None:
             await asked(tmp_path, {"do": "echo"})
 
 
+@pytest.mark.parametrize("fault", [RuntimeError("odd"), OSError(5, "odd"), ValueError("odd")])
+async def test_a_fault_of_the_gateway_is_answered_as_one_and_is_in_its_log(tmp_path: Path, fault: Exception) -> None:
+    """Without an answer a command takes it that no gateway runs, and goes on as if it were alone."""
+
+    async def breaks(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise fault
+
+    (tmp_path / "run").mkdir()
+    control = ControlSocket(tmp_path, {"break": breaks})
+    await control.start()
+    try:
+        with structlog.testing.capture_logs() as logged, pytest.raises(NotReached, match="its log says why"):
+            await asked(tmp_path, {"do": "break"})
+        assert [line["event"] for line in logged] == ["control_fault"]
+    finally:
+        await control.stop()
+
+
 async def test_what_is_no_request_harms_nothing(tmp_path: Path) -> None:
     async with listening(tmp_path):
         for line in (b"", b"hello\n", b"[]\n", b"\xff\xfe\n", b"x" * (2 << 20)):
@@ -86,3 +106,41 @@ async def test_the_socket_of_a_dead_process_is_replaced_and_a_missing_one_is_sai
         assert (await asked(tmp_path, {"do": "echo", "word": 1}))["heard"] == 1
     with pytest.raises(NotReached, match="no gateway answers"):
         await asked(tmp_path, {"do": "echo", "word": 1})
+
+
+async def test_what_was_asked_before_the_end_is_answered_and_what_takes_too_long_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that a request does goes on behind the end: the store is closed next."""
+    monkeypatch.setattr(control_module, "END_TIMEOUT_S", 0.2)
+    begun, released, ended = asyncio.Semaphore(0), asyncio.Event(), asyncio.Event()
+
+    async def slow(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+        begun.release()
+        await released.wait()
+        return {"done": True}
+
+    async def endless(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+        begun.release()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return {}
+
+    (tmp_path / "run").mkdir()
+    control = ControlSocket(tmp_path, {"slow": slow, "endless": endless})
+    await control.start()
+    asking = asyncio.create_task(asked(tmp_path, {"do": "slow"}))
+    hopeless = asyncio.create_task(asked(tmp_path, {"do": "endless"}))
+    async with asyncio.timeout(20):
+        await begun.acquire()
+        await begun.acquire()
+        stopping = asyncio.create_task(control.stop())
+        await asyncio.sleep(0)
+        released.set()
+        await stopping
+        assert ended.is_set()
+        assert (await asking)["done"]
+        with pytest.raises(NotReached):
+            await hopeless

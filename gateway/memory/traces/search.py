@@ -107,7 +107,17 @@ def search(connection: sqlite3.Connection, viewer: Viewer, wanted: Wanted, now: 
     _prefer_named(matches, query)
     best = sorted(matches.values(), key=lambda match: match.score, reverse=True)
     # strength weighs little, so it is looked up for those only that it could bring into the answer
-    return _weighed(connection, best[: 2 * limit + 10], now)[:limit]
+    found = _weighed(connection, best[: 2 * limit + 10], now)
+    return (_each_once(found) if viewer.other_ids else found)[:limit]
+
+
+def _each_once(found: Sequence[Found]) -> list[Found]:
+    """What a person has said under two of their ids, once."""
+    first: dict[tuple[str, str, str], Found] = {}
+    for each in found:
+        trace = each.trace
+        first.setdefault((trace.owner.kind, trace.type, trace.content), each)
+    return list(first.values())
 
 
 def _owners(connection: sqlite3.Connection, viewer: Viewer, scope: ScopeKind | None) -> Sequence[int]:
@@ -121,6 +131,8 @@ def _owners(connection: sqlite3.Connection, viewer: Viewer, scope: ScopeKind | N
 def _matches(connection: sqlite3.Connection, query: Query, owners: Sequence[int], wanted: Wanted) -> dict[int, _Match]:
     among = " OR ".join(f'"{number}"' for number in owners)
     expression = f"scope : ({among}) AND {{context text}} : ({query.expression})"
+    if query.more:  # the scope holds for every trace that is found: so these need not stand in it, and count if they do
+        expression += f" AND (scope : ({among}) OR {{context text}} : ({query.more}))"
     types = () if wanted.type is None else (wanted.type,)
     ranked = _RANKED.format(filters=_OF_TYPE if types else "")
     sql = _MATCHES.format(ranked=ranked, owners=places(owners))

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from gateway.errors import EthosError
 from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https
@@ -47,12 +47,12 @@ class Dashboard:
             ],
             exception_handlers={HTTPException: self._http_problem, EthosError: self._ethos_problem},
         )
+        self.routes = self._inside.routes
         self._operator_only = OperatorOnly(self._inside)
-        self.app: ASGIApp = self._enter
 
     # ---- who comes in ----------------------------------------------------------------------------------------------
 
-    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As `OperatorOnly`, but what a form holds is kept through the login."""
         request = Request(scope, receive) if scope["type"] == "http" else None
         if request is None or not _is_form_of_a_browser(request):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 
 import httpx
@@ -15,8 +16,9 @@ from gateway.desk.caller import OF_A_PERSON, PERMISSIONS, Caller
 from gateway.web.api import Api
 from gateway.web.api.application import make_fastapi, routes_of, rule_of
 from gateway.web.auth import OperatorOnly
+from gateway.web.dashboard.app import Dashboard
 
-from .conftest import OPERATOR
+from .conftest import OPERATOR, WAIT_S
 
 ClientWith = Callable[[str | None], httpx.AsyncClient]
 # What everybody may see, each with its reason.
@@ -50,7 +52,7 @@ async def test_every_route_of_the_web_server_is_the_operators_or_has_a_rule_of_i
     for route in gateway.web.routes:
         assert isinstance(route, (Route, Mount))
         app = route.app if isinstance(route, Mount) else getattr(route.endpoint, "_app", route.endpoint)
-        is_guarded = isinstance(app, (OperatorOnly, Api))
+        is_guarded = isinstance(app, (OperatorOnly, Api, Dashboard))
         assert is_guarded or route.path in PUBLIC, f"{route.path} has no access rule"
     unruled = [route.path for route in api_routes(gateway) if rule_of(route) is None]
     assert unruled == []
@@ -65,6 +67,22 @@ async def test_nobody_comes_in_anywhere_without_a_token(gateway: Gateway, client
                 response = await client.request(method, path_of(route), json={})
                 assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer"), route.path
                 assert response.headers["content-type"] == "application/problem+json"
+
+
+async def test_nobody_opens_a_page_of_the_dashboard_or_sends_its_forms(gateway: Gateway) -> None:
+    assert gateway.web is not None
+    (dashboard,) = {
+        route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, Dashboard)
+    }
+    assert len(dashboard.routes) > 4
+    async with httpx.AsyncClient(base_url=gateway.web.url, trust_env=False, timeout=WAIT_S) as client:
+        for route in dashboard.routes:
+            assert isinstance(route, Route)
+            path = "/dashboard" + re.sub(r"{[^}]+}", "x", route.path)
+            for method in route.methods or ():
+                assert (await client.request(method, path)).status_code == 401, (method, path)
+                form = await client.request(method, path, data={"a": "b"}, headers={"accept": "text/html"})
+                assert form.status_code == 401 or form.headers["location"].startswith("/login?next="), (method, path)
 
 
 @pytest.mark.parametrize("scope", PERMISSIONS)
