@@ -105,8 +105,15 @@ async def search_memory(
         snippet = text if len(text) <= _SNIPPET_CHARS else text[: _SNIPPET_CHARS - 1] + "…"
         say(f"{each.score:8.3f}  {each.trace.id}  {each.trace.created_at:%Y-%m-%d}  {each.trace.type}\n    {snippet}")
         if explain:
-            parts = ", ".join(f"{name} {value:.3f}" for name, value in each.parts.items())
-            say(f"    strength now {each.strength:.3f}; score of {parts}")
+            say(f"    {explained(each)}")
+
+
+def explained(found: Found) -> str:
+    """What a score is made of, in one line: `score = (words 0.60 + meaning 0.31) * strength 0.98; cosine 0.52`."""
+    sum_of = " + ".join(f"{name} {value:.3f}" for name, value in found.parts.items())
+    factors = "".join(f" * {name} {value:.3f}" for name, value in found.factors.items())
+    cosine = "" if found.cosine is None else f"; cosine {found.cosine:.3f}"
+    return f"score = ({sum_of}){factors}{cosine}; strength now {found.strength:.3f}"
 
 
 def _as_json(found: Found) -> dict[str, object]:
@@ -121,6 +128,8 @@ def _as_json(found: Found) -> dict[str, object]:
         "strength": found.strength,
         "score": found.score,
         "parts": dict(found.parts),
+        "factors": dict(found.factors),
+        "cosine": found.cosine,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -21,6 +21,9 @@ from gateway.observe import note, span
 from gateway.protocols import MemoryHit, MemoryScope
 from gateway.recall import Recollection
 from gateway.store.words import words_of
+
+if TYPE_CHECKING:
+    from gateway.memory.traces.vectorizing import Vectorizing  # which loads numpy
 
 RECALLED_CHARS = 600
 """Of one fact in a prompt; `memory_search` gives the whole."""
@@ -48,6 +51,7 @@ class TraceMemory:
         counts: TurnCounts,
         ingest: IngestWorker | None,
         schedule: ConsolidationSchedule | None,
+        vectorizing: Vectorizing | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -57,12 +61,14 @@ class TraceMemory:
             counts: how many turns each person had.
             ingest: None where turns are not to give facts by themselves.
             schedule: None where nothing is consolidated by itself.
+            vectorizing: None where no embeddings are configured.
         """
         self.brain = brain
         self._rules = rules
         self._counts = counts
         self._ingest = ingest
         self._schedule = schedule
+        self._vectorizing = vectorizing
         self._offers: OrderedDict[str, Sequence[Trace]] = OrderedDict()
         self._ended: asyncio.Queue[tuple[MemoryScope, Sequence[Trace], str]] = asyncio.Queue()
 
@@ -110,6 +116,8 @@ class TraceMemory:
                 parts.create_task(self._ingest.run(), name="trace ingest")
             if self._schedule is not None:
                 parts.create_task(self._schedule.run(), name="trace consolidation")
+            if self._vectorizing is not None:
+                parts.create_task(self._vectorizing.run(), name="trace vectors")
 
     async def idle(self) -> None:
         """Wait until all that ended turns left to do is done, or put off."""
@@ -118,6 +126,9 @@ class TraceMemory:
             await self._ingest.idle()
         if self._schedule is not None:
             await self._schedule.idle()
+        if self._vectorizing is not None:
+            self._vectorizing.wake()
+            await self._vectorizing.idle()
 
     async def _learn(self) -> None:
         while True:
@@ -133,6 +144,8 @@ class TraceMemory:
 
     async def _ended_turn(self, scope: MemoryScope, offered: Sequence[Trace], answer: str) -> None:
         viewer = viewer_of(scope)
+        if self._vectorizing is not None:
+            self._vectorizing.wake()
         if offered:
             answer_words = words_of(answer).split()
             used = [each.id for each in offered if strength.is_quoted(words_of(each.content).split(), answer_words)]

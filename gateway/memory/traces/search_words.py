@@ -74,6 +74,14 @@ def read_query(text: str, connection: sqlite3.Connection) -> Query:
     return Query(" OR ".join(map(_quoted, _telling(terms, connection))), words)
 
 
+def is_plain(text: str) -> bool:
+    """Whether it is words alone: a phrase, an operator or a prefix asks for what is written, and nothing like it."""
+    return not any(
+        token in _OPERATORS or token.startswith('"') or (token.endswith("*") and len(token) > 1)
+        for token in _TOKEN.findall(text)
+    )
+
+
 def _plain_terms(written: str) -> Iterator[Term]:
     """The terms of a word that stands alone; an unspaced script's words are found by their pairs of characters."""
     for term in parse(written):
