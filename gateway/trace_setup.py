@@ -33,7 +33,7 @@ from gateway.personalities import Personalities
 from gateway.protocols import MemoryContext
 
 if TYPE_CHECKING:
-    from gateway.app import Gateway
+    from gateway.composing import Composition
     from gateway.memory.traces.vectorizing import Vectorizing
 
 
@@ -65,7 +65,7 @@ async def open_configured_brain(stack: AsyncExitStack, home: Path, config: Confi
     return await stack.enter_async_context(brain)
 
 
-def compose_traces(gateway: Gateway) -> Traces:
+def compose_traces(gateway: Composition) -> Traces:
     """The parts around the gateway's brain."""
     config, brain = gateway.config, gateway.brain
     if brain is None:
@@ -96,7 +96,7 @@ def compose_traces(gateway: Gateway) -> Traces:
     return Traces(memory, tuple(trace_tools(brain, consolidation)))
 
 
-def _compose_vectors(gateway: Gateway, brain: Brain) -> tuple[PaidEmbedder | None, Vectorizing | None]:
+def _compose_vectors(gateway: Composition, brain: Brain) -> tuple[PaidEmbedder | None, Vectorizing | None]:
     """What makes vectors, and makes them in the background; neither where no embeddings are configured.
 
     Raises:

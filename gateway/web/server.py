@@ -25,12 +25,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.errors import ConfigError
 from gateway.protocols import SupportsHttp
 from gateway.web.auth import LOOPBACK_HOSTS, Gate, OperatorAuth, OperatorOnly, client_address, is_https, load_token
+from gateway.web.dashboard.app import Dashboard
+from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
+from gateway.web.dashboard.sources import Sources
+from gateway.web.forms import form_key
 from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
 
 STOP_S = 2
 MAX_LOGIN_BYTES = 8 * 1024
-RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/static")
+RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/static", DASHBOARD_PATH)
 _NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
 _log = structlog.get_logger(__name__)
@@ -51,6 +55,7 @@ class WebServer:
         allowed_hosts: names besides the loopback's under which people open the pages, without port.
         adapters: each is mounted at its `http_path`.
         metrics: None: there is no `/metrics`.
+        dashboard: what its pages read; None: there is no `/dashboard`.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class WebServer:
         port: int = 8420,
         allowed_hosts: Sequence[str] = (),
         auth: OperatorAuth | None = None,
+        dashboard: Sources | None = None,
     ) -> None:
         """Read or make the token.
 
@@ -76,6 +82,7 @@ class WebServer:
         self._auth = auth or OperatorAuth(self._token)
         self._health = health
         self._metrics = metrics
+        self._dashboard = None if dashboard is None else Dashboard(self._auth, form_key(self._token), dashboard)
         self._stopping = asyncio.Event()
         self._socket: socket.socket | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -182,6 +189,8 @@ class WebServer:
             mounts[path] = adapter.http_app if adapter.http_access == "public" else OperatorOnly(adapter.http_app)
         if self._metrics is not None:
             mounts["/metrics"] = OperatorOnly(Router(routes=[metrics_route(self._metrics)]))
+        if self._dashboard is not None:
+            mounts[DASHBOARD_PATH] = self._dashboard.app
         mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", _home)])))
         return [
             *health_routes(self._health),
