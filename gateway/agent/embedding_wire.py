@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from gateway.agent.embeddings import Embedded
+from gateway.agent.embeddings import Embedded, identity_of
 from gateway.agent.models import Endpoint
 from gateway.agent.prompt import estimated_tokens
 from gateway.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
@@ -54,7 +54,7 @@ class WireEmbedder:
     @property
     def identity(self) -> str:
         """The provider's name of the model, and the dimensions where they are asked for."""
-        return self._endpoint.model if self._dimensions is None else f"{self._endpoint.model}@{self._dimensions}"
+        return identity_of(self._endpoint.model, self._dimensions)
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         """One call for all texts.

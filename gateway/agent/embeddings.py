@@ -57,3 +57,8 @@ class PaidEmbedder(Protocol):
             StoreError: what the call may cost could not be reserved.
         """
         ...
+
+
+def identity_of(model: str, dimensions: int | None) -> str:
+    """The provider's name of the model, and the dimensions where they are asked for."""
+    return model if dimensions is None else f"{model}@{dimensions}"

@@ -10,8 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
+from gateway.cli.chat_text import neutralise
 from gateway.cli.data import opened_store, operator_config
 from gateway.cli.errors import EXIT_ERROR
+from gateway.cli.memory_meaning import meaning_of
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
 from gateway.config.file import data_directory
@@ -93,7 +95,11 @@ async def search_memory(
     home = data_directory()
     async with _opened_brain(home) as brain:
         viewer = await _viewer(home, user, personality)
-        found = await brain.search(viewer, wanted)
+        async with meaning_of(home, brain) as why_not:
+            found = await brain.search(viewer, wanted)
+            problem = why_not()
+    if problem is not None:
+        sys.stderr.write(neutralise(f"ethos: searched by the words alone, without their meaning: {problem}") + "\n")
     if as_json:
         print_json([_as_json(each) for each in found])
         return

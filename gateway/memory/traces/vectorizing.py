@@ -19,6 +19,7 @@ from gateway.agent.model import Spender
 from gateway.backoff import delay_s
 from gateway.errors import BudgetExhausted, ConfigError, ModelRefused, ModelUnavailable, StoreError
 from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.lacking import count_lacking, next_lacking
 from gateway.memory.traces.vectors import as_blob
 
 FIRST_RETRY_S = 2.0
@@ -32,18 +33,6 @@ BATCH_CHARS = 400_000
 _SHORTEST_TRY_CHARS = 200
 _CAREFUL_FROM = 3  # failures in a row: then each text is tried alone, lest one of them keep all others waiting
 
-_LACKS = """
-    deleted_at IS NULL AND {whose} AND trim(content) <> ''
-    AND NOT EXISTS (SELECT 1 FROM unembeddable WHERE unembeddable.number = traces.number AND model = :model
-                    AND unembeddable.content_hash = traces.content_hash)
-"""
-# One after the other: the new ones first, then those of other models, each found by the index.
-_WHOSE = ("embedding_model IS NULL", "embedding_model < :model", "embedding_model > :model")
-_NEXT = f"""
-    SELECT number, substr(content, 1, :chars) AS text, content_hash FROM traces WHERE {_LACKS}
-    ORDER BY embedding_model DESC, number DESC LIMIT :limit
-"""  # noqa: S608 (constants)
-_COUNT = f"SELECT count(*) FROM traces WHERE {_LACKS}"  # noqa: S608 (constants)
 # What was edited or deleted meanwhile is left as it is: it has another hash, and its turn comes.
 _KEEP = """
     UPDATE traces SET embedding = ?, embedding_model = ? WHERE number = ? AND content_hash = ? AND deleted_at IS NULL
@@ -108,12 +97,8 @@ class Vectorizing:
             ConfigError: the settings are wrong.
             StoreError: the brain cannot be read.
         """
-        values = {"model": self._embedder.identity}
-
-        def work(connection: sqlite3.Connection) -> int:
-            return sum(int(connection.execute(_COUNT.format(whose=whose), values).fetchone()[0]) for whose in _WHOSE)
-
-        return await self._brain.database.read(work)
+        model = self._embedder.identity
+        return await self._brain.database.read(lambda connection: count_lacking(connection, model))
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -175,15 +160,9 @@ class Vectorizing:
         return True
 
     async def _next(self, model: str) -> Sequence[_Text]:
-        values = {"model": model, "chars": LONGEST_TEXT_CHARS, "limit": self._batch}
-
-        def work(connection: sqlite3.Connection) -> Sequence[sqlite3.Row]:
-            for whose in _WHOSE:
-                if rows := connection.execute(_NEXT.format(whose=whose), values).fetchall():
-                    return rows
-            return []
-
-        rows = await self._brain.database.read(work)
+        rows = await self._brain.database.read(
+            lambda connection: next_lacking(connection, model, limit=self._batch, longest_chars=LONGEST_TEXT_CHARS)
+        )
         texts: list[_Text] = []
         room = BATCH_CHARS
         for row in rows:
