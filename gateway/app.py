@@ -26,6 +26,7 @@ from gateway.messages import ConversationRef
 from gateway.protocols import SupportsHttp
 from gateway.store.sqlite import open_store
 from gateway.trace_setup import open_configured_brain
+from gateway.web.api import api_of
 from gateway.web.dashboard.sources import sources_of
 from gateway.web.server import WebServer
 
@@ -85,7 +86,7 @@ class Gateway(Composition):
             reach("start.held")
             self.store = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
-            self.brain = await open_configured_brain(stack, self.home, self.config)
+            self.brain = await open_configured_brain(stack, self.home, self.config, self.store.links.person_ids)
             self._metrics = await measure(stack, self.config)
             self._compose()
             await self.entrance.people.book()
@@ -115,6 +116,7 @@ class Gateway(Composition):
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
             metrics=self._metrics_page if self._metrics is not None else None,
+            api=api_of(self),
             host=self.config.web.host,
             port=self.config.web.port,
             allowed_hosts=self.config.web.allowed_hosts,

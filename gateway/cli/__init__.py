@@ -11,6 +11,7 @@ from gateway.cli import (
     backup,
     config,
     doctor,
+    keys,
     memory,
     personalities,
     queues,
@@ -40,6 +41,7 @@ app.command("restore")(backup.restore)
 app.command("usage")(usage.usage)
 app.add_typer(config.app, name="config")
 app.add_typer(memory.app, name="memory")
+app.add_typer(keys.app, name="keys")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(users.app, name="users")
 app.add_typer(queues.inbox, name="inbox")

@@ -54,9 +54,30 @@ class History:
     def __init__(self, journal: MemoryJournal) -> None:
         self._journal = journal
 
-    async def log(self, document: str | None, limit: int) -> list[HistoryEntry]:
-        """The newest entries of one document or of all, newest first."""
-        return [await self._shown(entry) for entry in await self._journal.entries(document, limit)]
+    async def log(self, document: str | None, limit: int, before: int | None = None) -> list[HistoryEntry]:
+        """The newest entries of one document or of all, newest first; `before`: those that follow this id."""
+        if document is not None and before is not None:
+            last = await self._journal.entry(before)
+            if last is None or last.ask.document != document or last.position is None:
+                return []
+            before = last.position
+        return [await self._shown(entry) for entry in await self._journal.entries(document, limit, before)]
+
+    async def entry(self, entry_id: int) -> HistoryEntry | None:
+        """One entry that was settled; None where there is none of that id."""
+        entry = await self._journal.entry(entry_id)
+        return None if entry is None or entry.outcome is None else await self._shown(entry)
+
+    async def texts(self, entry_id: int) -> tuple[bytes, bytes]:
+        """The bytes from before an entry, and those that it left.
+
+        Raises:
+            NoSuchEntry: there is no such change, or its texts are not known any more.
+        """
+        entry = await self._journal.entry(entry_id)
+        if entry is None or entry.outcome != "applied" or entry.position is None:
+            raise NoSuchEntry(f"entry {entry_id} is not a change of a document; the history lists them")
+        return await self.text_before(entry), await self.text_after(entry)
 
     async def why(self, document: str, line: str) -> HistoryEntry | None:
         """The newest entry that brought a line in; None where no entry did.

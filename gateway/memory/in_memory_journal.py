@@ -113,7 +113,10 @@ class InMemoryJournal:
         done = [row for row in self._rows.values() if row.outcome is not None]
         if document is None:
             oldest = datetime.min.replace(tzinfo=UTC)
-            return sorted(done, key=lambda row: (row.written_at or oldest, row.id), reverse=True)[:limit]
+            newest_first = sorted(done, key=lambda row: (row.written_at or oldest, row.id), reverse=True)
+            ids = [row.id for row in newest_first]
+            start = 0 if before is None else ids.index(before) + 1 if before in ids else len(ids)
+            return newest_first[start : start + limit]
         mine = [row for row in done if row.ask.document == document and row.position is not None]
         mine = [row for row in mine if before is None or (row.position or 0) < before]
         return sorted(mine, key=lambda row: row.position or 0, reverse=True)[:limit]

@@ -167,7 +167,7 @@ class MemoryJournal(Protocol):
         Args:
             document: the key, None for all.
             limit: how many at most.
-            before: only entries at a lower position; with a document only.
+            before: only entries at a lower position; without a document, only those after the entry of this id.
         """
 
     async def entry(self, entry_id: int) -> JournalEntry | None:

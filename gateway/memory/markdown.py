@@ -156,11 +156,24 @@ class MarkdownFileMemoryProvider:
 
     # ---- history ----------------------------------------------------------------------------------------------------
 
+    @property
+    def history(self) -> History:
+        """What was, by the ids of the entries."""
+        return self._history
+
     async def log(
-        self, scope: MemoryScope | None = None, store: MemoryStoreName = "memory", limit: int = 50
+        self,
+        scope: MemoryScope | None = None,
+        store: MemoryStoreName = "memory",
+        limit: int = 50,
+        before: int | None = None,
     ) -> list[HistoryEntry]:
-        """The newest changes of a document, newest first; without a scope, of all documents."""
-        return await self._history.log(None if scope is None else self._place(scope, store).key, limit)
+        """The newest changes of a document, newest first; without a scope, of all documents.
+
+        Args:
+            before: only those that follow the entry of this id.
+        """
+        return await self._history.log(None if scope is None else self._place(scope, store).key, limit, before)
 
     async def why(self, scope: MemoryScope, line: str, store: MemoryStoreName | None = None) -> HistoryEntry | None:
         """The newest entry that brought a line, or a part of one, in; in the user's document first."""

@@ -123,8 +123,12 @@ class SqliteMemoryJournal:
     async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
         """What was settled, newest first."""
         if document is None:
-            sql = "SELECT * FROM memory_journal WHERE outcome IS NOT NULL ORDER BY written_at DESC, id DESC LIMIT ?"
-            return await self._database.read(partial(_select, sql=sql, values=(limit,)))
+            sql = (
+                "SELECT * FROM memory_journal WHERE outcome IS NOT NULL AND (?2 IS NULL OR "
+                "(ifnull(written_at, ''), id) < (SELECT ifnull(written_at, ''), id FROM memory_journal WHERE id = ?2)) "
+                "ORDER BY written_at DESC, id DESC LIMIT ?1"
+            )
+            return await self._database.read(partial(_select, sql=sql, values=(limit, before)))
         sql = (
             "SELECT * FROM memory_journal WHERE document = ? AND position < ? AND outcome IS NOT NULL "
             "ORDER BY position DESC LIMIT ?"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.store.api_keys import SqliteApiKeys
 from gateway.store.clock import steady_ms
 from gateway.store.database import Database
 from gateway.store.deliveries import SqliteDeliveries
@@ -45,6 +46,7 @@ class SqliteStore:
     facts: SqliteFacts
     ingest: SqliteIngestJobs
     index: SearchIndex
+    api_keys: SqliteApiKeys
 
     async def problems(self) -> Sequence[str]:
         """What is wrong with the file's structure, nothing when it is sound; reads the whole file."""
@@ -94,4 +96,5 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         facts=SqliteFacts(database),
         ingest=SqliteIngestJobs(database, now_ms=now_ms),
         index=index,
+        api_keys=SqliteApiKeys(database),
     )

@@ -5,21 +5,15 @@ Everything is plain ASGI, so that event streams pass through unbuffered.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
-import os
-import secrets
-import stat
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qs, quote, urlsplit
 
-import structlog
 from itsdangerous import BadSignature, TimestampSigner
 from starlette.authentication import AuthCredentials, SimpleUser, UnauthenticatedUser
 from starlette.datastructures import Headers, MutableHeaders
@@ -28,14 +22,18 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from gateway.errors import ConfigError
-from gateway.home import TOKEN_NAME
+from gateway.api_keys import is_key
+from gateway.desk.caller import Caller, operator
 from gateway.web.pages import problem_response
 
 OPERATOR = "operator"
+CALLER = "ethos.caller"
+"""Under this name a request's scope has the `Caller`, None where nobody is known."""
+PROOF = "ethos.proof"
+"""And how that is known, a `Proof`."""
+API_CALLER = operator("api")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 SESSION_MAX_AGE_S = 30 * 24 * 3600
-MIN_TOKEN_CHARS = 20
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SECURITY_HEADERS = {
@@ -52,70 +50,6 @@ SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-
-_log = structlog.get_logger(__name__)
-
-
-# ---- the token ------------------------------------------------------------------------------------------------------
-
-
-def load_token(data_dir: Path) -> str:
-    """Read the operator's token, or make it at the first start; the file is readable by its owner only.
-
-    Raises:
-        ConfigError: the file cannot be used; says what to do.
-    """
-    path = data_dir / TOKEN_NAME
-    try:
-        token = _read_token(path)
-        if not token:
-            _write_token(path, secrets.token_urlsafe(32))
-            token = _read_token(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            [f"{path}: the web token cannot be used ({error}); remove the file and start again"]
-        ) from error
-    if len(token) < MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable() or " " in token:
-        problem = f"the web token must have {MIN_TOKEN_CHARS} or more printable ASCII characters, without spaces"
-        raise ConfigError([f"{path}: {problem}; remove the file and start again, and a good one is made"])
-    return token
-
-
-def _read_token(path: Path) -> str:
-    """The token; an empty text where there is no file or nothing in it."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return ""
-    with os.fdopen(descriptor, encoding="utf-8") as file:
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-        if mode & 0o077:
-            os.fchmod(descriptor, 0o600)
-            _log.warning(
-                "web token was readable by others; its mode is repaired, remove the file to get a new token",
-                path=str(path),
-                mode=f"{mode:04o}",
-            )
-        return file.read(4096).strip()
-
-
-def _write_token(path: Path, token: str) -> None:
-    """Put the file there whole; a second process that starts at the same time gets the same token."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(token + "\n")
-            file.flush()
-            os.fsync(descriptor)
-        if path.exists():  # empty: what a crash or a full disk left behind
-            draft.replace(path)
-        else:
-            with contextlib.suppress(FileExistsError):  # the other process was first: its token counts
-                os.link(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 # ---- who it is ------------------------------------------------------------------------------------------------------
@@ -163,6 +97,10 @@ class FailurePause:
         self._failures.pop(address, None)
 
 
+Keys = Callable[[str], Awaitable[Caller | None]]
+"""Whoever holds an API key; None where it is wrong or revoked."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoginResult:
     """`retry_after_s` is set while the caller's address has to wait, and then nothing was compared."""
@@ -192,11 +130,27 @@ class OperatorAuth:
         retry_after_s = self._pause.remaining_s(address)
         if retry_after_s:
             return LoginResult(is_accepted=False, retry_after_s=retry_after_s)
-        if hmac.compare_digest(candidate.encode("utf-8", "replace"), self._token.encode()):
+        if self.is_token(candidate):
             self._pause.note_success(address)
             return LoginResult(is_accepted=True)
         self._pause.note_failure(address)
         return LoginResult(is_accepted=False, retry_after_s=self._pause.remaining_s(address))
+
+    def is_token(self, candidate: str) -> bool:
+        """Whether it is the operator's own; counts nothing."""
+        return hmac.compare_digest(candidate.encode("utf-8", "replace"), self._token.encode())
+
+    async def try_key(self, keys: Keys, candidate: str, address: str) -> tuple[Caller | None, LoginResult]:
+        """Whoever holds an API key; failures are counted with those of the token."""
+        retry_after_s = self._pause.remaining_s(address)
+        if retry_after_s:
+            return None, LoginResult(is_accepted=False, retry_after_s=retry_after_s)
+        caller = await keys(candidate)
+        if caller is not None:
+            self._pause.note_success(address)
+            return caller, LoginResult(is_accepted=True)
+        self._pause.note_failure(address)
+        return None, LoginResult(is_accepted=False, retry_after_s=self._pause.remaining_s(address))
 
     def is_session(self, cookie: str) -> bool:
         """Whether we signed it, with this token and not too long ago."""
@@ -231,18 +185,22 @@ def _derived(token: str, purpose: str) -> bytes:
 
 # ---- the checks -----------------------------------------------------------------------------------------------------
 
-Proof = Literal["none", "cookie", "bearer"]
+Proof = Literal["none", "cookie", "bearer", "key"]
 
 
 class Gate:
     """Stands before everything: Host, Origin, who it is, and the headers of every response.
 
-    It lets nobody in by itself: it puts Starlette's `user` and `auth` into the scope, and `OperatorOnly` refuses.
+    It lets nobody in by itself: it puts Starlette's `user` and `auth` into the scope, and `OperatorOnly` refuses. Who
+    holds an API key is a `Caller` in the scope, for the API to let in, and nobody to all else.
     """
 
-    def __init__(self, app: ASGIApp, *, auth: OperatorAuth, allowed_hosts: Sequence[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, *, auth: OperatorAuth, allowed_hosts: Sequence[str], keys: Keys | None = None
+    ) -> None:
         self._app = app
         self._auth = auth
+        self._keys = keys
         self._allowed_hosts = frozenset(map(_hostname, allowed_hosts))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -250,7 +208,7 @@ class Gate:
         if scope["type"] not in ("http", "websocket"):  # pragma: no cover (there is no lifespan here)
             await self._app(scope, receive, send)
             return
-        refusal = self._identify(scope) or self._token_in_address(scope)
+        refusal = await self._identify(scope) or self._token_in_address(scope)
         if refusal is None:
             await self._app(scope, receive, _with_security_headers(send))
         elif scope["type"] == "websocket":
@@ -258,27 +216,34 @@ class Gate:
         else:
             await refusal(scope, receive, _with_security_headers(send))
 
-    def _identify(self, scope: Scope) -> Response | None:
+    async def _identify(self, scope: Scope) -> Response | None:
         """Put the user into the scope; a response means that the request goes no further."""
         headers = Headers(scope=scope)
         scope["user"], scope["auth"] = UnauthenticatedUser(), AuthCredentials()
+        scope[CALLER], scope[PROOF] = None, "none"
         hosts = headers.getlist("host")
         if len(hosts) != 1 or _hostname(hosts[0]) not in self._allowed_hosts:
             return problem_response(scope, 421, _wrong_host(hosts))
-        proof, refusal = self._proof(scope, headers)
+        proof, refusal = await self._proof(scope, headers)
         if refusal is not None:
             return refusal
         if not _is_own_page(scope, headers, hosts[0], proof):
             return problem_response(scope, 403, "The request came from a page that is not this gateway's own.")
-        if proof != "none":
+        scope[PROOF] = proof
+        if proof in ("cookie", "bearer"):
             scope["user"], scope["auth"] = SimpleUser(OPERATOR), AuthCredentials(["authenticated", OPERATOR])
+            scope[CALLER] = API_CALLER
         return None
 
-    def _proof(self, scope: Scope, headers: Headers) -> tuple[Proof, Response | None]:
-        """How the caller shows to be the operator; a wrong bearer token is refused, not ignored."""
+    async def _proof(self, scope: Scope, headers: Headers) -> tuple[Proof, Response | None]:
+        """How the caller shows who they are; a wrong token or key is refused, not ignored."""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            result = self._auth.try_token(bearer.strip(), client_address(scope))
+            bearer = bearer.strip()
+            if self._keys is not None and is_key(bearer) and not self._auth.is_token(bearer):
+                scope[CALLER], result = await self._auth.try_key(self._keys, bearer, client_address(scope))
+                return ("key", None) if result.is_accepted else ("none", refused_login(scope, result))
+            result = self._auth.try_token(bearer, client_address(scope))
             if result.is_accepted:
                 return "bearer", None
             return "none", refused_login(scope, result)

@@ -13,6 +13,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
 
 STATIC_DIR = Path(__file__).parent / "static"
+API_PATH = "/api/"
+PROBLEM_MEDIA_TYPE = "application/problem+json"
 
 _TITLES = {
     400: "That request makes no sense",
@@ -25,6 +27,13 @@ _TITLES = {
     429: "Please wait",
     500: "Something broke",
     503: "Not ready",
+}
+# What the server itself says before the API is asked, in the API's own words.
+_API_PROBLEMS = {
+    401: ("not-authenticated", "Who are you?"),
+    403: ("not-allowed", "Not allowed"),
+    421: ("wrong-name", "Wrong name"),
+    429: ("too-many", "Please wait"),
 }
 
 
@@ -65,8 +74,17 @@ def logged_in_page() -> Response:
     )
 
 
+def problem_type(name: str) -> str:
+    """The `type` of a problem document: RFC 9457 wants a URI, and this one says which of ours it is."""
+    return f"urn:ethos:problem:{name}"
+
+
 def problem_response(scope: Scope, status: int, text: str) -> Response:
-    """Say what is wrong: as a page to a browser, as `{"error": text}` to a program."""
+    """Say what is wrong: as a page to a browser, as `{"error": text}` to a program, as RFC 9457 has it in the API."""
+    if scope.get("path", "").startswith(API_PATH):
+        name, title = _API_PROBLEMS.get(status, ("failed", "That went wrong"))
+        content = {"type": problem_type(name), "title": title, "status": status, "detail": text}
+        return JSONResponse(content, status_code=status, media_type=PROBLEM_MEDIA_TYPE)
     if "text/html" in Headers(scope=scope).get("accept", ""):
         return _page("message.html", status, title=_TITLES.get(status, "Something is wrong"), text=text)
     return JSONResponse({"error": text}, status_code=status)

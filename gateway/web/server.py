@@ -24,17 +24,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import ConfigError
 from gateway.protocols import SupportsHttp
-from gateway.web.auth import LOOPBACK_HOSTS, Gate, OperatorAuth, OperatorOnly, client_address, is_https, load_token
+from gateway.web.api import PATH as API_PATH
+from gateway.web.api import Api
+from gateway.web.auth import LOOPBACK_HOSTS, Gate, OperatorAuth, OperatorOnly, client_address, is_https
 from gateway.web.dashboard.app import Dashboard
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
 from gateway.web.dashboard.sources import Sources
 from gateway.web.forms import form_key
 from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
+from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
 
 STOP_S = 2
 MAX_LOGIN_BYTES = 8 * 1024
-RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/static", DASHBOARD_PATH)
+RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/static", "/api", DASHBOARD_PATH)
 _NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
 _log = structlog.get_logger(__name__)
@@ -56,6 +59,7 @@ class WebServer:
         adapters: each is mounted at its `http_path`.
         metrics: None: there is no `/metrics`.
         dashboard: what its pages read; None: there is no `/dashboard`.
+        api: None: there is no `/api/v1`.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class WebServer:
         adapters: Sequence[SupportsHttp],
         health: Health,
         metrics: Metrics | None = None,
+        api: Api | None = None,
         host: str = "127.0.0.1",
         port: int = 8420,
         allowed_hosts: Sequence[str] = (),
@@ -89,8 +94,9 @@ class WebServer:
         hosts = [*LOOPBACK_HOSTS, *allowed_hosts]
         if not _is_any_address(host):
             hosts.append(f"[{host}]" if ":" in host else host)
+        self.api = api
         self._pages = _Exchangeable(self._application(adapters))
-        gate = Gate(self._pages, auth=self._auth, allowed_hosts=hosts)
+        gate = Gate(self._pages, auth=self._auth, allowed_hosts=hosts, keys=api.caller if api else None)
         self.app: ASGIApp = _UntilStopping(Counted(gate), self._stopping)
 
     def serve_adapters(self, adapters: Sequence[SupportsHttp]) -> None:
@@ -102,8 +108,9 @@ class WebServer:
         self._pages.app = self._application(adapters)
 
     def _application(self, adapters: Sequence[SupportsHttp]) -> ASGIApp:
+        self.routes = self._routes(adapters)
         return Starlette(
-            routes=self._routes(adapters),
+            routes=self.routes,
             exception_handlers={HTTPException: _http_problem, Exception: _unexpected},
         )
 
@@ -190,7 +197,7 @@ class WebServer:
         if self._metrics is not None:
             mounts["/metrics"] = OperatorOnly(Router(routes=[metrics_route(self._metrics)]))
         if self._dashboard is not None:
-            mounts[DASHBOARD_PATH] = self._dashboard.app
+            mounts[DASHBOARD_PATH] = self._dashboard
         mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", _home)])))
         return [
             *health_routes(self._health),
@@ -198,6 +205,7 @@ class WebServer:
             Route("/login", self._log_in, methods=["POST"]),
             Route("/logout", self._log_out, methods=["POST"]),
             Mount("/static", _CachedFiles(directory=STATIC_DIR)),
+            *([Mount(API_PATH, self.api)] if self.api is not None else []),
             *(Route(path, _WithSlash(mounts[path]), methods=None) for path in mounts if path != "/"),
             *(Mount(path.rstrip("/"), mounts[path]) for path in sorted(mounts, key=len, reverse=True)),
         ]

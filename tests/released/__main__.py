@@ -58,6 +58,11 @@ LEFT = {
         FROM messages ORDER BY id LIMIT 1""",
     "turns_since_consolidation": """INSERT INTO turns_since_consolidation (user_id, turns)
         SELECT user_id, 7 FROM messages ORDER BY id LIMIT 1""",
+    "api_keys": """INSERT INTO api_keys (id, name, hash, scopes, created_at)
+        VALUES ('0123456789ab', 'backup', x'ab12', 'memory:read', 1)""",
+    "idempotent_requests": """INSERT INTO idempotent_requests
+        (caller, key, request_hash, owner, created_at, status, headers, body)
+        VALUES ('', 'k', x'ab12', 'o', 1, 200, '[]', x'7b7d')""",
     "link_requests": """INSERT INTO link_requests (id, code_hash, state, starter, starter_is, begun_at)
         VALUES ('r_1', 'ab12', 'open', 'fake:1', '["Person 1", ["fake", "c1", null]]', 1)""",
     "link_tries": "INSERT INTO link_tries (turn_id, account, tried_at) VALUES ('t_1', 'fake:2', 1)",

@@ -16,7 +16,8 @@ from structlog.testing import capture_logs
 
 from gateway.errors import ConfigError
 from gateway.home import TOKEN_NAME
-from gateway.web.auth import FailurePause, Gate, OperatorAuth, OperatorOnly, load_token
+from gateway.web.auth import FailurePause, Gate, OperatorAuth, OperatorOnly
+from gateway.web.token import load_token
 
 TOKEN = "a-token-that-is-long-enough"
 OWN = "http://localhost:8420"

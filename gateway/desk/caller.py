@@ -1,0 +1,120 @@
+"""Who asks, and what they may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from gateway.errors import EthosError
+
+Permission = Literal[
+    "memory:read",
+    "memory:write",
+    "sessions:read",
+    "sessions:write",
+    "chat:read",
+    "chat:write",
+    "people:read",
+    "people:write",
+    "personalities:read",
+    "personalities:write",
+    "deliveries:read",
+    "deliveries:write",
+    "system:read",
+]
+PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
+OF_A_PERSON: frozenset[Permission] = frozenset(
+    {
+        "memory:read",
+        "memory:write",
+        "sessions:read",
+        "sessions:write",
+        "chat:read",
+        "chat:write",
+        "people:read",
+        "personalities:read",
+    }
+)
+"""What the key of a person may hold: all else concerns others, too."""
+
+
+class DeskError(EthosError):
+    """What was asked for cannot be done; the text says what can."""
+
+
+class NotAllowed(DeskError):
+    """Whoever asks may not do that."""
+
+
+class NotFound(DeskError):
+    """There is no such thing, or not for whoever asks."""
+
+
+class NotNamed(DeskError):
+    """It is not clear who is meant, or nobody is known by that name; the text says who there is."""
+
+
+class Ambiguous(NotNamed):
+    """Several are meant by it; the text lists them."""
+
+
+class Refused(DeskError):
+    """It cannot be done as things are now."""
+
+
+class Malformed(DeskError):
+    """It makes no sense; the text says what would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whoever asks.
+
+    Attributes:
+        name: stands in the histories where a channel stands for other changes.
+        permissions: None for everything.
+        user_id: the only person whose data they see; None: everybody's.
+        key_id: of the API key that they hold; None for the operator.
+    """
+
+    name: str
+    permissions: frozenset[Permission] | None = None
+    user_id: str | None = None
+    key_id: str | None = None
+
+    def may(self, permission: Permission) -> bool:
+        """Whether they have it."""
+        return self.permissions is None or permission in self.permissions
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether they hold the gateway itself."""
+        return self.permissions is None and self.user_id is None
+
+    def refuse_others(self, user_id: str | None) -> None:
+        """Refuse what is not only theirs.
+
+        Raises:
+            NotAllowed: it is somebody else's, or belongs to several.
+        """
+        if self.user_id is not None and user_id != self.user_id:
+            raise NotAllowed("this key sees one person only, and this is not theirs alone")
+
+
+def operator(name: str) -> Caller:
+    """Whoever holds the data directory, by the name of the place where they sit."""
+    return Caller(name=name)
+
+
+def permissions_of(names: Iterable[str]) -> frozenset[Permission]:
+    """The permissions of these names.
+
+    Raises:
+        Malformed: one is no permission.
+    """
+    wanted = set(names)
+    unknown = wanted - set(PERMISSIONS)
+    if unknown or not wanted:
+        raise Malformed(f"{', '.join(sorted(unknown)) or 'nothing'} is no scope; there are {', '.join(PERMISSIONS)}")
+    return frozenset(permission for permission in PERMISSIONS if permission in wanted)

@@ -1,0 +1,55 @@
+"""All desks of one gateway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway.api_keys import ApiKeys
+from gateway.desk.keys import KeyDesk
+from gateway.desk.memory import MemoryDesk, MemoryParts
+from gateway.desk.naming import Naming
+from gateway.desk.system import SystemDesk, SystemParts
+from gateway.memory_review import MemoryReview
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desks:
+    """One for each namespace."""
+
+    memory: MemoryDesk
+    system: SystemDesk
+    keys: KeyDesk
+
+
+def desks_of(gateway: Gateway) -> Desks:
+    """The desks of a running gateway; what a reload changes is looked up when it is asked for."""
+    store = gateway.store
+    naming = Naming(
+        gateway.home,
+        gateway.identities,
+        gateway.personalities,
+        default_personality=lambda: gateway.config.personality,
+    )
+    return Desks(
+        memory=MemoryDesk(
+            MemoryParts(
+                files=gateway.memory_files,
+                review=MemoryReview(store.proposals, gateway.memory_files, gateway.memory),
+                proposals=store.proposals,
+                personalities=gateway.personalities,
+                identities=gateway.identities,
+                naming=naming,
+                sizes=lambda: gateway.config.memory,
+            )
+        ),
+        system=SystemDesk(
+            SystemParts(health=gateway.health, usage=store.usage, config=lambda: gateway.config, naming=naming)
+        ),
+        keys=KeyDesk(
+            ApiKeys(store.api_keys), naming, survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1]
+        ),
+    )

@@ -1,0 +1,1 @@
+"""For programs that talk to a running gateway."""

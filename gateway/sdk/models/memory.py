@@ -1,0 +1,146 @@
+"""The memory: documents, their history, and what waits for a yes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gateway.sdk.models.wire import Name, Sent, Wire
+
+StoreName = Literal["memory", "user"]
+"""`user` is USER.md, `memory` is MEMORY.md."""
+ProposalState = Literal["waiting", "approved", "refused"]
+Version = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""SHA-256 of a text's bytes, in hex."""
+Text = Annotated[str, Field(max_length=1 << 22)]
+
+
+class DocumentInfo(Wire):
+    """A document, without its text.
+
+    Attributes:
+        personality: None where it belongs to all of them.
+        user: None where it is nobody's own.
+        modified_at: None where there is no file yet.
+        chars: of the text; the prompt takes `max_chars` of both documents together.
+    """
+
+    store: StoreName
+    personality: str | None
+    user: str | None
+    path: str
+    modified_at: datetime | None
+    version: Version
+    bytes: int
+    max_bytes: int
+    chars: int
+    max_chars: int
+
+
+class Document(DocumentInfo):
+    """A document as it is in the file, now."""
+
+    content: str
+
+
+class WriteDocument(Sent):
+    """Put `content` in place of the whole text, if it is still `expectedVersion`; `If-Match` may say that instead."""
+
+    store: StoreName
+    personality: Name | None = None
+    user: Name | None = None
+    content: Text
+    expected_version: Version | None = None
+
+
+class Change(Wire):
+    """One change of a document.
+
+    Attributes:
+        author: who wrote the message it came from; None for an edit made outside of the gateway.
+        action: `write` replaced the text in one of our interfaces, `edit` was made outside of them.
+        diff: the lines that went and came.
+        refers_to: the change that it took back, or made again.
+    """
+
+    id: int
+    at: datetime
+    store: StoreName | None
+    personality: str | None
+    user: str | None
+    author: str | None
+    channel: str | None
+    session: str | None
+    turn: str
+    action: Literal["add", "replace", "remove", "write", "undo", "edit"]
+    outcome: Literal["applied", "no_match"]
+    diff: str
+    refers_to: int | None
+
+
+class ChangeTexts(Wire):
+    """A change with the whole text from before and after it."""
+
+    change: Change
+    before: str
+    after: str
+
+
+class RestoreDocument(Sent):
+    """Put the text as a change left it in place again, if the document is still `expectedVersion`."""
+
+    expected_version: Version
+
+
+class Update(Wire):
+    """One step of a proposal; `content` of a `remove` is what the lines that go contain."""
+
+    action: Literal["add", "replace", "remove"]
+    content: str
+
+
+class Proposal(Wire):
+    """What a turn would remember, and somebody has to say yes to.
+
+    Attributes:
+        sources: what the turn had read that is not its author's.
+        diff: what it would change in the text of now; empty where it is decided, or would change nothing.
+    """
+
+    id: int
+    state: ProposalState
+    store: StoreName
+    personality: str
+    user: str | None
+    author: str | None
+    channel: str | None
+    session: str | None
+    turn: str
+    updates: tuple[Update, ...]
+    sources: tuple[str, ...]
+    is_edited: bool
+    proposed_at: datetime
+    decided_at: datetime | None
+    decided_by: str | None
+    diff: str
+
+
+class EditProposal(Sent):
+    """Other words for the text that would be added; it goes on waiting."""
+
+    content: Annotated[str, Field(min_length=1, max_length=1 << 20)]
+
+
+class Origin(Wire):
+    """Where a line of the memory comes from.
+
+    Attributes:
+        turn: in which it was said, also where the change had to wait for a yes.
+        proposal: None where it was applied at once.
+    """
+
+    change: Change
+    turn: str
+    proposal: Proposal | None

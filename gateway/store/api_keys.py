@@ -1,0 +1,63 @@
+"""Keys of the HTTP API in SQLite; see `gateway.api_keys.ApiKeyStore`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+
+from gateway.api_keys import ApiKey
+from gateway.store.database import Database
+from gateway.store.payloads import from_ms, storable, to_ms
+from gateway.store.statement import statement
+
+_ADD = "INSERT INTO api_keys (id, name, hash, scopes, user_id, created_at) VALUES (?, ?, ?, ?, ?, ?)"
+_USE = "UPDATE api_keys SET last_used_at = ?1 WHERE id = ?2 AND ifnull(last_used_at, 0) < ?1"
+_REVOKE = "UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
+
+
+class SqliteApiKeys:
+    """One row for each key; a revoked one stays, so that its name in a history means something."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, key: ApiKey) -> None:
+        """Keep a new key, durably."""
+        row = (key.id, storable(key.name), key.hash, " ".join(key.scopes), key.user_id, to_ms(key.created_at))
+        await self._database.write(statement(_ADD, row))
+
+    async def key(self, key_id: str) -> ApiKey | None:
+        """One, revoked or not."""
+
+        def work(connection: sqlite3.Connection) -> ApiKey | None:
+            row = connection.execute("SELECT * FROM api_keys WHERE id = ?", (key_id,)).fetchone()
+            return None if row is None else _key(row)
+
+        return await self._database.read(work)
+
+    async def keys(self) -> Sequence[ApiKey]:
+        """All, the newest first."""
+        sql = "SELECT * FROM api_keys ORDER BY created_at DESC, id"
+        return await self._database.read(lambda connection: [_key(row) for row in connection.execute(sql)])
+
+    async def note_use(self, key_id: str, at: datetime) -> None:
+        """Note when it was used last; survives a killed process, perhaps not a power cut."""
+        await self._database.write(statement(_USE, (to_ms(at), key_id)), is_durable=False)
+
+    async def revoke(self, key_id: str, at: datetime) -> bool:
+        """End it, durably; False where there is none, or it is ended already."""
+        return await self._database.write(statement(_REVOKE, (to_ms(at), key_id))) == 1
+
+
+def _key(row: sqlite3.Row) -> ApiKey:
+    return ApiKey(
+        id=row["id"],
+        name=row["name"],
+        hash=row["hash"],
+        scopes=tuple(row["scopes"].split()),
+        user_id=row["user_id"],
+        created_at=from_ms(row["created_at"]),
+        last_used_at=None if row["last_used_at"] is None else from_ms(row["last_used_at"]),
+        revoked_at=None if row["revoked_at"] is None else from_ms(row["revoked_at"]),
+    )

@@ -1,0 +1,81 @@
+"""The answers of writes that may be repeated, in SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.store.clock import wall_ms
+from gateway.store.database import Database
+from gateway.store.statement import statement
+
+KEPT_MS = 24 * 3600 * 1000
+_FORGOTTEN_AT_ONCE = 200
+
+_BEGIN = """
+    INSERT INTO idempotent_requests (caller, key, request_hash, owner, created_at) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (caller, key) DO NOTHING
+"""
+_TAKE_OVER = """
+    UPDATE idempotent_requests SET owner = ?1 WHERE caller = ?2 AND key = ?3 AND owner <> ?1 AND status IS NULL
+"""
+_FORGET = """
+    DELETE FROM idempotent_requests WHERE (caller, key) IN
+        (SELECT caller, key FROM idempotent_requests WHERE created_at < ? ORDER BY created_at LIMIT ?)
+"""
+_END = "UPDATE idempotent_requests SET status = ?, headers = ?, body = ? WHERE caller = ? AND key = ? AND owner = ?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """An answer as it was given; `headers` in the caller's own notation."""
+
+    status: int
+    headers: str
+    body: bytes
+
+
+Begun = Literal["new", "running", "other request"] | Answered
+
+
+class SqliteIdempotency:
+    """Remembers for a day what was answered to whom.
+
+    Args:
+        owner: this process. What another process began and never answered is done again: it is dead, and each write
+            of the API is harmless when it is done twice.
+    """
+
+    def __init__(self, database: Database, *, owner: str) -> None:
+        self._database = database
+        self._owner = owner
+
+    async def begin(self, caller: str, key: str, request_hash: bytes) -> Begun:
+        """Claim the key for this request: `new`, and it is the caller's to answer; else what became of it before."""
+        now_ms = wall_ms()
+
+        def work(connection: sqlite3.Connection) -> Begun:
+            connection.execute(_FORGET, (now_ms - KEPT_MS, _FORGOTTEN_AT_ONCE))
+            if connection.execute(_BEGIN, (caller, key, request_hash, self._owner, now_ms)).rowcount:
+                return "new"
+            row = connection.execute(
+                "SELECT * FROM idempotent_requests WHERE caller = ? AND key = ?", (caller, key)
+            ).fetchone()
+            if row["request_hash"] != request_hash:
+                return "other request"
+            if row["status"] is not None:
+                return Answered(status=row["status"], headers=row["headers"], body=row["body"])
+            taken = connection.execute(_TAKE_OVER, (self._owner, caller, key)).rowcount
+            return "new" if taken else "running"
+
+        return await self._database.write(work)
+
+    async def end(self, caller: str, key: str, answer: Answered | None) -> None:
+        """Keep the answer; None: it failed, and may be tried again."""
+        if answer is None:
+            sql = "DELETE FROM idempotent_requests WHERE caller = ? AND key = ? AND owner = ? AND status IS NULL"
+            await self._database.write(statement(sql, (caller, key, self._owner)), is_durable=False)
+            return
+        row = (answer.status, answer.headers, answer.body, caller, key, self._owner)
+        await self._database.write(statement(_END, row))

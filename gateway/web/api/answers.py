@@ -1,0 +1,36 @@
+"""Answers besides the good one, as a route declares them for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.sdk.models.wire import ConflictProblem, Problem
+from gateway.web.pages import PROBLEM_MEDIA_TYPE
+
+Answers = dict[int | str, dict[str, Any]]
+
+
+def problems(**texts: str) -> Answers:
+    """`not_found`, `not_possible`, … each with when it happens."""
+    return {_STATUS[name]: _described(text) for name, text in texts.items()}
+
+
+def conflict() -> Answers:
+    """A 409 with both texts."""
+    return {409: _described("The document changed since it was read; both texts are there.", model=ConflictProblem)}
+
+
+NOT_MODIFIED: Answers = {304: {"description": "It is still the version of `If-None-Match`."}}
+
+_STATUS = {
+    "not_found": 404,
+    "not_possible": 409,
+    "precondition_failed": 412,
+    "too_large": 413,
+    "precondition_required": 428,
+}
+
+
+def _described(text: str, *, model: type[Problem] = Problem) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"description": text, "content": {PROBLEM_MEDIA_TYPE: {"schema": schema}}}

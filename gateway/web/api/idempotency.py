@@ -1,0 +1,156 @@
+"""Writes that may be repeated: the same `Idempotency-Key` gets the same answer, and nothing is done twice.
+
+As the IETF's draft-ietf-httpapi-idempotency-key-header has it: another request with the same key is 422, one that comes
+while the first is being answered is 409. An answer with status 500 and above is not kept: it may be tried again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from typing import Protocol
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.desk.caller import Caller
+from gateway.store.idempotency import Answered, Begun
+from gateway.web.api.problems import problem_of_status
+from gateway.web.auth import CALLER, SAFE_METHODS
+
+HEADER = "idempotency-key"
+REPLAYED = "idempotency-replayed"
+MAX_BODY_BYTES = 16 * 1024 * 1024
+MAX_KEPT_BYTES = 8 * 1024 * 1024
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_KEPT_HEADERS = ("content-type", "etag", "location")
+
+
+class RequestStore(Protocol):
+    """Where answers are kept; see `SqliteIdempotency`."""
+
+    async def begin(self, caller: str, key: str, request_hash: bytes) -> Begun:
+        """Claim the key for this request, or learn what became of it."""
+
+    async def end(self, caller: str, key: str, answer: Answered | None) -> None:
+        """Keep the answer; None: it failed, and may be tried again."""
+
+
+class IdempotentWrites:
+    """Stands before the API: bounds the body of every write, and answers a repeated one from the store."""
+
+    def __init__(self, app: ASGIApp, store: RequestStore) -> None:
+        self._app = app
+        self._store = store
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, or answer."""
+        if scope["type"] != "http" or scope["method"] in SAFE_METHODS:
+            await self._app(scope, receive, send)
+            return
+        body = await _read(receive)
+        if body is None:
+            too_large = f"A request may have {MAX_BODY_BYTES // 1024 // 1024} MiB at most."
+            await problem_of_status(413, too_large)(scope, receive, send)
+            return
+        caller = scope.get(CALLER)
+        key = Headers(scope=scope).get(HEADER)
+        if key is None or not isinstance(caller, Caller):
+            await self._app(scope, _again(body, receive), send)
+        elif not _KEY.fullmatch(key):
+            invalid = "An Idempotency-Key has 1 to 255 printable ASCII characters without spaces."
+            await problem_of_status(422, invalid)(scope, receive, send)
+        else:
+            await self._once((caller.key_id or "", key), body, scope, receive, send)
+
+    async def _once(self, name: tuple[str, str], body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = await self._store.begin(*name, _hash(scope, body))
+        match begun:
+            case Answered():
+                await _replay(begun)(scope, receive, send)
+            case "other request":
+                await problem_of_status(422, "This Idempotency-Key was used for another request; take a new one.")(
+                    scope, receive, send
+                )
+            case "running":
+                await problem_of_status(409, "The first request with this Idempotency-Key is still being answered.")(
+                    scope, receive, send
+                )
+            case "new":
+                recorder = _Recorder(send)
+                try:
+                    await self._app(scope, _again(body, receive), recorder)
+                finally:
+                    await self._store.end(*name, recorder.answer)
+
+
+class _Recorder:
+    """Sends an answer on, and keeps it once it is whole."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._status = 0
+        self._headers: list[tuple[str, str]] = []
+        self._body = bytearray()
+        self._is_whole = False
+
+    @property
+    def answer(self) -> Answered | None:
+        """The answer; None where it is not whole, too large to be kept, or a failure of ours."""
+        if not self._is_whole or self._status >= 500 or len(self._body) > MAX_KEPT_BYTES:
+            return None
+        return Answered(status=self._status, headers=json.dumps(self._headers), body=bytes(self._body))
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            headers = MutableHeaders(scope=message)
+            self._headers = [(name, headers[name]) for name in _KEPT_HEADERS if name in headers]
+        elif message["type"] == "http.response.body":
+            self._body += message.get("body", b"")
+            self._is_whole = not message.get("more_body", False)
+        await self._send(message)
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """The whole body; None where it is too large."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return bytes(body)
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY_BYTES:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Give the body once more, then whatever comes."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return again
+
+
+def _hash(scope: Scope, body: bytes) -> bytes:
+    parts: Iterable[bytes] = (scope["method"].encode(), scope["path"].encode(), scope["query_string"], body)
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(len(part).to_bytes(8))
+        whole.update(part)
+    return whole.digest()
+
+
+def _replay(answered: Answered) -> Response:
+    response = Response(answered.body, status_code=answered.status)
+    for name, value in json.loads(answered.headers):
+        response.headers[name] = value
+    response.headers[REPLAYED] = "true"
+    return response

@@ -1,0 +1,193 @@
+"""`/memory`: documents, their history, and proposals."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from gateway.desk.caller import Caller
+from gateway.desk.naming import Wanted
+from gateway.sdk.models.memory import (
+    Change,
+    ChangeTexts,
+    Document,
+    DocumentInfo,
+    EditProposal,
+    Origin,
+    Proposal,
+    ProposalState,
+    RestoreDocument,
+    StoreName,
+    WriteDocument,
+)
+from gateway.sdk.models.wire import Page
+from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.answers import NOT_MODIFIED, conflict, problems
+from gateway.web.api.etags import IfMatch, IfNoneMatch, etag, expected_version, is_known
+from gateway.web.api.naming import PersonalityParam, RowId, UserParam
+from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
+
+router = APIRouter(prefix="/memory", tags=["memory"])
+
+Reader = Annotated[Caller, Depends(requires("memory:read"))]
+Writer = Annotated[Caller, Depends(requires("memory:write"))]
+StoreParam = Annotated[StoreName, Query(description="`user` is USER.md, `memory` is MEMORY.md.")]
+Line = Annotated[str, Query(min_length=1, max_length=10_000, description="A line of the memory, or a part of one.")]
+_NOBODY = problems(not_found="Nobody, or no personality, is known by that name.")
+_NO_CHANGE = problems(not_found="There is no such change.")
+_NO_PROPOSAL = problems(not_found="There is no such proposal.", not_possible="It is decided already, or not yours.")
+
+
+# ---- documents ------------------------------------------------------------------------------------------------------
+
+
+@router.get("", response_model=Document, responses={**NOT_MODIFIED, **_NOBODY})
+async def get(
+    *,
+    caller: Reader,
+    desks: WithDesks,
+    store: StoreParam,
+    personality: PersonalityParam = None,
+    user: UserParam = None,
+    if_none_match: IfNoneMatch = None,
+) -> Document | Response:
+    """The text as it is in the file, now. Whose it is is worked out here: nobody builds a path."""
+    document = await desks.memory.get(caller, Wanted(personality=personality, user=user, store=store))
+    return _tagged(document, if_none_match)
+
+
+@router.put(
+    "",
+    responses={
+        **conflict(),
+        **_NOBODY,
+        **problems(
+            precondition_failed="`If-Match` is no version, or another one.",
+            precondition_required="It is not said which version was read.",
+            too_large="The text is too large.",
+        ),
+    },
+)
+async def write(
+    caller: Writer, desks: WithDesks, body: WriteDocument, response: Response, if_match: IfMatch = None
+) -> Document:
+    """Replace the text, if it is still the version that was read; else both texts come back, and nothing is written."""
+    wanted = Wanted(personality=body.personality, user=body.user, store=body.store)
+    version = expected_version(body.expected_version, if_match)
+    document = await desks.memory.write(caller, wanted, body.content, version)
+    response.headers["etag"] = etag(document.version)
+    return document
+
+
+@router.get("/documents")
+async def list_(caller: Reader, desks: WithDesks, limit: Limit = 50, cursor: Cursor = None) -> Page[DocumentInfo]:
+    """Every document that there is, without its text."""
+    place = place_of("documents", cursor, str)
+    found = await desks.memory.documents(caller)
+    paths = [one.path for one in found]
+    start = paths.index(str(place[0])) + 1 if place is not None and place[0] in paths else 0
+    items = found[start : start + limit]
+    is_last = start + limit >= len(found)
+    return Page(items=tuple(items), next_cursor=None if is_last else cursor_of("documents", (items[-1].path,)))
+
+
+# ---- history --------------------------------------------------------------------------------------------------------
+
+
+@router.get("/changes", responses=_NOBODY)
+async def history(
+    *,
+    caller: Reader,
+    desks: WithDesks,
+    store: Annotated[StoreName | None, Query(description="Without it, the changes of all documents.")] = None,
+    personality: PersonalityParam = None,
+    user: UserParam = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[Change]:
+    """Who changed the memory, when, where and how; the newest first."""
+    is_all = store is None and personality is None and user is None
+    wanted = None if is_all else Wanted(personality=personality, user=user, store=store)
+    place = place_of("changes", cursor, int)
+    before = int(place[0] or 0) if place is not None else None
+    found = await desks.memory.history(caller, wanted, limit=limit + 1, before=before)
+    next_cursor = cursor_of("changes", (found[limit - 1].id,)) if len(found) > limit else None
+    return Page(items=tuple(found[:limit]), next_cursor=next_cursor)
+
+
+@router.get("/changes/{change}", responses={**_NO_CHANGE, **problems(not_possible="Its texts are not known any more.")})
+async def diff(caller: Reader, desks: WithDesks, change: RowId) -> ChangeTexts:
+    """One change, with the whole text from before and after it."""
+    return await desks.memory.diff(caller, change)
+
+
+@router.post("/changes/{change}/restore", responses={**_NO_CHANGE, **conflict()})
+async def restore(caller: Writer, desks: WithDesks, change: RowId, body: RestoreDocument) -> Document:
+    """Put the text as this change left it in place again."""
+    return await desks.memory.restore(caller, change, body.expected_version)
+
+
+@router.post("/changes/{change}/undo", responses={**_NO_CHANGE, **conflict()})
+async def undo(caller: Writer, desks: WithDesks, change: RowId) -> Document:
+    """Bring back the text from before this change, if nothing has changed since."""
+    return await desks.memory.undo(caller, change)
+
+
+@router.get("/why", responses=problems(not_found="No change is known that brought the line in."))
+async def why(
+    *,
+    caller: Reader,
+    desks: WithDesks,
+    line: Line,
+    store: Annotated[StoreName | None, Query(description="Without it, the user's document is looked at first.")] = None,
+    personality: PersonalityParam = None,
+    user: UserParam = None,
+) -> Origin:
+    """Where a line comes from."""
+    return await desks.memory.why(caller, Wanted(personality=personality, user=user, store=store), line)
+
+
+# ---- proposals ------------------------------------------------------------------------------------------------------
+
+
+@router.get("/proposals")
+async def list_proposals(
+    caller: Reader,
+    desks: WithDesks,
+    state: Annotated[ProposalState, Query(description="`waiting` for a yes, or decided.")] = "waiting",
+    limit: Limit = 50,
+) -> Page[Proposal]:
+    """What turns would remember and somebody has to say yes to; the newest, oldest first."""
+    return Page(items=tuple(await desks.memory.proposals(caller, state=state, limit=limit)))
+
+
+@router.get("/proposals/{proposal}", responses=problems(not_found="There is no such proposal."))
+async def get_proposal(caller: Reader, desks: WithDesks, proposal: RowId) -> Proposal:
+    """One, with what it would change now."""
+    return await desks.memory.proposal(caller, proposal)
+
+
+@router.patch("/proposals/{proposal}", responses=_NO_PROPOSAL)
+async def edit_proposal(caller: Writer, desks: WithDesks, proposal: RowId, body: EditProposal) -> Proposal:
+    """Word what would be added anew; it goes on waiting."""
+    return await desks.memory.edit(caller, proposal, body.content)
+
+
+@router.post("/proposals/{proposal}/approve", responses=_NO_PROPOSAL)
+async def approve_proposal(caller: Writer, desks: WithDesks, proposal: RowId) -> Proposal:
+    """Write it into the memory, exactly once."""
+    return await desks.memory.approve(caller, proposal)
+
+
+@router.post("/proposals/{proposal}/refuse", responses=_NO_PROPOSAL)
+async def refuse_proposal(caller: Writer, desks: WithDesks, proposal: RowId) -> Proposal:
+    """Let it go; it is kept, and never written."""
+    return await desks.memory.refuse(caller, proposal)
+
+
+def _tagged(document: Document, if_none_match: str | None) -> Response:
+    headers = {"etag": etag(document.version)}
+    if is_known(document.version, if_none_match):
+        return Response(status_code=304, headers=headers)
+    return Response(document.model_dump_json(by_alias=True), media_type="application/json", headers=headers)

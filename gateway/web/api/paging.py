@@ -1,0 +1,55 @@
+"""Pages of a list: an opaque cursor says where the next one begins, so what is added meanwhile moves nothing."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Annotated
+
+from fastapi import Query
+
+from gateway.desk.caller import Malformed
+
+Limit = Annotated[int, Query(ge=1, le=200, description="At most so many.")]
+Cursor = Annotated[
+    str | None,
+    Query(min_length=1, max_length=500, description="`nextCursor` of the page before; nothing for the first."),
+]
+
+Place = tuple[int | str | None, ...]
+
+
+def cursor_of(kind: str, place: Place) -> str:
+    """A cursor of that kind of list: what the last item is known by."""
+    text = json.dumps([kind, *place], ensure_ascii=False, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def place_of(kind: str, cursor: str | None, *types: type) -> Place | None:
+    """What the last item of the page before is known by; None for the first page.
+
+    Args:
+        types: of the values; None is always one.
+
+    Raises:
+        Malformed: it is no cursor of this list.
+    """
+    if cursor is None:
+        return None
+    try:
+        found = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error, RecursionError) as error:
+        raise _malformed() from error
+    if not isinstance(found, list) or found[:1] != [kind] or len(found) != len(types) + 1:
+        raise _malformed()
+    for value, wanted in zip(found[1:], types, strict=True):
+        if value is not None and (not isinstance(value, wanted) or isinstance(value, bool)):
+            raise _malformed()
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise _malformed()
+    return tuple(found[1:])
+
+
+def _malformed() -> Malformed:
+    return Malformed("that is no cursor of this list; give the `nextCursor` of the page before as it is, or none")

@@ -1,0 +1,138 @@
+"""What went wrong, as RFC 9457 has it: our errors become a status, a type for programs and a text for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.desk.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused
+from gateway.errors import (
+    EthosError,
+    FileError,
+    IdentityMapBroken,
+    InvalidId,
+    MemoryConflict,
+    PersonalityError,
+    StoreError,
+)
+from gateway.memory.history import NoSuchEntry
+from gateway.memory_review import NotReviewable
+from gateway.sdk.models.wire import ConflictProblem, Problem
+from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of problem: what programs know it by, its status, and its title."""
+
+    name: str
+    status: int
+    title: str
+
+
+# The first that fits counts.
+KINDS: Mapping[type[EthosError], Kind] = {
+    MemoryConflict: Kind("conflict", 409, "The document changed since it was read"),
+    NotAllowed: Kind("not-allowed", 403, "Not allowed"),
+    NotFound: Kind("not-found", 404, "There is no such thing"),
+    Ambiguous: Kind("ambiguous", 422, "It is not clear who is meant"),
+    NotNamed: Kind("not-found", 404, "There is no such thing"),
+    PersonalityError: Kind("not-found", 404, "There is no such thing"),
+    NoSuchEntry: Kind("not-possible", 409, "Not possible as things are"),
+    NotReviewable: Kind("not-possible", 409, "Not possible as things are"),
+    Refused: Kind("not-possible", 409, "Not possible as things are"),
+    InvalidId: Kind("invalid", 422, "The request is not valid"),
+    Malformed: Kind("invalid", 422, "The request is not valid"),
+    FileError: Kind("unavailable", 503, "Not possible now"),
+    IdentityMapBroken: Kind("unavailable", 503, "Not possible now"),
+    StoreError: Kind("unavailable", 503, "Not possible now"),
+}
+_UNKNOWN = Kind("failed", 500, "The gateway could not do it")
+_BY_STATUS: Mapping[int, Kind] = {
+    401: Kind("not-authenticated", 401, "Who are you?"),
+    403: Kind("not-allowed", 403, "Not allowed"),
+    404: Kind("not-found", 404, "There is no such thing"),
+    405: Kind("no-such-method", 405, "That cannot be done here"),
+    409: Kind("not-possible", 409, "Not possible as things are"),
+    412: Kind("precondition-failed", 412, "Something is not as the request expected it"),
+    413: Kind("too-large", 413, "The request is too large"),
+    415: Kind("media-type", 415, "The request is of another media type"),
+    422: Kind("invalid", 422, "The request is not valid"),
+    428: Kind("precondition-required", 428, "The request must say what it expects"),
+    429: Kind("too-many", 429, "Please wait"),
+    503: Kind("unavailable", 503, "Not possible now"),
+}
+_DETAILS: Mapping[int, str] = {
+    400: "The body cannot be read; send JSON in UTF-8.",
+    404: "The API has no such address; its OpenAPI document lists all.",
+    405: "This address takes other methods; `Allow` lists them.",
+}
+RETRY_AFTER_S = 5
+
+
+def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+    """A problem document.
+
+    Args:
+        more: further members, by their names in Python.
+    """
+    model = ConflictProblem if "current" in more else Problem
+    content = model(type=problem_type(kind.name), title=kind.title, status=kind.status, detail=detail, **more)
+    exclude = set() if content.errors else {"errors"}
+    body = json.dumps(content.model_dump(mode="json", by_alias=True, exclude=exclude), ensure_ascii=False)
+    response = Response(
+        body.encode("utf-8", "replace"), status_code=kind.status, headers=headers, media_type=PROBLEM_MEDIA_TYPE
+    )
+    if kind.status == 503:
+        response.headers.setdefault("retry-after", str(RETRY_AFTER_S))
+    return response
+
+
+def problem_of_status(status: int, detail: str, *, headers: Mapping[str, str] | None = None) -> Response:
+    """A problem that the way to us met, rather than we."""
+    return problem(_BY_STATUS.get(status, Kind("failed", status, "That went wrong")), detail, headers=headers)
+
+
+async def on_error(_request: Request, error: Exception) -> Response:
+    """An error that the gateway raised on purpose; none of their texts holds a secret."""
+    kind = next((kind for known, kind in KINDS.items() if isinstance(error, known)), _UNKNOWN)
+    if kind is _UNKNOWN:
+        _log.error("api request failed", exc_info=error)
+    if isinstance(error, MemoryConflict):
+        return problem(
+            kind, str(error), current=error.current, current_version=error.current_version, proposed=error.proposed
+        )
+    return problem(kind, str(error))
+
+
+async def on_invalid(_request: Request, error: Exception) -> Response:
+    """A request that the types do not allow: every mistake with its place."""
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    errors = [{"where": ".".join(map(str, one["loc"])), "problem": str(one["msg"])} for one in found]
+    told = "; ".join(f"{one['where']}: {one['problem']}" for one in errors[:5])
+    return problem(_BY_STATUS[422], told, errors=errors)
+
+
+async def on_http_error(_request: Request, error: Exception) -> Response:
+    """No such address, no such method, and what a dependency refuses."""
+    if not isinstance(error, HTTPException):  # pragma: no cover (Starlette calls it for nothing else)
+        raise error
+    detail = _DETAILS.get(error.status_code, error.detail)
+    status = 422 if error.status_code == 400 else error.status_code  # a body that cannot be read is not valid, either
+    return problem_of_status(status, detail, headers=error.headers)
+
+
+async def on_fault(request: Request, error: Exception) -> Response:
+    """A fault of ours; the log has it all, the caller nothing of it."""
+    _log.error("api request failed", path=request.url.path, exc_info=error)
+    return problem(_UNKNOWN, "The gateway could not answer; its log says why.")

@@ -1,0 +1,47 @@
+"""`/system`: how the gateway is, what was spent, what it was told."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from gateway.desk.caller import Caller
+from gateway.sdk.models.system import Channel, Health, Settings, Usage
+from gateway.sdk.models.wire import Page
+from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.answers import problems
+from gateway.web.api.naming import UserParam
+
+router = APIRouter(prefix="/system", tags=["system"])
+
+Reader = Annotated[Caller, Depends(requires("system:read"))]
+
+
+@router.get("/health")
+async def health(caller: Reader, desks: WithDesks) -> Health:
+    """How the gateway is, now; the answer is 200 also where it is not well."""
+    return await desks.system.health(caller)
+
+
+@router.get("/channels")
+async def channels(caller: Reader, desks: WithDesks) -> Page[Channel]:
+    """The channels in their true state."""
+    return Page(items=tuple(await desks.system.channels(caller)))
+
+
+@router.get("/usage", responses=problems(not_found="Nobody is known by that name."))
+async def usage(
+    caller: Reader,
+    desks: WithDesks,
+    days: Annotated[int, Query(ge=1, le=3660, description="So many days, today included.")] = 30,
+    user: UserParam = None,
+) -> Usage:
+    """What was spent, by day, person, personality and model."""
+    return await desks.system.usage(caller, days=days, user=user)
+
+
+@router.get("/config")
+async def config(caller: Reader, desks: WithDesks) -> Settings:
+    """The configuration in force, without its secrets."""
+    return await desks.system.settings(caller)

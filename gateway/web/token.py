@@ -1,0 +1,77 @@
+"""The operator's token: a file that its owner alone may read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+
+import structlog
+
+from gateway.errors import ConfigError
+from gateway.home import TOKEN_NAME
+
+MIN_TOKEN_CHARS = 20
+
+_log = structlog.get_logger(__name__)
+
+
+def load_token(data_dir: Path) -> str:
+    """Read the operator's token, or make it at the first start; the file is readable by its owner only.
+
+    Raises:
+        ConfigError: the file cannot be used; says what to do.
+    """
+    path = data_dir / TOKEN_NAME
+    try:
+        token = _read_token(path)
+        if not token:
+            _write_token(path, secrets.token_urlsafe(32))
+            token = _read_token(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            [f"{path}: the web token cannot be used ({error}); remove the file and start again"]
+        ) from error
+    if len(token) < MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable() or " " in token:
+        problem = f"the web token must have {MIN_TOKEN_CHARS} or more printable ASCII characters, without spaces"
+        raise ConfigError([f"{path}: {problem}; remove the file and start again, and a good one is made"])
+    return token
+
+
+def _read_token(path: Path) -> str:
+    """The token; an empty text where there is no file or nothing in it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return ""
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+            _log.warning(
+                "web token was readable by others; its mode is repaired, remove the file to get a new token",
+                path=str(path),
+                mode=f"{mode:04o}",
+            )
+        return file.read(4096).strip()
+
+
+def _write_token(path: Path, token: str) -> None:
+    """Put the file there whole; a second process that starts at the same time gets the same token."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(token + "\n")
+            file.flush()
+            os.fsync(descriptor)
+        if path.exists():  # empty: what a crash or a full disk left behind
+            draft.replace(path)
+        else:
+            with contextlib.suppress(FileExistsError):  # the other process was first: its token counts
+                os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,100 @@
+"""A write that is repeated with its key is done once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import httpx
+
+from gateway.app import Gateway
+from gateway.store.clock import wall_ms
+from gateway.store.idempotency import KEPT_MS, Answered, SqliteIdempotency
+
+NOTHING = hashlib.sha256(b"").hexdigest()
+BODY = {"store": "memory", "content": "Once.\n", "expectedVersion": NOTHING}
+
+
+async def test_a_repeated_write_is_answered_the_same_and_done_once(operator_api: httpx.AsyncClient) -> None:
+    headers = {"idempotency-key": "k1"}
+    first = await operator_api.put("/memory", json=BODY, headers=headers)
+    again = await operator_api.put("/memory", json=BODY, headers=headers)
+    assert (first.status_code, "idempotency-replayed" in first.headers) == (200, False)
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (200, "true")
+    assert again.content == first.content
+    assert again.headers["etag"] == first.headers["etag"]
+    assert len((await operator_api.get("/memory/changes")).json()["items"]) == 1
+
+
+async def test_another_request_with_the_same_key_is_refused(operator_api: httpx.AsyncClient) -> None:
+    headers = {"idempotency-key": "k1"}
+    await operator_api.put("/memory", json=BODY, headers=headers)
+    for call in (
+        operator_api.put("/memory", json={**BODY, "content": "Other.\n"}, headers=headers),
+        operator_api.post("/memory/changes/1/undo", headers=headers),
+    ):
+        response = await call
+        assert response.status_code == 422
+        assert "another request" in response.json()["detail"]
+
+
+async def test_a_refusal_is_repeated_too(operator_api: httpx.AsyncClient) -> None:
+    headers = {"idempotency-key": "k2"}
+    stale = {**BODY, "expectedVersion": "0" * 64}
+    first = await operator_api.put("/memory", json=stale, headers=headers)
+    await operator_api.put("/memory", json=BODY)
+    again = await operator_api.put("/memory", json=stale, headers=headers)
+    assert (first.status_code, again.status_code, again.content) == (409, 409, first.content)
+
+
+async def test_twenty_at_once_do_it_once(operator_api: httpx.AsyncClient) -> None:
+    calls = [operator_api.put("/memory", json=BODY, headers={"idempotency-key": "k3"}) for _ in range(20)]
+    statuses = [response.status_code for response in await asyncio.gather(*calls)]
+    assert set(statuses) <= {200, 409}
+    assert 200 in statuses
+    assert len((await operator_api.get("/memory/changes")).json()["items"]) == 1
+
+
+async def test_a_key_that_cannot_be_one_is_refused(operator_api: httpx.AsyncClient) -> None:
+    for key in ("", "a b", "x" * 256):
+        response = await operator_api.put("/memory", json=BODY, headers={"idempotency-key": key})
+        assert response.status_code == 422, key
+
+
+async def test_what_a_dead_process_began_is_done_again(gateway: Gateway) -> None:
+    dead = SqliteIdempotency(gateway.store.database, owner="dead")
+    here = SqliteIdempotency(gateway.store.database, owner="here")
+    assert await dead.begin("", "k", b"hash") == "new"
+    assert await dead.begin("", "k", b"hash") == "running"
+    assert await here.begin("", "k", b"hash") == "new"
+    assert await here.begin("", "k", b"hash") == "running"
+    answer = Answered(status=200, headers="[]", body=b"done")
+    await here.end("", "k", answer)
+    await dead.end("", "k", None)
+    assert await here.begin("", "k", b"hash") == answer
+    assert await here.begin("", "k", b"other") == "other request"
+    assert await here.begin("another caller", "k", b"other") == "new"
+
+
+async def test_what_failed_may_be_tried_again_and_what_is_old_is_forgotten(gateway: Gateway) -> None:
+    store = SqliteIdempotency(gateway.store.database, owner="here")
+    assert await store.begin("", "failed", b"hash") == "new"
+    await store.end("", "failed", None)
+    assert await store.begin("", "failed", b"hash") == "new"
+    await store.end("", "failed", Answered(status=200, headers="[]", body=b""))
+    old = wall_ms() - KEPT_MS - 1
+
+    def age(connection: object) -> None:
+        connection.execute("UPDATE idempotent_requests SET created_at = ?", (old,))  # type: ignore[attr-defined]
+
+    await gateway.store.database.write(age)
+    assert await store.begin("", "failed", b"another hash") == "new"
+
+
+async def test_a_body_without_end_is_cut_off(operator_api: httpx.AsyncClient) -> None:
+    async def endless() -> object:
+        for _ in range(40):
+            yield b"x" * 1024 * 1024
+
+    response = await operator_api.put("/memory", content=endless(), headers={"content-type": "application/json"})
+    assert response.status_code == 413

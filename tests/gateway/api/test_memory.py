@@ -1,0 +1,204 @@
+"""The memory by HTTP: the file itself, its history, and no path that a caller could build."""
+
+from __future__ import annotations
+
+import hashlib
+
+import httpx
+import pytest
+
+from gateway.app import Gateway
+from gateway.memory_proposals import Proposal
+from gateway.protocols import MemoryScope, MemoryUpdate
+
+NOTHING = hashlib.sha256(b"").hexdigest()
+
+
+async def written(api: httpx.AsyncClient, content: str, expected: str, **more: str) -> httpx.Response:
+    body = {"store": "memory", "content": content, "expectedVersion": expected, **more}
+    return await api.put("/memory", json=body)
+
+
+async def test_what_is_read_is_the_file_with_its_place_size_and_caps(
+    gateway: Gateway, operator_api: httpx.AsyncClient
+) -> None:
+    path = gateway.home.resolve() / "personalities" / "assistant" / "MEMORY.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("Ünïcode.\n", encoding="utf-8")
+    found = (await operator_api.get("/memory", params={"store": "memory"})).json()
+    assert found == {
+        "store": "memory",
+        "personality": "assistant",
+        "user": None,
+        "path": str(path),
+        "modifiedAt": found["modifiedAt"],
+        "version": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "bytes": 11,
+        "maxBytes": 524_288,
+        "chars": 9,
+        "maxChars": 20_000,
+        "content": "Ünïcode.\n",
+    }
+
+
+async def test_a_version_that_is_known_is_not_sent_again(operator_api: httpx.AsyncClient) -> None:
+    first = await operator_api.get("/memory", params={"store": "memory"})
+    assert first.headers["etag"] == f'"{NOTHING}"'
+    again = await operator_api.get(
+        "/memory", params={"store": "memory"}, headers={"if-none-match": f'"x", W/{first.headers["etag"]}'}
+    )
+    assert (again.status_code, again.content) == (304, b"")
+
+
+async def test_a_write_over_an_older_version_gets_both_texts_and_changes_nothing(
+    operator_api: httpx.AsyncClient,
+) -> None:
+    assert (await written(operator_api, "Mine.\n", NOTHING)).status_code == 200
+    refused = await written(operator_api, "Theirs.\n", NOTHING)
+    assert refused.status_code == 409
+    assert refused.headers["content-type"] == "application/problem+json"
+    problem = refused.json()
+    assert problem["type"] == "urn:ethos:problem:conflict"
+    assert (problem["current"], problem["proposed"]) == ("Mine.\n", "Theirs.\n")
+    assert (await written(operator_api, "Theirs.\n", problem["currentVersion"])).status_code == 200
+
+
+async def test_a_write_whose_text_is_there_already_is_no_conflict(operator_api: httpx.AsyncClient) -> None:
+    """So that a client that did not hear the first answer may simply try again."""
+    first = await written(operator_api, "Mine.\n", NOTHING)
+    again = await written(operator_api, "Mine.\n", NOTHING)
+    assert (again.status_code, again.json()["version"]) == (200, first.json()["version"])
+
+
+@pytest.mark.parametrize(
+    ("in_body", "if_match", "status"),
+    [
+        (None, f'"{NOTHING}"', 200),
+        (NOTHING, f'"{NOTHING}"', 200),
+        (None, None, 428),
+        (NOTHING, f'"{"0" * 64}"', 412),
+        (None, "*", 412),
+        (None, f'"{"0" * 64}"', 409),
+    ],
+)
+async def test_a_write_says_in_its_body_or_in_if_match_what_was_read(
+    operator_api: httpx.AsyncClient, in_body: str | None, if_match: str | None, status: int
+) -> None:
+    body = {"store": "memory", "content": "Text.\n", "expectedVersion": in_body}
+    headers = {} if if_match is None else {"if-match": if_match}
+    response = await operator_api.put("/memory", json=body, headers=headers)
+    assert response.status_code == status
+    if status == 200:
+        assert response.headers["etag"] == f'"{response.json()["version"]}"'
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "a/b", "é", "a\n", "x" * 65])
+async def test_an_id_that_could_lead_elsewhere_is_refused(operator_api: httpx.AsyncClient, name: str) -> None:
+    for params in ({"store": "memory", "personality": name}, {"store": "user", "user": name}):
+        response = await operator_api.get("/memory", params=params)
+        assert response.status_code == 422
+        assert response.json()["errors"]
+
+
+async def test_whoever_is_not_known_is_404_and_whoever_is_not_clear_is_422(
+    operator_api: httpx.AsyncClient, ada: str
+) -> None:
+    unknown = await operator_api.get("/memory", params={"store": "user", "user": "mail:bob@example.org"})
+    assert unknown.status_code == 404
+    assert "mail:ada@example.org" in unknown.json()["detail"]
+    assert (await operator_api.get("/memory", params={"store": "memory", "personality": "nobody"})).status_code == 404
+    unclear = await operator_api.get("/memory", params={"store": "user"})
+    assert (unclear.status_code, unclear.json()["type"]) == (422, "urn:ethos:problem:ambiguous")
+    found = await operator_api.get("/memory", params={"store": "user", "user": "mail:ada@example.org"})
+    assert found.json()["user"] == ada
+
+
+async def test_every_document_is_listed_page_by_page(operator_api: httpx.AsyncClient, ada: str) -> None:
+    await written(operator_api, "Of all.\n", NOTHING)
+    await written(operator_api, "Ada.\n", NOTHING, store="user", user=ada)
+    first = (await operator_api.get("/memory/documents", params={"limit": 1})).json()
+    rest = (await operator_api.get("/memory/documents", params={"cursor": first["nextCursor"]})).json()
+    found = [(one["store"], one["user"], one["chars"]) for one in [*first["items"], *rest["items"]]]
+    assert found == [("user", ada, 5), ("memory", None, 8)]
+    assert rest["nextCursor"] is None
+
+
+@pytest.mark.parametrize("params", [{}, {"store": "memory"}])
+async def test_the_history_comes_in_pages_that_skip_and_repeat_nothing(
+    operator_api: httpx.AsyncClient, params: dict[str, str]
+) -> None:
+    version = NOTHING
+    for number in range(7):
+        version = (await written(operator_api, f"{number}.\n", version)).json()["version"]
+    seen, cursor = [], None
+    while True:
+        query = {**params, "limit": "3"} | ({} if cursor is None else {"cursor": cursor})
+        page = (await operator_api.get("/memory/changes", params=query)).json()
+        seen += [one["id"] for one in page["items"]]
+        cursor = page["nextCursor"]
+        if cursor is None:
+            break
+        version = (await written(operator_api, f"later {len(seen)}.\n", version)).json()["version"]
+    assert seen == [7, 6, 5, 4, 3, 2, 1]
+
+
+async def test_a_change_shows_both_texts_and_can_be_restored_and_taken_back(operator_api: httpx.AsyncClient) -> None:
+    one = (await written(operator_api, "One.\n", NOTHING)).json()
+    two = (await written(operator_api, "Two.\n", one["version"])).json()
+    newest, oldest = (await operator_api.get("/memory/changes", params={"store": "memory"})).json()["items"]
+    shown = (await operator_api.get(f"/memory/changes/{newest['id']}")).json()
+    assert (shown["before"], shown["after"]) == ("One.\n", "Two.\n")
+    assert shown["change"]["channel"] == "api"
+    assert "-One." in shown["change"]["diff"]
+    late = await operator_api.post(f"/memory/changes/{oldest['id']}/restore", json={"expectedVersion": NOTHING})
+    assert (late.status_code, late.json()["current"]) == (409, "Two.\n")
+    restored = await operator_api.post(
+        f"/memory/changes/{oldest['id']}/restore", json={"expectedVersion": two["version"]}
+    )
+    assert restored.json()["content"] == "One.\n"
+    assert (await operator_api.post(f"/memory/changes/{newest['id']}/undo")).status_code == 409
+    assert (await operator_api.post("/memory/changes/3/undo")).json()["content"] == "Two.\n"
+    assert (await operator_api.get("/memory/changes/99")).status_code == 404
+
+
+async def test_a_line_says_where_it_comes_from(operator_api: httpx.AsyncClient) -> None:
+    await written(operator_api, "Tea, not coffee.\n", NOTHING)
+    origin = (await operator_api.get("/memory/why", params={"line": "not coffee"})).json()
+    assert (origin["change"]["id"], origin["proposal"]) == (1, None)
+    assert (await operator_api.get("/memory/why", params={"line": "milk"})).status_code == 404
+
+
+async def proposed(gateway: Gateway, user_id: str, text: str) -> int:
+    number = await gateway.store.proposals.reserve(1)
+    scope = MemoryScope(personality_id="assistant", user_id=user_id, session_id=None, turn_id=f"t{number}")
+    proposal = Proposal(
+        id=number, scope=scope, store="user", updates=(MemoryUpdate.add("user", text),), sources=("a web page",)
+    )
+    await gateway.store.database.write(lambda connection: insert(connection, proposal))
+    return number
+
+
+def insert(connection: object, proposal: Proposal) -> None:
+    from gateway.store.proposals import insert_proposals
+
+    insert_proposals(connection, (proposal,))  # type: ignore[arg-type]
+
+
+async def test_a_proposal_is_worded_anew_approved_once_and_then_written(
+    gateway: Gateway, operator_api: httpx.AsyncClient, ada: str
+) -> None:
+    number = await proposed(gateway, ada, "Likes tea.")
+    (waiting,) = (await operator_api.get("/memory/proposals")).json()["items"]
+    assert (waiting["id"], waiting["user"], waiting["sources"]) == (number, ada, ["a web page"])
+    assert "+Likes tea." in waiting["diff"]
+    edited = await operator_api.patch(f"/memory/proposals/{number}", json={"content": "Likes green tea."})
+    assert edited.json()["updates"] == [{"action": "add", "content": "Likes green tea."}]
+    for _ in range(2):
+        approved = await operator_api.post(f"/memory/proposals/{number}/approve")
+        assert (approved.status_code, approved.json()["state"]) == (200, "approved")
+    document = (await operator_api.get("/memory", params={"store": "user", "user": ada})).json()
+    assert document["content"] == "Likes green tea.\n"
+    assert (await operator_api.post(f"/memory/proposals/{number}/refuse")).status_code == 409
+    assert (await operator_api.post("/memory/proposals/77/refuse")).status_code == 404
+    origin = (await operator_api.get("/memory/why", params={"line": "green tea", "user": ada})).json()
+    assert origin["proposal"]["id"] == number

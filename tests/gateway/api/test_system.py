@@ -1,0 +1,78 @@
+"""The gateway itself by HTTP."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.agent.model import ModelUsage, Spender
+from gateway.app import Gateway
+from gateway.config.file import load_config
+from gateway.desk.caller import Caller, NotAllowed
+from gateway.desk.system import HIDDEN, SystemDesk, SystemParts
+
+
+async def test_health_is_what_the_checkup_says(gateway: Gateway, operator_api: httpx.AsyncClient) -> None:
+    found = (await operator_api.get("/system/health")).json()
+    assert (found["status"], found["isReady"], found["storeProblem"]) == ("ok", True, None)
+    assert [one["name"] for one in found["channels"]] == ["web"]
+    (channel,) = (await operator_api.get("/system/channels")).json()["items"]
+    assert (channel["kind"], channel["state"], channel["error"]) == ("web", "up", None)
+
+
+async def test_usage_is_by_day_person_personality_and_model(
+    gateway: Gateway, operator_api: httpx.AsyncClient, ada: str
+) -> None:
+    call = ModelUsage(model="small", input_tokens=10, output_tokens=5, cost_usd=0.5)
+    day = (await operator_api.get("/system/usage", params={"days": 1})).json()["since"]
+    for user in (ada, "u_other"):
+        await gateway.store.usage.settle(
+            None, Spender(user_id=user, personality_id="assistant", turn_id=user), day, [call]
+        )
+    rows = (await operator_api.get("/system/usage", params={"user": "mail:ada@example.org"})).json()["rows"]
+    assert rows == [
+        {
+            "day": day,
+            "user": ada,
+            "personality": "assistant",
+            "model": "small",
+            "turns": 1,
+            "calls": 1,
+            "inputTokens": 10,
+            "outputTokens": 5,
+            "costUsd": 0.5,
+        }
+    ]
+    assert len((await operator_api.get("/system/usage")).json()["rows"]) == 2
+
+
+CONFIG = """
+model: big
+models:
+  big: {provider: openai, model: m, base_url: "http://127.0.0.1:9/v1", api_key: "${BIG_KEY}"}
+channels:
+  web: {kind: web}
+  hook: {kind: webhook, secret: "${HOOK_SECRET}", reply_url: "http://127.0.0.1:9/replies"}
+"""
+
+
+async def test_the_configuration_is_shown_without_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIG_KEY", "sk-canary-of-the-model")
+    secret = "whsec_" + base64.b64encode(b"canary-of-the-hook-canary-of-it!").decode()
+    monkeypatch.setenv("HOOK_SECRET", secret)
+    (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
+    config = load_config(home=tmp_path).config
+    unused: Any = None
+    desk = SystemDesk(SystemParts(health=unused, usage=unused, config=lambda: config, naming=unused))
+    values = (await desk.settings(Caller(name="test"))).values
+    assert "canary" not in str(values)
+    assert secret not in str(values)
+    assert values["models"]["big"]["api_key"] == HIDDEN
+    assert values["models"]["big"]["base_url"] == "http://127.0.0.1:9/v1"
+    assert values["channels"]["hook"]["kind"] == "webhook"
+    with pytest.raises(NotAllowed):
+        await desk.settings(Caller(name="test", user_id="u_1"))
