@@ -10,13 +10,15 @@ import structlog
 
 from gateway.agent.embeddings import PaidEmbedder
 from gateway.agent.model import Model, Spender
-from gateway.errors import ConfigError, ModelError
+from gateway.errors import ConfigError, ModelError, TraceError
 from gateway.ingest import IngestJob, Said
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.extraction import Exchange, Fact, extract
 from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.ingest import TurnFacts, Vectors, keep_facts
+from gateway.memory.traces.ingest import TurnFacts, Vectors, admitted, keep_facts
+from gateway.memory.traces.proposing import propose_facts
 from gateway.memory.traces.trace import Viewer
+from gateway.memory_proposals import ProposalStore
 from gateway.observe import note, span
 from gateway.protocols import MemoryScope
 
@@ -36,7 +38,12 @@ class TurnFactsTaker:
     """Takes the facts of turns; see `gateway.ingest.TakesFacts`."""
 
     def __init__(
-        self, brain: Brain, model: Callable[[], Model], rules: RulesOf, embedder: PaidEmbedder | None = None
+        self,
+        brain: Brain,
+        model: Callable[[], Model],
+        rules: RulesOf,
+        proposals: ProposalStore | None = None,
+        embedder: PaidEmbedder | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -44,11 +51,13 @@ class TurnFactsTaker:
             brain: where facts are stored.
             model: names them.
             rules: of a personality.
+            proposals: takes the facts that need a yes, which are lost where it is None.
             embedder: makes their vectors, by which near-duplicates are known; None: by their words.
         """
         self._brain = brain
         self._model = model
         self._rules = rules
+        self._proposals = proposals
         self._embedder = embedder
 
     async def extract(self, job: IngestJob, said: Said) -> str:
@@ -66,7 +75,7 @@ class TurnFactsTaker:
         return json.dumps([asdict(fact) for fact in facts], ensure_ascii=False)
 
     async def keep(self, job: IngestJob, said: Said, facts: str) -> Mapping[str, int]:
-        """Store what the rules admit.
+        """Store what the rules admit, or propose it where it needs a person's yes.
 
         Raises:
             TraceError: nobody is known.
@@ -81,9 +90,16 @@ class TurnFactsTaker:
             channel=scope.channel,
             session_id=scope.session_id,
         )
-        rules = self._rules(scope.personality_id)
-        vectors = await self._vectors(turn, scope)
-        return asdict(await keep_facts(self._brain, viewer_of(scope), turn, rules, vectors=vectors))
+        rules, viewer = self._rules(scope.personality_id), viewer_of(scope)
+        if job.sources is None:
+            vectors = await self._vectors(turn, scope)
+            return asdict(await keep_facts(self._brain, viewer, turn, rules, vectors=vectors))
+        if self._proposals is None:
+            raise TraceError("the facts of this turn need a person's yes, and nobody can be asked for it")
+        traces = admitted(self._brain, viewer, turn, rules)
+        report = await propose_facts(self._brain, self._proposals, job, traces, rules)
+        left_out = len(turn.facts) - len(traces)
+        return {**report, "extracted": len(turn.facts), "below_threshold": left_out}
 
     async def _vectors(self, turn: TurnFacts, scope: MemoryScope) -> Vectors | None:
         """Of the facts; None where there are none now: they are stored without, and get theirs later."""
