@@ -149,7 +149,7 @@ class Inbox:
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was kept.
         """
-        keeping = asyncio.create_task(self._keep(_storable(message)))
+        keeping = asyncio.create_task(self._keep(storable(message)))
         try:
             return await asyncio.shield(keeping)
         except asyncio.CancelledError:
@@ -197,8 +197,8 @@ def _say_if_not_kept(keeping: asyncio.Task[bool]) -> None:
         _log.warning("not_accepted", error=str(error))
 
 
-def _storable(message: InboundMessage) -> InboundMessage:
-    """Without what no database, terminal or model takes: NULs, and surrogates without a partner."""
+def storable(message: InboundMessage) -> InboundMessage:
+    """The message without what no database, terminal or model takes: NULs, and surrogates without a partner."""
     where = message.conversation
     return replace(
         message,
@@ -217,7 +217,13 @@ def _storable(message: InboundMessage) -> InboundMessage:
         text=_clean(message.text),
         reply_to=None if message.reply_to is None else storable_id(message.reply_to),
         attachments=tuple(
-            replace(file, media_type=_clean(file.media_type), filename=_clean(file.filename), ref=storable_id(file.ref))
+            replace(
+                file,
+                media_type=_clean(file.media_type),
+                filename=_file_name(file.filename),
+                size_bytes=max(0, file.size_bytes),
+                ref=storable_id(file.ref),
+            )
             for file in message.attachments
         ),
         command=None if message.command is None else _clean(message.command),
@@ -237,6 +243,13 @@ def storable_id(value: str) -> str:
     # a pair of surrogates is the character that it means
     whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return _UNSTORABLE.sub(lambda found: f"\ufffd{ord(found[0]):04x}", whole)
+
+
+def _file_name(name: str) -> str:
+    """The name alone, on one line: whoever keeps the file under it keeps it in no other directory."""
+    last = re.split(r"[/\\]", _clean(name))[-1]
+    shown = "".join(character if character.isprintable() else " " for character in last).strip()
+    return "file" if shown in {"", ".", ".."} else shown
 
 
 def _clean(text: str) -> str:
