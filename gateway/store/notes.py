@@ -38,7 +38,9 @@ class SqliteNotes:
 
     async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
         """Keep the text; `is_durable` False survives a killed process but perhaps not a power cut, and is cheap."""
-        await self._database.write(statement(_PUT, (self._channel, storable_id(key), storable(text))), is_durable=is_durable)
+        await self._database.write(
+            statement(_PUT, (self._channel, storable_id(key), storable(text))), is_durable=is_durable
+        )
         reach("notes.kept")
 
     async def remove(self, key: str) -> None:
