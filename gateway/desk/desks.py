@@ -10,6 +10,7 @@ from gateway.desk.deliveries import DeliveryDesk
 from gateway.desk.keys import KeyDesk
 from gateway.desk.memory import MemoryDesk, MemoryParts
 from gateway.desk.naming import Naming
+from gateway.desk.personalities import PersonalityDesk
 from gateway.desk.system import SystemDesk, SystemParts
 from gateway.memory_review import MemoryReview
 
@@ -25,6 +26,7 @@ class Desks:
     system: SystemDesk
     keys: KeyDesk
     deliveries: DeliveryDesk
+    personalities: PersonalityDesk
 
 
 def desks_of(gateway: Gateway) -> Desks:
@@ -57,4 +59,5 @@ def desks_of(gateway: Gateway) -> Desks:
             ApiKeys(store.api_keys), naming, survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1]
         ),
         deliveries=DeliveryDesk(store.deliveries, gateway.wake),
+        personalities=PersonalityDesk(gateway.home, gateway.personalities),
     )
