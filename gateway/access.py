@@ -10,17 +10,19 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.command_text import parse_command
+from gateway.codes import read_code
+from gateway.command_text import ParsedCommand, parse_command
 from gateway.identity import IdentityMap
 from gateway.messages import InboundMessage
 from gateway.people import Book, People, ranks_of
-from gateway.roles import Role, highest
+from gateway.roles import Role, highest, lowest
 
 AccessMode = Literal["owner", "allowlist", "pairing", "open"]
 GroupMode = Literal["nobody", "owner", "allowlist", "pairing", "open"]
-Verdict = Literal["answer", "pair", "claim", "refuse", "revoked", "ignore"]
+Verdict = Literal["answer", "pair", "link", "claim", "refuse", "revoked", "ignore"]
 
 OWNER_COMMAND = "owner"
+LINK_COMMAND = "link"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +30,8 @@ class AccessRule:
     """Who may talk to the agent on one channel.
 
     Attributes:
-        mode: in direct chats. Owners are let in always; `allowlist` adds those in `allow`, `pairing` those and whoever
-            an owner let in, `open` everybody.
+        mode: in direct chats. Owners are let in always; `allowlist` adds those in `allow`, `pairing` those, whoever an
+            owner let in, and whoever is the same person as somebody who was let in elsewhere, `open` everybody.
         in_groups: in groups, where nobody can ask to be let in; None: as in direct chats.
         allow: the platform's own ids of accounts; `*@example.org` is everybody whose id ends so.
         role: of whoever has none of their own.
@@ -53,9 +55,9 @@ class Entry:
     """What becomes of a message.
 
     Attributes:
-        verdict: `answer`; `pair`: tell the stranger how to be let in; `claim`: somebody says a code by which they
-            become the owner; `refuse` and `revoked`: tell them that they are not let in, or not any more; `ignore`: say
-            nothing.
+        verdict: `answer`; `pair`: tell the stranger how to be let in; `link`: the stranger says a code that somebody
+            who is let in was given; `claim`: somebody says a code by which they become the owner; `refuse` and
+            `revoked`: tell them that they are not let in, or not any more; `ignore`: say nothing.
         account: `kind:id`.
         role: what its writer may do; of no meaning for strangers.
     """
@@ -115,6 +117,21 @@ class Access:
         """Who wrote it, `kind:id`."""
         return f"{self._kind(message.conversation.channel)}:{message.sender.user}"
 
+    async def lets_in(self, channel: str, account: str) -> bool:
+        """Whether an account, `kind:id`, is answered in a direct chat of a channel.
+
+        Raises:
+            as `entry`.
+        """
+        book = await self._people.book()
+        known = await self._identities.known({account, *book.ranks, *self._operator_accounts()})
+        theirs = _accounts_behind(account, known)
+        given = self.role_of(theirs, book)
+        if given is None and "revoked" in ranks_of(theirs, book.ranks):
+            return False
+        rule = self.rules.get(channel, AccessRule())
+        return given == "owner" or self._admitted(channel, rule.mode, account, book) is not None
+
     def role_of(self, accounts: Collection[str], book: Book) -> Role | None:
         """The role that a person with these accounts was given; None where they were given none."""
         if not set(accounts).isdisjoint(self._operator_accounts()):
@@ -130,31 +147,59 @@ class Access:
         command = parse_command(message) if message.is_direct else None
         if command is not None and command.name == OWNER_COMMAND:
             return Entry(verdict="claim", account=account)
-        user_id = known.get(account)
-        theirs = {account} if user_id is None else {other for other, user in known.items() if user == user_id}
-        rule = self.rules.get(message.conversation.channel, AccessRule())
+        channel = message.conversation.channel
+        theirs = _accounts_behind(account, known)
+        rule = self.rules.get(channel, AccessRule())
         given = self.role_of(theirs, book)
         if given is None and "revoked" in ranks_of(theirs, book.ranks):
             return Entry(verdict="revoked" if message.is_direct else "ignore", account=account)
         if given == "owner":
             is_barred = not message.is_direct and rule.in_groups == "nobody"
             return Entry(verdict="ignore" if is_barred else "answer", account=account, role="owner")
-        return Entry(
-            verdict=_verdict(message, rule, is_admitted=(message.conversation.channel, account) in book.admitted),
-            account=account,
-            role=given or rule.role,
+        mode: GroupMode = rule.mode if message.is_direct or rule.in_groups is None else rule.in_groups
+        role = self._admitted(channel, mode, account, book)
+        verdict: Verdict = "answer" if role is not None else _for_stranger(message, mode, command)
+        return Entry(verdict=verdict, account=account, role=given or role or "guest")
+
+    def _admitted(self, channel: str, mode: GroupMode, account: str, book: Book) -> Role | None:
+        """As what somebody is let in who was given no role; None where they are not."""
+        rule = self.rules.get(channel, AccessRule())
+        is_listed = mode in ("allowlist", "pairing") and rule.lists(account.partition(":")[2])
+        if mode == "open" or is_listed or (mode == "pairing" and (channel, account) in book.admitted):
+            return rule.role
+        elsewhere = self._role_elsewhere(account, book) if mode == "pairing" else None
+        return None if elsewhere is None else lowest((elsewhere, rule.role))
+
+    def _role_elsewhere(self, account: str, book: Book) -> Role | None:
+        """The highest role with which the person was let in by name on any channel; None where they never were.
+
+        An open channel lets in whoever comes, which is no word about anybody.
+        """
+        return highest(
+            rule.role
+            for other in self._identities.last_accounts_beside(account)
+            for channel, rule in self.rules.items()
+            if rule.mode in ("allowlist", "pairing") and self._kind(channel) == other.partition(":")[0]
+            if rule.lists(other.partition(":")[2]) or (rule.mode == "pairing" and (channel, other) in book.admitted)
         )
 
 
-def _verdict(message: InboundMessage, rule: AccessRule, *, is_admitted: bool) -> Verdict:
-    """For somebody whom we know to have written it, and who is no owner."""
-    mode: GroupMode = rule.mode if message.is_direct or rule.in_groups is None else rule.in_groups
-    if (
-        mode == "open"
-        or (mode in ("allowlist", "pairing") and rule.lists(message.sender.user))
-        or (mode == "pairing" and is_admitted)
-    ):
-        return "answer"
+def _accounts_behind(account: str, known: Mapping[str, str]) -> set[str]:
+    """The account, and those of the ones that were looked up which are the same person's."""
+    user_id = known.get(account)
+    return {account} if user_id is None else {other for other, user in known.items() if user == user_id}
+
+
+def _for_stranger(message: InboundMessage, mode: GroupMode, command: ParsedCommand | None) -> Verdict:
+    """For somebody whom we know to have written it, and who is not let in."""
     if not message.is_direct:
         return "ignore"  # so that groups stay quiet
-    return "pair" if mode == "pairing" else "refuse"
+    if mode != "pairing":
+        return "refuse"
+    return "link" if command is not None and _brings_code(command) else "pair"
+
+
+def _brings_code(command: ParsedCommand) -> bool:
+    """Whether it is the second half of a link, or a step back from it; the first half is not for strangers."""
+    is_no = command.arguments.lower().split()[:1] == ["no"]
+    return command.name == LINK_COMMAND and (is_no or read_code(command.arguments) is not None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 from gateway.agent.model import ModelUsage, Spender
 
@@ -18,6 +18,7 @@ What = Literal["turns", "tokens", "usd"]
 # A call that may say less than this is not made: it would be cut, or end before a model that thinks has said a word.
 LEAST_OUTPUT_TOKENS = 1_000
 _NOTHING_USD = 1e-9
+_NOBODY = "nobody in particular"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,35 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DaySpending:
+    """What a person spent of a personality in one day, or has reserved; of both there may be several, to be added up.
+
+    Attributes:
+        user_id: of the person, whichever of their users it was; empty where nobody is known.
+        personality_id: empty where none is.
+    """
+
+    user_id: str
+    personality_id: str
+    spent: Totals = field(default_factory=Totals)
+    reserved: Totals = field(default_factory=Totals)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetUse:
+    """How far a budget is used, of one kind and one unit.
+
+    Where it is many people's or personalities', these are the numbers of whoever has least of theirs left.
+    """
+
+    scope: Scope
+    what: What
+    used: float
+    reserved: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """A call that is about to be made.
 
@@ -128,6 +158,18 @@ class Denied:
     limit: float
     is_final: bool
 
+    def in_words(self, spender: Spender) -> str:
+        """Why, for the operator."""
+        whose = {
+            "user": f"the user {spender.user_id}",
+            "personality": f"the personality {spender.personality_id}",
+            "gateway": "the gateway",
+        }[self.scope]
+        limit = f"{self.limit:g} USD" if self.what == "usd" else f"{int(self.limit)} {self.what}"
+        return (
+            f"{whose} may spend {limit} a day, and there is no room for this call; see `budgets` in the configuration"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayUsage:
@@ -158,6 +200,9 @@ class UsageStore(Protocol):
 
         What a call was given to read is counted, because the provider has most likely read it.
         """
+
+    async def spending(self, day: str) -> Sequence[DaySpending]:
+        """What was spent in a day, and is reserved, by person and personality."""
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         """What was used on that day and after it, newest day first; by one person, or by all."""
@@ -196,6 +241,47 @@ def grant(
                 is_final = _affordable(ask, room_usd) < _least(ask)
                 return Denied(scope=scope, what="usd", limit=limit.usd, is_final=is_final)
     return granted
+
+
+def uses(budgets: Budgets, spending: Sequence[DaySpending]) -> list[BudgetUse]:
+    """How far each kind of budget is used; those that are not set are left out."""
+    found: list[BudgetUse] = []
+    for scope in get_args(Scope):
+        whose = [_whose(scope, one) for one in spending]
+        for what in get_args(What):
+            used: list[BudgetUse] = []
+            for name in dict.fromkeys([_NOBODY, *filter(None, whose)]):
+                limit = getattr(_limit(budgets, scope, name), what)
+                if limit is not None:
+                    theirs = [one for one, owner in zip(spending, whose, strict=True) if owner == name]
+                    spent = sum(getattr(one.spent, what) for one in theirs)
+                    reserved = sum(getattr(one.reserved, what) for one in theirs)
+                    used.append(BudgetUse(scope=scope, what=what, used=spent, reserved=reserved, limit=limit))
+            if used:
+                found.append(max(used, key=_part))
+    return found
+
+
+def person_of(user_id: str, survivors: Mapping[str, str]) -> str:
+    """The user that stands for a person; `survivors` are who absorbed whom, without circles."""
+    while user_id in survivors:
+        user_id = survivors[user_id]
+    return user_id
+
+
+def _whose(scope: Scope, spending: DaySpending) -> str:
+    return {"user": spending.user_id, "personality": spending.personality_id, "gateway": _NOBODY}[scope]
+
+
+def _limit(budgets: Budgets, scope: Scope, name: str) -> Limit:
+    if scope == "personality":
+        return budgets.personalities.get(name, budgets.personality)
+    return budgets.user if scope == "user" else budgets.gateway
+
+
+def _part(use: BudgetUse) -> float:
+    """How much of it is gone."""
+    return (use.used + use.reserved) / use.limit if use.limit else 1.0
 
 
 def _least(ask: Ask) -> int:

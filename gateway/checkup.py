@@ -6,22 +6,23 @@ import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gateway import __version__
-from gateway.agent.model_states import ModelStates
+from gateway.agent.model_states import ModelStates, ModelStatus
 from gateway.dispatcher import Dispatcher
 from gateway.errors import StoreError
-from gateway.health import LITTLE_DISK_BYTES, Health, QueueHealth, channel_health, verdict
+from gateway.health import LITTLE_DISK_BYTES, ChannelHealth, Health, QueueHealth, channel_health, verdict
 from gateway.identity import IdentityMap
 from gateway.inbox import InboxStore, Parked
 from gateway.memory_sync import MemorySync
 from gateway.supervisor import Supervisor
 
 T = TypeVar("T")
+Seen = TypeVar("Seen", ChannelHealth, ModelStatus)
 # Whoever asks has an answer by then, also while the disk hangs.
 PATIENCE_S = 5.0
 
@@ -40,11 +41,14 @@ class StoreFacts(Protocol):
 
 
 class Reloads(Protocol):
-    """What became of the last change of the configuration."""
+    """What became of the last change of the configuration, and what of it nobody may see."""
 
     @property
     def problems(self) -> Sequence[str]:
         """One line each, for people."""
+
+    def hide(self, text: str) -> str:
+        """A text for people without the secrets of the configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +117,8 @@ class Checkup:
         )
 
     def _seen(self, facts: _Facts) -> Health:
-        parts = self._parts
+        """Make the picture. An error may quote what a library said, and with it a secret; so each is looked through."""
+        parts, hide = self._parts, self._parts.reloading.hide
         channels = parts.supervisor.statuses
         must_act = [*([facts.store_problem] if facts.store_problem else []), *facts.identity_problems]
         troubles = self._troubles(facts.free_bytes)
@@ -124,10 +129,10 @@ class Checkup:
             version=__version__,
             pid=os.getpid(),
             started_at=self._started_at,
-            channels=[channel_health(channel, facts.queues) for channel in channels],
+            channels=[_told(channel_health(channel, facts.queues), hide) for channel in channels],
             queues=facts.queues,
-            models=parts.models.statuses,
-            store_problem=facts.store_problem,
+            models=[_told(model, hide) for model in parts.models.statuses],
+            store_problem=facts.store_problem and hide(facts.store_problem),
             disk_free_bytes=facts.free_bytes,
             turns_running=parts.dispatcher.running,
             conversations_waiting=parts.dispatcher.waiting,
@@ -135,10 +140,13 @@ class Checkup:
             memory_late=parts.memory.late,
             memory_journal=facts.memory_journal,
             problems=[
-                *must_act,
-                *(f"{channel.name}: {channel.error}" for channel in channels if channel.error),
-                *troubles,
-                *parts.reloading.problems,
+                hide(problem)
+                for problem in (
+                    *must_act,
+                    *(f"{channel.name}: {channel.error}" for channel in channels if channel.error),
+                    *troubles,
+                    *parts.reloading.problems,
+                )
             ],
         )
 
@@ -154,6 +162,11 @@ class Checkup:
         if self._parts.memory.late:
             found.append(f"the memory updates of {self._parts.memory.late} turns could not be written yet")
         return found
+
+
+def _told(part: Seen, hide: Callable[[str], str]) -> Seen:
+    """The same, with an error that can be shown."""
+    return part if part.error is None else replace(part, error=hide(part.error))
 
 
 async def _or(ask: Callable[[], Awaitable[T]], otherwise: T) -> T:

@@ -1,4 +1,7 @@
-"""Codes that a person carries from one place to another: from a chat to whoever runs the gateway, and back."""
+"""Codes that a person carries from one place to another: to whoever runs the gateway, and between two channels.
+
+Link codes, pairing codes and the owner's code share one secret of the data directory, the pepper.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ LENGTH = 8
 # Without what looks alike in some font or hand: 0 O Q, 1 I L, 2 Z, 5 S, 8 B, U V. Eight of these 22 are 35 bits.
 ALPHABET = "34679ACDEFGHJKMNPRTWXY"
 PEPPER_NAME = "secrets/code-pepper"
+FORMER_PEPPER_NAME = "secrets/link-pepper"
 PEPPER_BYTES = 32
 SEED_BYTES = 16
 _SEPARATORS = str.maketrans("", "", "-_ .`'\"")
@@ -56,7 +60,7 @@ def hash_code(code: str, pepper: bytes) -> str:
 
 
 def load_pepper(home: Path) -> bytes:
-    """The secret of this data directory, made on first use.
+    """The secret of this data directory, made on first use. Without it the codes that wait are void, and nothing else.
 
     Raises:
         FileError: it cannot be read or made, or is cut short.
@@ -71,6 +75,19 @@ def load_pepper(home: Path) -> bytes:
     if len(found.data) < PEPPER_BYTES:
         raise FileError(f"{path} is cut short; remove it, and a new one is made. Codes that wait are void then")
     return found.data
+
+
+def remove_former_pepper(home: Path) -> None:
+    """Version 0.1 kept a second pepper, for link codes; those live ten minutes, so nothing is lost with it.
+
+    Raises:
+        FileError: it cannot be removed.
+    """
+    path = home / FORMER_PEPPER_NAME
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileError(f"{path} cannot be removed: {error.strerror}; nothing uses it, remove it by hand") from error
 
 
 def _shown(code: str) -> str:

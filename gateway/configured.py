@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gateway.access import AccessRule
 from gateway.budgets import Budgets, Limit
 from gateway.config import OTLP_ENDPOINT, Config, DayBudget, zone_of
+from gateway.logs import hiding, secrets_in
 from gateway.outbox import DeliveryPolicy
 from gateway.telemetry import start_metrics, start_traces
 from gateway.turn_services import TurnSettings
@@ -47,7 +48,7 @@ def budgets_of(config: Config) -> Budgets:
 
 def policy_of(config: Config) -> DeliveryPolicy:
     """How often and how long a message is tried."""
-    return DeliveryPolicy(**config.delivery.model_dump())
+    return DeliveryPolicy(**config.delivery.model_dump(), hide=hiding(secrets_in(config)))
 
 
 def turn_settings_of(config: Config) -> TurnSettings:
@@ -61,6 +62,7 @@ def turn_settings_of(config: Config) -> TurnSettings:
         turn_timeout_s=config.limits.turn_timeout_s,
         max_message_chars=config.limits.max_message_chars,
         parked_expire_after_h=config.limits.parked_expire_after_h,
+        hide=hiding(secrets_in(config)),
     )
 
 

@@ -25,6 +25,7 @@ from gateway.errors import EthosError
 
 SOCKET_NAME = "run/control.sock"
 TIMEOUT_S = 30.0
+END_TIMEOUT_S = 5.0
 MAX_LINE_BYTES = 1 << 20
 
 _PEER_CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
@@ -45,6 +46,7 @@ class ControlSocket:
         self._path = home / SOCKET_NAME
         self._handlers = dict(handlers)
         self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
 
     def add(self, what: str, handler: Handler) -> None:
         """Answer one more kind of request, from now on."""
@@ -68,13 +70,24 @@ class ControlSocket:
             raise
 
     async def stop(self) -> None:
-        """Listen no more. Idempotent."""
+        """Listen no more, and let what was asked end, for `END_TIMEOUT_S` at most. Idempotent."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
             self._path.unlink(missing_ok=True)
+        if self._serving:
+            _, late = await asyncio.wait(self._serving, timeout=END_TIMEOUT_S)
+            for task in late:
+                task.cancel()
+            if late:
+                _log.warning("control_requests_given_up", requests=len(late), waited_s=END_TIMEOUT_S)
+                await asyncio.wait(late)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:  # a server does not know the tasks of its connections before Python 3.12
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 line = await reader.readline()

@@ -103,6 +103,7 @@ class Dispatcher:
         self._setbacks: dict[ConversationRef, int] = {}  # failures in a row that were not the message's
         self._stop_next: dict[ConversationRef, str] = {}  # event ids of `/stop`, for the turn that begins next
         self._had_effect: set[tuple[ConversationRef, str]] = set()  # `/stop` and `/retry`, until they are answered
+        self._stopped: dict[ConversationRef, str] = {}  # turns that were stopped, until they are committed
         self._not_due: set[ConversationRef] = set()  # their oldest message waits for its time
         self._is_draining = False
 
@@ -205,6 +206,8 @@ class Dispatcher:
         reach("turn.claimed")
         again_s = await self._run(conversation, row)
         if again_s is None:
+            self._had_effect.discard((conversation, row.message.event_id))
+            self._stopped.pop(conversation, None)
             return self._next(conversation, row)
         if conversation in self._stop_next:  # it came when the message was as good as parked
             await self.expedite(conversation)
@@ -250,7 +253,8 @@ class Dispatcher:
         except (StoreError, FileError, IdentityMapBroken) as error:  # the disk, not the message: it does not count
             wait_s = self._after_setback_s(conversation)
             _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=wait_s)
-            await self._give_back(conversation, row, after_s=wait_s, error=str(error), is_counted=False)
+            reason = self._policy.hide(str(error))
+            await self._give_back(conversation, row, after_s=wait_s, error=reason, is_counted=False)
             return wait_s
         except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
             return await self._failed(conversation, row, error)
@@ -259,6 +263,8 @@ class Dispatcher:
             return again_s
         finally:
             del self._running[conversation]
+            if control.is_stop_requested:  # and should its commit have failed, it is stopped the next time as well
+                self._stopped[conversation] = row.turn_id
 
     def _after_setback_s(self, conversation: ConversationRef) -> float:
         """How long to wait after a failure that was the disk's: longer each time, until a turn succeeds."""
@@ -267,9 +273,9 @@ class Dispatcher:
 
     def _control(self, conversation: ConversationRef, row: InboxRow) -> TurnControl:
         """How the turn can be stopped, with what `/stop` and `/retry` did before it began."""
-        event = (conversation, row.message.event_id)
-        had_effect = event in self._had_effect
-        self._had_effect.discard(event)
+        had_effect = (conversation, row.message.event_id) in self._had_effect
+        if self._stopped.get(conversation) == row.turn_id:
+            return TurnControl(is_stop_requested=True, had_effect=had_effect)
         command = parse_command(row.message)
         stop = self._stop_next.get(conversation)
         if stop is not None and (command is None or command.name != "stop"):
@@ -292,7 +298,7 @@ class Dispatcher:
         return IDLE  # the turn alone was cancelled, by `drain`
 
     async def _failed(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
-        reason = f"{type(error).__name__}: {error}"
+        reason = self._policy.hide(f"{type(error).__name__}: {error}")
         if row.attempts >= self._policy.max_attempts:
             _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, exc_info=error)
             return await self._bury(conversation, row, reason)

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gateway.access import Access, AccessRule
-from gateway.codes import load_pepper
+from gateway.access import Access, AccessRule, Entry
+from gateway.codes import load_pepper, remove_former_pepper
+from gateway.command_text import parse_command
 from gateway.commands import Commands
 from gateway.identity import IdentityMap
+from gateway.linking.chat import Linking
+from gateway.linking.links import Link, Party
+from gateway.messages import ConversationRef, InboundMessage
 from gateway.pair_command import PairCommand
-from gateway.pairing import Pairing
+from gateway.pairing import Meeting, Pairing
 from gateway.people import People, PeopleStore
 
 
@@ -23,6 +27,32 @@ class Entrance:
     access: Access
     people: People
     pairing: Pairing
+    linking: Linking
+    reopened: Callable[[ConversationRef], None]
+
+    async def meet(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting:
+        """What a message comes to that is not answered by the agent; with the lock of `pairing` held."""
+        met = await self._knocked(message, entry, turn_id) if entry.verdict == "link" else None
+        return met or await self.pairing.meet(message, entry, turn_id)
+
+    async def let_through(self, link: Link) -> None:
+        """Somebody was linked: what their accounts have said as strangers is answered now, where they are let in."""
+        for account in {*(one.key for one in link.accounts), *(party.account for party in link.parties)}:
+            async with self.pairing.lock:
+                woken = await self.pairing.reopen(account)
+            for conversation in woken:
+                self.reopened(conversation)
+
+    async def _knocked(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting | None:
+        """Somebody who is known elsewhere brings a code from there; None where they are a stranger like any other."""
+        command = parse_command(message)
+        if command is None or await self.pairing.is_refused(message.conversation.channel, entry.account):
+            return None
+        me = Party(account=entry.account, label=message.sender.display_name, conversation=message.conversation)
+        answer = await self.linking.knock(command.arguments, me, turn_id)
+        if answer is None:
+            return None
+        return Meeting(text=answer.text if answer.is_heard or self.pairing.may_tell(entry.account) else None)
 
     async def owners(self, operator_accounts: Collection[str]) -> set[str]:
         """The accounts of owners, besides those of the operator."""
@@ -39,12 +69,20 @@ def make_entrance(
     identities: IdentityMap,
     kind: Callable[[str], str],
     operator_accounts: Callable[[], Collection[str]],
+    linking: Linking,
+    reopened: Callable[[ConversationRef], None],
 ) -> Entrance:
-    """Put it together, and add its commands; see `Access` for the arguments."""
+    """Put it together, and add its commands; see `Access` for the arguments.
+
+    `reopened` is told that a conversation has messages to answer, which were held back before.
+    """
+    remove_former_pepper(home)
     people = People(store)
     access = Access(rules, people=people, identities=identities, kind=kind, operator_accounts=operator_accounts)
     pairing = Pairing(
         store, people, access, identities, pepper=partial(load_pepper, home), operator_accounts=operator_accounts
     )
     PairCommand(pairing, identities).add_to(commands)
-    return Entrance(access=access, people=people, pairing=pairing)
+    entrance = Entrance(access=access, people=people, pairing=pairing, linking=linking, reopened=reopened)
+    linking.when_linked(entrance.let_through)
+    return entrance

@@ -166,6 +166,8 @@ class History:
                 await self._sessions.save_summary(session.id, summary=summary, until=older[-1].id)
         except (ModelError, StoreError) as error:
             _log.warning("no_summary", session_id=session.id, error=str(error))
+        except Exception:  # noqa: BLE001 (nobody waits for it; a later turn makes it again)
+            _log.exception("summary_fault", session_id=session.id)
 
 
 def _blocks(messages: Iterator[SessionMessage]) -> Iterator[_Block]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from gateway.errors import DataDirectoryLocked
 from gateway.files import make_private_directory, write_atomically
 from gateway.locks import HeldLock, hold, refuse_network_file_system
+from gateway.private_files import close_to_others
 
 LOCK_NAME = ".gateway.lock"
 DATABASE_NAME = "ethos.sqlite"
@@ -25,12 +26,14 @@ LOOK_S = 0.05
 
 
 def prepare_home(home: Path) -> None:
-    """Make the data directory, for its owner only.
+    """Make the data directory, for its owner only; one that is there is closed to all others.
 
     Raises:
-        UnsafePath: it lies on a file system that cannot lock.
+        UnsafePath: it lies on a file system that cannot lock, is another user's, or is open and full of other things.
         OSError: it cannot be made.
     """
+    if home.is_dir():
+        close_to_others(home)
     for directory in (home, home / "users", home / "personalities", home / "run", home / "channels"):
         make_private_directory(directory)
     refuse_network_file_system(home)

@@ -17,7 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 from urllib.parse import quote
 
 import structlog
@@ -170,13 +170,15 @@ def _is_ours_or_loud(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING or record.pathname.startswith(_OUR_FILES)
 
 
-def _hiding(secrets: Iterable[str]) -> structlog.typing.Processor:
-    """The last processor: cuts secrets out of the line, also as they stand in an address or in JSON."""
+def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
+    """A function that cuts secrets out of a text, also as they stand in an address or in JSON."""
     known = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
     forms = known | {quote(secret, safe="") for secret in known} | {json.dumps(secret)[1:-1] for secret in known}
     pattern = re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))) if forms else None
+    return lambda text: text if pattern is None else pattern.sub(HIDDEN, text)
 
-    def hide(_logger: Any, _method: str, line: Any) -> str:
-        return str(line) if pattern is None else pattern.sub(HIDDEN, str(line))
 
-    return hide
+def _hiding(secrets: Iterable[str]) -> structlog.typing.Processor:
+    """The last processor: what it makes is written as it is."""
+    hide = hiding(secrets)
+    return lambda _logger, _method, line: hide(str(line))

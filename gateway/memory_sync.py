@@ -1,7 +1,8 @@
 """From the journal to the memory: what a turn has committed is brought into the files, once and in order.
 
 A turn's updates are durable in the journal before they are applied here. So a failure (a lock that is held too long, a
-full disk) loses nothing: they are applied later, and a crash is made good at the next start.
+full disk) loses nothing: they are applied later, and a crash is made good at the next start. Of what is late only the
+owners are kept here, and the journal is read again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from gateway.protocols import MemoryContext, MemoryProvider, MemoryScope, Memory
 from gateway.turn_commit import TurnStore
 
 RETRY_S = 5.0
+# Turns that are read from the journal at once.
+PAGE_TURNS = 100
 
 _log = structlog.get_logger(__name__)
 Batch = tuple[MemoryScope, Sequence[MemoryUpdate]]
@@ -48,13 +51,15 @@ class MemorySync:
         self._provider = provider
         self._store = store
         self._gates: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._late: list[Batch] = []
+        self._late_owners: set[str] = set()
+        self._late_turns = 0
+        self._put_off: dict[str, set[str]] = {}  # turns that became late since the journal was read, and whose they are
         self._has_late = asyncio.Event()
 
     @property
     def late(self) -> int:
         """Turns whose updates could not be applied yet."""
-        return len(self._late)
+        return self._late_turns + len(self._put_off)
 
     async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
         """What is remembered, after the updates that are on their way; None where memory cannot be read."""
@@ -73,17 +78,23 @@ class MemorySync:
         """Apply what a turn has committed; what cannot be applied now is applied later, never dropped."""
         batch = (scope, updates)
         async with self._gated(batch):
-            is_behind = any(_owners(batch) & _owners(late) for late in self._late)  # earlier ones of the same owner
+            owners = _owners(batch)
+            is_behind = not owners.isdisjoint(self._late_owners)  # earlier ones of the same owner
             if is_behind or not await self._apply(batch):
-                self._late.append(batch)
+                self._late_owners |= owners
+                self._put_off[scope.turn_id] = owners
                 self._has_late.set()
 
     async def replay(self) -> int:
-        """Apply what an earlier process committed and may not have applied; returns the number of turns."""
-        batches = await self._store.unsettled_memory()
-        for scope, updates in batches:
-            await self.apply(scope, updates)
-        return len(batches)
+        """Apply what an earlier process committed and may not have applied; returns the number of turns.
+
+        Raises:
+            StoreUnavailable: the journal cannot be read.
+        """
+        tried = await self._apply_late()
+        if self.late:
+            self._has_late.set()
+        return tried
 
     async def run(self) -> None:
         """Try late updates again, until cancelled."""
@@ -91,21 +102,38 @@ class MemorySync:
             await self._has_late.wait()
             await asyncio.sleep(RETRY_S)
             self._has_late.clear()
-            await self._apply_late()
-            if self._late:
+            try:
+                await self._apply_late()
+            except StoreError as error:
+                _log.error("memory_late", error=str(error), retry_s=RETRY_S)
+            except Exception:  # noqa: BLE001 (whatever fault it is, the late ones are tried again)
+                _log.exception("memory_fault", retry_s=RETRY_S)
+            if self.late:
                 self._has_late.set()
 
-    async def _apply_late(self) -> None:
-        """Try each once. They stay in their place until they are applied, so that nothing newer overtakes them."""
+    async def _apply_late(self) -> int:
+        """Try each that the journal still has, oldest first; how many. Nothing newer overtakes one that stays late."""
+        self._late_turns, self._put_off = self.late, {}
         still_late: set[str] = set()
-        for batch in tuple(self._late):
-            owners = _owners(batch)
-            if not owners & still_late:
-                async with self._gated(batch):
-                    if await self._apply(batch):
-                        self._late = [late for late in self._late if late is not batch]
-                        continue
-            still_late |= owners
+        tried = waiting = 0
+        last: str | None = None
+        while page := await self._store.unsettled_memory(after=last, limit=PAGE_TURNS):
+            for batch in page:
+                owners = _owners(batch)
+                if owners.isdisjoint(still_late):
+                    async with self._gated(batch):
+                        if await self._apply(batch):
+                            self._put_off.pop(batch[0].turn_id, None)
+                            continue
+                still_late |= owners
+                self._late_owners |= owners  # at once: a turn that ends now must not overtake it
+                self._put_off.pop(batch[0].turn_id, None)
+                waiting += 1
+            tried += len(page)
+            last = page[-1][0].turn_id
+        self._late_turns = waiting
+        self._late_owners = still_late.union(*self._put_off.values())
+        return tried
 
     @asynccontextmanager
     async def _gated(self, batch: Batch) -> AsyncGenerator[None]:

@@ -27,8 +27,9 @@ from gateway.agent.model import (
     TextDelta,
 )
 from gateway.agent.prompt import estimated_tokens
-from gateway.budgets import Ask, Budgets, Denied, Granted, Limit, Scope, UsageStore
+from gateway.budgets import Ask, Budgets, BudgetUse, Denied, Granted, Limit, Scope, UsageStore, uses
 from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
+from gateway.observe import happened
 
 # The longest answer while a budget of tokens or money holds, for a model whose configuration names none.
 OUTPUT_TOKENS = 4096
@@ -126,6 +127,13 @@ class Meter:
         """From the next call on, other budgets hold, and other prices where they are given."""
         self._budgets = budgets
         self._prices = prices or self._prices
+
+    async def uses(self) -> Sequence[BudgetUse]:
+        """How far each kind of budget is used today; nothing where the store cannot be read, as health says then."""
+        try:
+            return uses(self._budgets, await self._store.spending(self.today))
+        except StoreError:
+            return ()
 
     async def recover(self) -> int:
         """For a start: end what an earlier process had reserved; how many calls."""
@@ -229,9 +237,10 @@ class Meter:
                 continue
             if answer.is_final or (self._under_way == 0 and not settled.is_set()):
                 self._tell_waiting()
+                happened("budget.denied", scope=answer.scope, what=answer.what)
                 left_s = self._budgets.left_s(now)
                 raise BudgetExhausted(
-                    _in_words(answer, ask.spender),
+                    answer.in_words(ask.spender),
                     budget=answer.scope,
                     day_turns_in_s=left_s,
                     retry_after_s=min(left_s + 1.0, LOOK_AGAIN_S) if answer.is_final else BUSY_S,
@@ -379,13 +388,3 @@ def most_input_tokens(request: ModelRequest) -> int:
     text_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
     images = sum(len(message.images) for message in request.messages)
     return text_bytes // _BYTES_PER_TOKEN + len(texts) * _MESSAGE_TOKENS + images * _IMAGE_TOKENS
-
-
-def _in_words(denied: Denied, spender: Spender) -> str:
-    whose = {
-        "user": f"the user {spender.user_id}",
-        "personality": f"the personality {spender.personality_id}",
-        "gateway": "the gateway",
-    }[denied.scope]
-    limit = f"{denied.limit:g} USD" if denied.what == "usd" else f"{int(denied.limit)} {denied.what}"
-    return f"{whose} may spend {limit} a day, and there is no room for this call; see `budgets` in the configuration"

@@ -78,11 +78,16 @@ class OutboxStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryPolicy:
-    """When to try again, and when to give up."""
+    """When to try again, and when to give up.
+
+    Attributes:
+        hide: takes out of a reason what nobody may see, before it is kept.
+    """
 
     max_attempts: int = 8
     first_retry_s: float = 1.0
     longest_retry_s: float = 300.0
+    hide: Callable[[str], str] = str
 
 
 class Outbox:
@@ -189,7 +194,7 @@ class Outbox:
             receipt = await self._deliver(adapter, row)
         except PermanentSendError as error:
             note(result="dead")
-            await self._record(row, partial(self._store.record_dead, row.seq, str(error)))
+            await self._record(row, partial(self._store.record_dead, row.seq, self.policy.hide(str(error))))
             _log.error("reply_dead", channel=adapter.name, message_id=row.message.id, error=str(error))
             return None
         except TransientSendError as error:
@@ -221,7 +226,7 @@ class Outbox:
     async def _retry(
         self, row: OutboxRow, error: Exception, *, is_uncertain: bool, retry_after_s: float | None = None
     ) -> float | None:
-        reason = str(error) if isinstance(error, EthosError) else f"{type(error).__name__}: {error}"
+        reason = self.policy.hide(str(error) if isinstance(error, EthosError) else f"{type(error).__name__}: {error}")
         note(result="uncertain" if is_uncertain else "retry")
         if row.attempts >= self.policy.max_attempts:
             note(result="dead")

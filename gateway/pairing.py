@@ -18,7 +18,18 @@ from gateway.command_text import parse_command
 from gateway.identity import IdentityMap
 from gateway.identity.file import clean_label
 from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage
-from gateway.people import Ask, ClaimOwner, LetIn, OfferOwner, People, PeopleChange, PeopleStore, Request, TurnAway
+from gateway.people import (
+    Ask,
+    ClaimOwner,
+    LetIn,
+    OfferOwner,
+    People,
+    PeopleChange,
+    PeopleStore,
+    Reopen,
+    Request,
+    TurnAway,
+)
 from gateway.roles import Role
 
 CODE_LIFETIME = timedelta(hours=1)
@@ -104,7 +115,7 @@ class Pairing:
     async def meet(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting:
         """What a message comes to that is not answered by the agent."""
         match entry.verdict:
-            case "pair":
+            case "pair" | "link":
                 return await self._asked(message, entry.account, turn_id)
             case "claim":
                 return await self._claimed(message, entry.account)
@@ -116,7 +127,7 @@ class Pairing:
         """Names nobody and nothing but the stranger's own account."""
         if not message.sender.is_verified:
             return "I cannot tell who wrote this, so I do not answer it."
-        if not self._may_tell(entry.account):
+        if not self.may_tell(entry.account):
             return None
         channel = message.conversation.channel
         if entry.verdict == "revoked":
@@ -138,7 +149,7 @@ class Pairing:
         if mine is not None and is_same_day and mine.times >= CODES_PER_DAY:
             return Meeting()  # has had enough codes for today
         if sum(one.state == "waiting" and one.expires_at > now for one in requests) >= WAITING_PER_CHANNEL:
-            return Meeting(text=_FULL if self._may_tell(account) else None)
+            return Meeting(text=_FULL if self.may_tell(account) else None)
         request = Request(
             channel=channel,
             account=account,
@@ -199,7 +210,7 @@ class Pairing:
             if owner in owners
         )
 
-    def _may_tell(self, account: str) -> bool:
+    def may_tell(self, account: str) -> bool:
         """Whether a stranger is to be told again, which is not too often."""
         now = self._now()
         last = self._told.get(account)
@@ -210,6 +221,23 @@ class Pairing:
         if len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)
         return True
+
+    async def is_refused(self, channel: str, account: str) -> bool:
+        """Whether an owner has said no to the account on this channel, and not long ago."""
+        now = self._now()
+        return any(
+            one.state == "refused" and one.expires_at > now and (one.channel, one.account) == (channel, account)
+            for one in await self._store.requests()
+        )
+
+    async def reopen(self, account: str) -> Sequence[ConversationRef]:
+        """The account is let in now though nobody said yes to its request: where its messages get their turn."""
+        woken: list[ConversationRef] = []
+        for request in await self._store.requests():
+            if request.account == account and await self._access.lets_in(request.channel, account):
+                woken += await self._store.held_in(request.channel, account)
+                await self._store.change(Reopen(channel=request.channel, account=account))
+        return woken
 
     # ---- the owner --------------------------------------------------------------------------------------------------
 
@@ -224,7 +252,7 @@ class Pairing:
         now = self._now()
         tries = [at for at in self._tries.get(account, []) if at > now - OWNER_TRIES_WITHIN]
         if len(tries) >= OWNER_TRIES:
-            return Meeting(text=_WAIT if self._may_tell(account) else None)
+            return Meeting(text=_WAIT if self.may_tell(account) else None)
         command = parse_command(message)
         code = read_code("" if command is None else command.arguments)
         offered = await self._store.owner_code(now)

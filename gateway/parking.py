@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,6 +14,8 @@ from gateway.messages import ConversationRef, InboundMessage
 
 FIRST_RETRY_S = 2.0
 LONGEST_RETRY_S = 60.0
+# Conversations that are expedited together.
+AT_ONCE = 256
 _BUDGET = "budget"
 
 _SECONDS_PER_HOUR = 3600
@@ -93,9 +96,10 @@ class Parking:
             await self._try(self._parked.pop(waits_for))
 
     async def _try(self, waiting: dict[ConversationRef, None], *, but: ConversationRef | None = None) -> None:
-        for conversation in waiting:
-            if conversation != but:
-                await self._expedite(conversation)
+        """At once, so that they share commits: whoever was answered does not wait for a thousand of them."""
+        others = [conversation for conversation in waiting if conversation != but]
+        for start in range(0, len(others), AT_ONCE):
+            await asyncio.gather(*map(self._expedite, others[start : start + AT_ONCE]))
 
     async def told(
         self, conversation: ConversationRef, waits_for: str, error: ModelUnavailable, again_s: float

@@ -71,6 +71,14 @@ class LetIn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reopen:
+    """What the account said on the channel while it was a stranger gets its turn, and its request is over."""
+
+    channel: str
+    account: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnAway:
     """Refuse the account's request; it gets no other code until then."""
 
@@ -105,7 +113,7 @@ class OfferOwner:
     expires_at: datetime
 
 
-PeopleChange = Ask | LetIn | TurnAway | SetRank | ClaimOwner | OfferOwner
+PeopleChange = Ask | LetIn | Reopen | TurnAway | SetRank | ClaimOwner | OfferOwner
 
 
 # ---- the store ------------------------------------------------------------------------------------------------------

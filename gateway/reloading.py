@@ -7,7 +7,7 @@ goes on with the last good one. A turn that runs ends with what it began with.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -21,11 +21,11 @@ from gateway.config.file import load_config
 from gateway.configured import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.dispatcher import Dispatcher
 from gateway.errors import ConfigError, EthosError
-from gateway.logs import adjust_logs, secrets_in
+from gateway.logs import adjust_logs, hiding, secrets_in
 from gateway.protocols import ChannelAdapter, SupportsHttp
 
 if TYPE_CHECKING:
-    from gateway.app import Gateway
+    from gateway.composing import Composition
 
 _log = structlog.get_logger(__name__)
 
@@ -50,12 +50,17 @@ class Reloaded:
 class Reloading:
     """Reloads a gateway's configuration, once at a time."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Composition) -> None:
         self._gateway = gateway
         self._lock = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._last = Reloaded()
         self._failed_at: datetime | None = None
+        self._secrets = set(secrets_in(gateway.config))
+        self._hide = hiding(self._secrets)
+        self._is_ending = False
+        self._task: asyncio.Task[object] | None = None  # that reloads
+        self.adapt: Callable[[Config], Config] = lambda config: config  # with what the command line says of it
 
     @property
     def problems(self) -> Sequence[str]:
@@ -66,12 +71,19 @@ class Reloading:
             found.append(f"waiting for a restart: {', '.join(self._last.at_restart)}")
         return found
 
+    def hide(self, text: str) -> str:
+        """A text for people without any secret of a configuration that serves, or has served since the start."""
+        return self._hide(text)
+
     async def reload(self) -> Reloaded:
         """Read the configuration again, and take over what can be; never raises for what is wrong with it."""
         async with self._lock:
+            if self._is_ending:
+                return Reloaded(problems=("the gateway is ending; its next start reads the configuration",))
+            self._task = asyncio.current_task()
             try:
                 loaded = await asyncio.to_thread(load_config, home=self._gateway.home)
-                comparison = compare(self._gateway.config, loaded.config)
+                comparison = compare(self._gateway.config, self.adapt(loaded.config))
                 left_over = await self._apply(comparison)
             except Exception as error:  # noqa: BLE001 (whatever it is, the operator hears of it, and the gateway goes on)
                 if not isinstance(error, EthosError | ImportError | OSError):
@@ -90,8 +102,20 @@ class Reloading:
             _log.info("config_reloaded", at_once=comparison.at_once, at_restart=comparison.at_restart)
             return self._last
 
+    async def end(self, timeout_s: float) -> None:
+        """Begin no more reloads, and let the one that runs come to its end: nothing is to be connected behind us."""
+        self._is_ending = True
+        try:
+            async with asyncio.timeout(timeout_s), self._lock:
+                pass
+        except TimeoutError:
+            _log.warning("reload_given_up", waited_s=timeout_s)
+            if self._task is not None:
+                self._task.cancel()
+
     async def close(self) -> None:
         """End what is still being put away."""
+        self._is_ending = True
         for task in self._closing:
             task.cancel()
         if self._closing:
@@ -120,6 +144,8 @@ class Reloading:
         if gateway.web is not None:
             gateway.web.serve_adapters([adapter for adapter in adapters if isinstance(adapter, SupportsHttp)])
         gateway.config, gateway.adapters = config, adapters
+        self._secrets |= set(secrets_in(config))
+        self._hide = hiding(self._secrets)
         if (config.log, set(secrets_in(config))) != (old.log, set(secrets_in(old))):
             log = config.log
             adjust_logs(log.level, log.format, secrets=secrets_in(config), is_text_shown=log.message_text)

@@ -38,6 +38,11 @@ def highest(roles: Iterable[Role]) -> Role | None:
     return min(roles, key=ROLES.index, default=None)
 
 
+def lowest(roles: Iterable[Role]) -> Role:
+    """That with which one may do least, of one or more."""
+    return max(roles, key=ROLES.index)
+
+
 def needs(right: Right) -> str:
     """For somebody who has not the right: who has it, at the end of a sentence."""
     return " or ".join(role for role in ROLES if role in RIGHTS[right])

@@ -76,7 +76,8 @@ class ServiceManager:
         """Tell of the start, then that we live and how we are, and of the end; until cancelled.
 
         A sign of life is given from the event loop, and only after the store's writer has answered. A disk that is full
-        is such an answer: a restart would not help, and the status says so.
+        is such an answer: a restart would not help, and the status says so. What is no answer that we know is logged,
+        and is no sign of life: a fault that lasts ends in a restart, and one that passes does not.
         """
         if not self.is_there:
             return
@@ -95,12 +96,17 @@ class ServiceManager:
             await self._sign_of_life(gateway)
 
     async def _sign_of_life(self, gateway: Watched) -> None:
-        with contextlib.suppress(StoreError):
-            await gateway.prove_alive()
+        try:
+            with contextlib.suppress(StoreError):
+                await gateway.prove_alive()
+            status = gateway.summary()
+        except Exception:  # noqa: BLE001 (else the watch would end with it, and nobody would know why we are restarted)
+            _log.exception("no_sign_of_life")
+            return
         if self.watchdog_s:
-            self.tell(WATCHDOG=1, STATUS=gateway.summary())
+            self.tell(WATCHDOG=1, STATUS=status)
         else:
-            self.tell(STATUS=gateway.summary())
+            self.tell(STATUS=status)
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float | None:

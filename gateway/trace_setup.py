@@ -31,7 +31,7 @@ from gateway.personalities import Personalities
 from gateway.protocols import MemoryContext
 
 if TYPE_CHECKING:
-    from gateway.app import Gateway
+    from gateway.composing import Composition
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ async def open_configured_brain(stack: AsyncExitStack, home: Path, config: Confi
     return await stack.enter_async_context(brain)
 
 
-def compose_traces(gateway: Gateway) -> Traces:
+def compose_traces(gateway: Composition) -> Traces:
     """The parts around the gateway's brain."""
     config, brain = gateway.config, gateway.brain
     if brain is None:

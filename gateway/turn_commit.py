@@ -80,8 +80,15 @@ class TurnStore(Protocol):
     async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
         """Whether the tool was begun, and what it returned; None: it was interrupted."""
 
-    async def unsettled_memory(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
-        """Updates of committed turns that may not have reached the memory, oldest first."""
+    async def unsettled_memory(
+        self, *, after: str | None = None, limit: int | None = None
+    ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+        """Updates of committed turns that may not have reached the memory, by whole turns, oldest first.
+
+        Args:
+            after: a turn; only those that were committed after it.
+            limit: how many turns at most.
+        """
 
     async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
         """Note that the memory has the updates of the turn; harmless when it is noted already."""

@@ -24,7 +24,7 @@ from gateway.turn_commit import TurnStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
-    """Limits and defaults of a turn; times in seconds."""
+    """Limits and defaults of a turn; times in seconds. `hide` takes out of a reason what nobody may see."""
 
     default_personality: str = "assistant"
     personality_of_channel: Callable[[str], str | None] = lambda _channel: None
@@ -33,6 +33,7 @@ class TurnSettings:
     turn_timeout_s: float = 600.0
     max_message_chars: int = 100_000
     parked_expire_after_h: float = 168.0
+    hide: Callable[[str], str] = str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

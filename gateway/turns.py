@@ -1,54 +1,31 @@
-"""A turn: one message in, the agent's work, its replies, one commit."""
+"""A turn: one message in; who wrote it, what it asks for, and whoever is to answer that."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakValueDictionary
 
-import structlog
-
 from gateway.access import Entry
-from gateway.agent.loop import AgentLoop, AgentState, AgentWork
-from gateway.agent.model import ChatMessage, Spender
-from gateway.agent.prompt import Setting, system_prompt
-from gateway.agent.tools import UPDATE_MEMORY
+from gateway.answering import Answering
 from gateway.attachments import Asked, read_message
 from gateway.commands import CommandCall, CommandResult, parse_command
 from gateway.dispatcher import TurnControl
-from gateway.errors import ModelRefused, ModelUnavailable, PersonalityError
-from gateway.failpoints import reach
+from gateway.errors import PersonalityError
 from gateway.inbox import InboxRow
-from gateway.messages import Capabilities
-from gateway.observe import note, span, stage, waited
+from gateway.observe import note, stage, waited
 from gateway.open_turn import OpenTurn
 from gateway.pair_command import PAIR
-from gateway.parking import expired
-from gateway.preview import Preview
-from gateway.recall import recalled_section
 from gateway.roles import Role
-from gateway.sessions import (
-    SessionMessage,
-    new_session,
-    session_key,
-)
-from gateway.turn_commit import InboxEnd, TurnCommit
-from gateway.turn_messages import BURIED, as_stored, gave_up, problem_of, reply_to
+from gateway.sessions import SessionMessage, new_session, session_key
+from gateway.turn_ending import TurnEnding
+from gateway.turn_messages import BURIED, problem_of, reply_to
 from gateway.turn_services import Services, TurnSettings
-from gateway.untrusted import EARLIER, own_words
+from gateway.untrusted import EARLIER
 
-STOPPED = "_(stopped)_"
 STOPPED_EARLY = "Stopped before I could answer."
-# What is parked until its time is over is looked at again no sooner.
-SOONEST_EXPIRY_S = 1.0
-# What the model is told of a channel that is not configured any more, so that the prompt can still be made.
-_UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
-
-_log = structlog.get_logger(__name__)
 
 
 class TurnRunner:
@@ -58,7 +35,8 @@ class TurnRunner:
         self._services = services
         self._settings = settings
         self._owner = owner
-        self._loop = AgentLoop(services.store)
+        self._ending = TurnEnding(services, owner)
+        self._answering = Answering(services, settings, self._ending)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def renewed(self, settings: TurnSettings, **services: Any) -> TurnRunner:
@@ -101,17 +79,17 @@ class TurnRunner:
     async def bury(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
         with stage("turn.bury", row.turn_id, row.message.conversation):
-            await self._commit(self._end(row, replies=(BURIED,), kind="dead", end="dead", error=reason))
+            await self._ending.commit(self._ending.of(row, replies=(BURIED,), kind="dead", end="dead", error=reason))
         self._services.parking.ended(row.message.conversation)
 
     async def _meet(self, row: InboxRow, control: TurnControl, entry: Entry) -> None:
         """Tell a stranger how to be let in, or what else there is to say; no turn of the agent."""
         control.is_decided = True
         async with self._services.entrance.pairing.lock:
-            meeting = await self._services.entrance.pairing.meet(row.message, entry, row.turn_id)
-            end = self._end(row, replies=() if meeting.text is None else (meeting.text,), kind=meeting.kind)
+            meeting = await self._services.entrance.meet(row.message, entry, row.turn_id)
+            end = self._ending.of(row, replies=() if meeting.text is None else (meeting.text,), kind=meeting.kind)
             replies = (*end.replies, *meeting.notices)
-            await self._commit(replace(end, replies=replies, people=meeting.change))
+            await self._ending.commit(replace(end, replies=replies, people=meeting.change))
 
     async def _run(self, row: InboxRow, control: TurnControl, entry: Entry, user_id: str, key: str) -> float | None:
         role = entry.role
@@ -126,7 +104,7 @@ class TurnRunner:
             return None
         command = parse_command(row.message)
         if command is None:
-            return await self._answer(turn, control, asked, supersedes=None)
+            return await self._answering.answer(turn, control, asked, supersedes=None)
         call = CommandCall(
             arguments=command.arguments,
             message=row.message,
@@ -147,7 +125,7 @@ class TurnRunner:
                 await self._commit_command(turn, result)
                 return None
         again = Asked(text=last.text, sources=(EARLIER,) if last.is_tainted else ())
-        return await self._answer(turn, control, again, supersedes=last.turn_id)
+        return await self._answering.answer(turn, control, again, supersedes=last.turn_id)
 
     async def _last_question(self, turn: OpenTurn) -> SessionMessage | None:
         return await self._services.history.last_question(turn.session, await self._services.people.ids(turn.user_id))
@@ -176,193 +154,16 @@ class TurnRunner:
             personality = self._services.personalities.get(self._settings.default_personality)
         return OpenTurn(row=row, user_id=user_id, session=session, personality=personality, role=role)
 
-    # ---- the agent -------------------------------------------------------------------------------------------------
-
-    async def _answer(
-        self, turn: OpenTurn, control: TurnControl, asked: Asked, *, supersedes: str | None
-    ) -> float | None:
-        """Let the agent answer what was asked, and commit."""
-        services, row = self._services, turn.row
-        state = AgentState.load(await services.store.load_steps(row.turn_id) if row.has_steps else None)
-        adapter = services.adapter(turn.message.conversation.channel)
-        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text, services.caught_up)
-        work = await self._work(turn, state, preview, asked, supersedes)
-        try:
-            async with preview:
-                ending = STOPPED if control.is_stop_requested else await self._interruptible(work, state, control)
-        except ModelUnavailable as error:
-            await preview.withdraw()
-            return await self._park(turn, error)
-        except ModelRefused as error:
-            await self._commit(self._end(row, replies=(f"The model does not answer this: {error}",)))
-            return None
-        except asyncio.CancelledError:
-            await preview.withdraw()
-            raise
-        if ending is not None:
-            state.stop()
-        await self._commit_answer(turn, state, asked=asked, ending=ending, supersedes=supersedes)
-        if ending is None:
-            await services.parking.answered(turn.message.conversation, work.model.name)
-        return None
-
-    async def _work(
-        self, turn: OpenTurn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
-    ) -> AgentWork:
-        services, personality, message = self._services, turn.personality, turn.message
-        with span("memory.prefetch"):
-            memory = await services.memory.prefetch(turn.scope)
-        question = own_words(asked.text)
-        recalled = await services.recall.before_turn(turn.scope, question) if services.recall is not None else ()
-        history = await services.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
-        toolbox = turn.toolbox(services.toolbox)
-        adapter = services.adapter(message.conversation.channel)
-        setting = Setting(
-            capabilities=_UNKNOWN_CHANNEL if adapter is None else adapter.capabilities,
-            is_direct=message.is_direct,
-            display_name=message.sender.display_name,
-            today=datetime.now(UTC).date(),
-        )
-        return AgentWork(
-            turn_id=turn.row.turn_id,
-            model=services.model(personality.model),
-            system=system_prompt(
-                personality.prompt,
-                setting,
-                memory=None if memory is None else services.render_memory(memory, question),
-                summary=turn.session.summary,
-                can_remember=UPDATE_MEMORY.name in toolbox.names,
-                recalled=recalled_section(recalled),
-            ),
-            history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
-            toolbox=toolbox,
-            context=turn.tool_context(state, asked, memory),
-            steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
-            max_output_tokens=personality.output_tokens,
-            on_text=preview.grow,
-            spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
-        )
-
-    async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
-        """Run the loop to its end, or until the person stops it or its time is over; then a word on why it ended."""
-        control.is_interruptible = True
-        limit = asyncio.timeout(self._settings.turn_timeout_s)
-        try:
-            async with limit:
-                await self._loop.run(work, state)
-        except TimeoutError:
-            if not limit.expired():  # a fault of a tool or a model, not our limit
-                raise
-            return gave_up(self._settings.turn_timeout_s)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not control.is_stop_requested or task is None:
-                raise
-            task.uncancel()
-            return STOPPED
-        finally:
-            control.is_interruptible = False
-            control.is_decided = True
-        return None
-
-    async def _park(self, turn: OpenTurn, error: ModelUnavailable) -> float | None:
-        """Keep the message for later, and tell the person, once; seconds until it is tried again.
-
-        None where it has waited too long already, and is given up as a dead letter.
-        """
-        row, parking = turn.row, self._services.parking
-        left_s = self._settings.parked_expire_after_h * 3600 - (datetime.now(UTC) - row.accepted_at).total_seconds()
-        if row.is_told and left_s <= 0:
-            text = expired(self._settings.parked_expire_after_h)
-            reason = f"expired after {self._settings.parked_expire_after_h:g} hours: {error}"
-            _log.error("parked_expired", turn_id=row.turn_id, reason=reason)
-            await self._commit(self._end(row, replies=(text,), kind="expired", end="dead", error=reason))
-            return None
-        model = self._services.model(turn.personality.model).name
-        waits_for, again_s = parking.park(row.message.conversation, model, error)
-        again_s = min(again_s, max(left_s, SOONEST_EXPIRY_S))
-        _log.warning("turn_parked", turn_id=row.turn_id, reason=str(error), again_s=again_s)
-        notice = parking.notice(row, waits_for, error)
-        parked = self._end(row, replies=() if notice is None else (notice,), kind="parked", end="parked")
-        await self._commit(replace(parked, again_after_s=again_s, waits_for=waits_for, error=str(error)))
-        return await parking.told(row.message.conversation, waits_for, error, again_s)
-
-    # ---- the commit ------------------------------------------------------------------------------------------------
-
-    async def _commit_answer(
-        self, turn: OpenTurn, state: AgentState, *, asked: Asked, ending: str | None, supersedes: str | None
-    ) -> None:
-        memory = await turn.settle_memory(state, asked, self._services.proposals)
-        text = "\n\n".join(part for part in (state.text, ending) if part) or "Done."
-        session = turn.session_after(asked, memory)
-        commit = replace(
-            self._end(turn.row),
-            replies=(reply_to(turn.row, text + memory.notice, "reply", memory.choices),),
-            session=session,
-            messages=as_stored(
-                state,
-                session_id=session.id,
-                turn_id=turn.row.turn_id,
-                personality_id=turn.personality.id,
-                user_id=turn.user_id,
-                author=turn.message.sender.display_name,
-                asked=asked,
-                sources=memory.sources,
-                asked_at=turn.message.sent_at,
-            ),
-            supersedes=supersedes,
-            memory=(turn.scope, memory.applied) if memory.applied else None,
-            proposals=memory.proposals,
-            ingest=turn.ingest_job(self._services.recall, memory),
-        )
-        await self._commit(commit)
-        if self._services.recall is not None:
-            self._services.recall.after_turn(turn.scope, state.text)
-        if supersedes is not None:
-            self._services.history.forget(session.id)
-        if memory.applied:
-            await self._services.memory.apply(turn.scope, memory.applied)
-        self._services.history.answered(session, turn.personality.model)
-
     async def _say(self, row: InboxRow, control: TurnControl, text: str | None) -> None:
         """End the turn with a word of our own, or without one."""
         control.is_decided = True
-        await self._commit(self._end(row, replies=() if text is None else (text,)))
+        await self._ending.commit(self._ending.of(row, replies=() if text is None else (text,)))
 
     async def _commit_command(self, turn: OpenTurn, result: CommandResult) -> None:
         reply = reply_to(turn.row, result.text, "reply", result.actions)
-        commit = replace(self._end(turn.row), session=result.session, people=result.people)
-        await self._commit(replace(commit, replies=(reply, *result.notices)))
+        commit = replace(self._ending.of(turn.row), session=result.session, people=result.people)
+        await self._ending.commit(replace(commit, replies=(reply, *result.notices)))
         for conversation in result.woken:
             self._services.reopened(conversation)
         if result.then is not None:
             result.then()
-
-    def _end(
-        self,
-        row: InboxRow,
-        *,
-        replies: Sequence[str] = (),
-        kind: str = "reply",
-        end: InboxEnd = "done",
-        error: str | None = None,
-    ) -> TurnCommit:
-        return TurnCommit(
-            inbox_seq=row.seq,
-            owner=self._owner,
-            turn_id=row.turn_id,
-            end=end,
-            error=error,
-            replies=tuple(reply_to(row, text, kind) for text in replies),
-        )
-
-    async def _commit(self, commit: TurnCommit) -> None:
-        reach("turn.committing")
-        with span("turn.commit", end=commit.end):
-            await self._services.store.commit_turn(commit)
-        reach("turn.committed")
-        if commit.people is not None:
-            self._services.entrance.people.changed()
-        _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
-        for reply in commit.replies:
-            self._services.woken(reply.conversation)

@@ -36,7 +36,7 @@ class _CappedBackoff(discord.backoff.ExponentialBackoff[Any]):
     """The SDK's own waits between two tries, but never longer than `LONGEST_BACKOFF_S`."""
 
     def delay(self) -> Any:
-        return min(float(super().delay()), random.uniform(LONGEST_BACKOFF_S / 2, LONGEST_BACKOFF_S))  # noqa: S311
+        return min(float(super().delay()), random.uniform(LONGEST_BACKOFF_S / 2, LONGEST_BACKOFF_S))  # noqa: S311 (no secret)
 
 
 # For the whole process; there is no option for it.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 from gateway.cli import doctor_access, doctor_configuration, doctor_files, doctor_running, doctor_stores
 from gateway.cli.finding import Check, Finding, Ground
 from gateway.cli.process import running_gateway
 from gateway.config.file import data_directory, load_config
 from gateway.errors import ConfigError, EthosError
+from gateway.logs import hiding, secrets_in
 
 CHECKS: Sequence[Check] = (
     doctor_configuration.versions,
@@ -57,4 +59,5 @@ async def examine() -> list[Finding]:
             unexpected = Finding(level="problem", what=str(error), advice="Mend this; then ask the doctor again.")
             if unexpected.what not in {finding.what for finding in findings}:
                 findings.append(unexpected)
-    return findings
+    hide = hiding(secrets_in(config))  # an error may quote what a library said, and with it a secret
+    return [replace(finding, what=hide(finding.what)) for finding in findings]

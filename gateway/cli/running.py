@@ -7,9 +7,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, TypeVar
@@ -44,10 +43,10 @@ def serve(
     log_format: Annotated[LogFormat | None, typer.Option(help="In place of `log.format`.")] = None,
 ) -> None:
     """Run every configured channel until Ctrl-C or SIGTERM."""
-    loaded = _with_log(_loaded(), log_level, log_format)
+    adapt = partial(_with_log, level=log_level, style=log_format)
     is_chat = _is_terminal() if chat is None else chat
     try:
-        sys.exit(asyncio.run(_serve(data_directory(), loaded, is_chat=is_chat)))
+        sys.exit(asyncio.run(_serve(data_directory(), _loaded(), adapt, is_chat=is_chat)))
     except DataDirectoryLocked as locked:
         fail(f"{locked} To talk to it: `ethos chat`.", EXIT_TEMPORARY)
 
@@ -59,7 +58,6 @@ def chat(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer, when piped.")] = 600.0,
 ) -> None:
     """Talk to the agent in this terminal, through the running gateway or one of its own."""
-    loaded = _loaded()
     home = data_directory()
     options = {
         "conversation": conversation,
@@ -68,7 +66,13 @@ def chat(
         "is_by_lines": lines,
         "timeout_s": timeout,
     }
-    sys.exit(asyncio.run(_chat(home, loaded, options)))
+    try:
+        config = _loaded().config
+    except ConfigError as error:
+        talk = _talk_to_running(home, error, options)
+    else:
+        talk = _chat(home, config, options)
+    sys.exit(asyncio.run(talk))
 
 
 def _loaded() -> Loaded:
@@ -81,15 +85,16 @@ def _loaded() -> Loaded:
     return load_config()
 
 
-async def _serve(home: Path, loaded: Loaded, *, is_chat: bool) -> int:
-    from gateway.app import Gateway
+async def _serve(home: Path, loaded: Loaded, adapt: Callable[[Config], Config], *, is_chat: bool) -> int:
     from gateway.service_manager import ServiceManager
 
-    config = loaded.config
+    config = adapt(loaded.config)
     terminal = _terminal_channel(config) if is_chat else None
     _configure_logs(config)
     async with AsyncExitStack() as stack:
-        gateway = await stack.enter_async_context(Gateway(home, config))
+        gateway = _gateway(home, config)
+        gateway.reloading.adapt = adapt
+        await stack.enter_async_context(gateway)
         log = None
         if terminal is not None:  # the terminal belongs to the chat
             log = stack.enter_context(_open_log(home))
@@ -152,16 +157,48 @@ async def _how_to_own(gateway: Gateway) -> str:
     return f"nobody yet; become it within the hour: send `/owner {code}` to the agent"
 
 
-async def _chat(home: Path, loaded: Loaded, options: dict[str, Any]) -> int:
-    """Attach to a running gateway; where there is none, run one for as long as the chat lasts."""
+def _gateway(home: Path, config: Config, **options: Any) -> Gateway:
+    """A gateway that tells other processes where its terminal chat listens, should the file not say it any more."""
     from gateway.app import Gateway
 
-    config = loaded.config
+    gateway = Gateway(home, config, **options)
+
+    async def tell(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+        name = _terminal_channel(gateway.config)
+        return {"terminal": name, "socket": None if name is None else str(_socket(home, gateway.config, name))}
+
+    gateway.control.add("terminal", tell)
+    return gateway
+
+
+async def _talk_to_running(home: Path, error: ConfigError, options: dict[str, Any]) -> int:
+    """The configuration is broken, and a gateway that runs goes on with the last good one: so does the chat.
+
+    Raises:
+        ConfigError: none runs, or it has no terminal channel.
+    """
+    from gateway.cli.chat import chat as talk
+    from gateway.control import NotReached, ask
+
+    try:
+        answer = await asyncio.to_thread(ask, home, {"do": "terminal"})
+    except NotReached:
+        raise error from None
+    if answer["terminal"] is None:
+        raise error
+    for problem in error.problems:
+        typer.echo(f"warning: {problem}", err=True)
+    typer.echo("The running gateway goes on with the last good configuration; `ethos config check`.", err=True)
+    return await talk(Path(answer["socket"]), state_dir=home / "channels" / answer["terminal"], **options)
+
+
+async def _chat(home: Path, config: Config, options: dict[str, Any]) -> int:
+    """Attach to a running gateway; where there is none, run one for as long as the chat lasts."""
     terminal = _terminal_channel(config)
     if terminal is None:
         raise ConfigError(["no channel of the kind `cli` is configured; add `terminal: {kind: cli}` to `channels`"])
     try:
-        async with Gateway(home, config, only=[terminal], is_served=False) as gateway:
+        async with _gateway(home, config, only=[terminal], is_served=False) as gateway:
             # At a keyboard Ctrl-C is a key; without one, whoever waits for the answer is told by the signal itself.
             stop = _stop_on_signals(signal.SIGTERM, signal.SIGHUP) if options["is_interactive"] else asyncio.Event()
             talk = _talk(home, config, terminal, {**options, "advice": _see_log(home)})
@@ -177,7 +214,6 @@ async def _chat(home: Path, loaded: Loaded, options: dict[str, Any]) -> int:
 
 async def _stand_in(home: Path, config: Config, terminal: str, stop: asyncio.Event) -> None:
     """Where another chat has lent us its gateway, and ends, run one in its place; `ethos serve` is waited for."""
-    from gateway.app import Gateway
     from gateway.cli.process import running_gateway
 
     is_lent = True
@@ -187,7 +223,7 @@ async def _stand_in(home: Path, config: Config, terminal: str, stop: asyncio.Eve
             is_lent = process.url is None  # only a chat's has no web server
         elif process is None and is_lent:
             with contextlib.suppress(DataDirectoryLocked):  # another chat was faster
-                async with Gateway(home, config, only=[terminal], is_served=False) as gateway:
+                async with _gateway(home, config, only=[terminal], is_served=False) as gateway:
                     await _logging_to_file(home, config, gateway.run(stop))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):
@@ -201,11 +237,10 @@ async def _logging_to_file(home: Path, config: Config, work: Awaitable[T]) -> T:
         return await work
 
 
-def _with_log(loaded: Loaded, level: LogLevel | None, style: LogFormat | None) -> Loaded:
+def _with_log(config: Config, *, level: LogLevel | None, style: LogFormat | None) -> Config:
     """The configuration with what the command line says of the log."""
     said = {name: value for name, value in (("level", level), ("format", style)) if value is not None}
-    log = loaded.config.log.model_copy(update=said)
-    return replace(loaded, config=loaded.config.model_copy(update={"log": log}))
+    return config.model_copy(update={"log": config.log.model_copy(update=said)})
 
 
 def _configure_logs(config: Config, stream: TextIO | None = None) -> None:
@@ -243,12 +278,15 @@ async def _talk_beside(
 
 
 async def _talk(home: Path, config: Config, terminal: str, options: dict[str, Any]) -> int:
-    from adapters.cli import socket_path
     from gateway.cli.chat import chat as talk
 
-    state_dir = home / "channels" / terminal
-    path = socket_path(config.channels[terminal].settings, state_dir)
-    return await talk(path, state_dir=state_dir, **options)
+    return await talk(_socket(home, config, terminal), state_dir=home / "channels" / terminal, **options)
+
+
+def _socket(home: Path, config: Config, terminal: str) -> Path:
+    from adapters.cli import socket_path
+
+    return socket_path(config.channels[terminal].settings, home / "channels" / terminal)
 
 
 def _open_log(home: Path) -> TextIO:

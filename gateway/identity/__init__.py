@@ -91,6 +91,12 @@ class IdentityMap:
         users = {} if self._last is None else self._last.document.users
         return {key: users[key] for key in keys if key in users}
 
+    def last_accounts_beside(self, key: str) -> list[str]:
+        """The other accounts of whoever has this one, of the map as it was read last."""
+        users = {} if self._last is None else self._last.document.users
+        user_id = users.get(key)
+        return [] if user_id is None else [other for other, user in users.items() if user == user_id and other != key]
+
     async def ensure_joined(self, keys: Sequence[tuple[str, str]], *, via: str) -> str:
         """See to it that accounts which are proved to be one person's are one user.
 

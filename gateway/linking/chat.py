@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from gateway.codes import hash_code, new_code, read_code
 from gateway.identity import User
 from gateway.linking import words
-from gateway.linking.codes import hash_code, new_code, read_code
 from gateway.linking.job import LinkJob
 from gateway.linking.links import (
     AccountBefore,
@@ -33,10 +33,16 @@ FINISH_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkAnswer:
-    """What is answered; `link` is to be carried out once the answer is committed."""
+    """What is answered.
+
+    Attributes:
+        link: to be carried out once the answer is committed.
+        is_heard: False where the account has guessed too often, and nothing was looked at.
+    """
 
     text: str
     link: Link | None = None
+    is_heard: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +98,7 @@ class Linking:
         self._accounts = accounts
         self.people = People(accounts, store)
         self._job = LinkJob(store, accounts, notes, self.people, woken=woken)
+        self.when_linked = self._job.when_linked
         self._pepper = pepper
         self._channels = channels
         self._woken = woken
@@ -120,9 +127,22 @@ class Linking:
             case "yes":
                 return await self._confirm(request_id.strip(), speaker)
             case "no":
-                return await self._refuse(request_id.strip(), speaker)
+                return await self._refuse(request_id.strip(), speaker.me.account)
         code = read_code(arguments)
-        return LinkAnswer(text=words.USAGE) if code is None else await self._redeem(code, speaker)
+        return LinkAnswer(text=words.USAGE) if code is None else await self._redeem(code, speaker.me, speaker.turn_id)
+
+    async def knock(self, arguments: str, me: Party, turn_id: str) -> LinkAnswer | None:
+        """`/link CODE` and `/link no` of somebody who is not let in here; None where it is neither.
+
+        A code can be had only by those who are let in, and the yes is theirs. Whoever knocks can begin nothing.
+        """
+        code = read_code(arguments)
+        if code is not None:
+            return await self._redeem(code, me, turn_id)
+        word, _, request_id = arguments.lower().partition(" ")
+        requests = await self._requests(request_id.strip(), me.account) if word == "no" else ()
+        is_asked = any(one.state == "asked" and one.starter.account != me.account for one in requests)
+        return await self._refuse(request_id.strip(), me.account) if is_asked else None
 
     async def unlink(self, arguments: str, speaker: Speaker) -> LinkAnswer:
         """`/unlink`, or `/unlink account`: take the newest link back, or the one that brought the account."""
@@ -234,15 +254,13 @@ class Linking:
         await self._store.start(request, await self._hash(code))
         return LinkAnswer(text=words.code_given(code))
 
-    async def _redeem(self, code: str, speaker: Speaker) -> LinkAnswer:
-        outcome = await self._store.redeem(
-            await self._hash(code), speaker.me, turn_id=speaker.turn_id, question=words.question
-        )
+    async def _redeem(self, code: str, me: Party, turn_id: str) -> LinkAnswer:
+        outcome = await self._store.redeem(await self._hash(code), me, turn_id=turn_id, question=words.question)
         match outcome:
             case Wrong(tries_left=left):
                 return LinkAnswer(text=words.wrong_code(left))
             case TooManyTries(again_in_s=again_in_s):
-                return LinkAnswer(text=words.too_many(again_in_s))
+                return LinkAnswer(text=words.too_many(again_in_s), is_heard=False)
             case OwnCode():
                 return LinkAnswer(text=words.OWN_CODE)
         if outcome.starter.conversation is not None:
@@ -263,6 +281,8 @@ class Linking:
         if request.state != "asked" or request.redeemer is None:
             return LinkAnswer(text=words.NOT_TYPED_YET if request.state == "open" else words.NOTHING_ASKED)
         sides = (request.starter, request.redeemer)
+        # Who typed the code where nobody knew them stands in no map before this yes.
+        await self._accounts.resolve(request.redeemer.account, request.redeemer.label)
         try:
             link = await self.decide(
                 account,
@@ -276,9 +296,8 @@ class Linking:
             return LinkAnswer(text=str(problem))
         return LinkAnswer(text=words.LINKING, link=link)
 
-    async def _refuse(self, request_id: str, speaker: Speaker) -> LinkAnswer:
+    async def _refuse(self, request_id: str, me: str) -> LinkAnswer:
         """Either side may: who typed somebody else's code can step back from it."""
-        me = speaker.me.account
         requests = await self._requests(request_id, me)
         live = [one for one in requests if one.state in {"open", "asked"}]
         request = next(iter(live or [one for one in requests if one.state == "refused"]), None)
@@ -309,7 +328,7 @@ class Linking:
         return LinkAnswer(text=text) if channel.capabilities.is_sender_only_claimed else None
 
     async def _hash(self, code: str) -> str:
-        return hash_code(read_code(code) or code, await self._pepper())
+        return hash_code(code, await self._pepper())
 
 
 def _find(users: Sequence[User], wanted: str) -> User | None:

@@ -7,7 +7,7 @@ commit again. A crash between any two steps is made good at the next start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -45,6 +45,11 @@ class LinkJob:
         self._people = people
         self._woken = woken
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._listeners: list[Callable[[Link], Awaitable[None]]] = []
+
+    def when_linked(self, listener: Callable[[Link], Awaitable[None]]) -> None:
+        """Have it called when the map and the notes say it, before both sides are told; perhaps again after a crash."""
+        self._listeners.append(listener)
 
     async def recover(self) -> int:
         """For a start: learn what counts, and finish what an earlier process left; how many links that were.
@@ -119,6 +124,8 @@ class LinkJob:
             case "mapped":
                 await self._people.gone(link.absorbed)  # who is still answered as that user may still write notes
                 await self._notes.unite(link)
+                for listener in self._listeners:
+                    await listener(link)
                 return await self._advance(link, "linked", linked(link))
             case "undoing":
                 heirs = tuple(self._people.heirs(link.survivor))

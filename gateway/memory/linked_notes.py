@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from gateway.codes import load_pepper
 from gateway.errors import FileError, MemoryConflict
 from gateway.files import check_id, inside, make_private_directory, read_once, sync_directory, write_atomically
 from gateway.identity import IdentityMap
 from gateway.linking.chat import Channel, Linking
-from gateway.linking.codes import load_pepper
 from gateway.linking.links import Link, LinkStore
 from gateway.linking.notes import has_any, only_in, without
 from gateway.memory import rules

@@ -27,7 +27,8 @@ def correct_waits(connection: sqlite3.Connection, queue: Literal["inbox", "outbo
         (now_ms,),
     )
     latest = (now_ms + LONGEST_WAIT_MS,)
-    connection.execute(f"UPDATE {queue} SET due_at = ?1 WHERE ended_at IS NULL AND due_at > ?1", latest)  # noqa: S608
+    sql = f"UPDATE {queue} SET due_at = ?1 WHERE ended_at IS NULL AND due_at > ?1"  # noqa: S608 (two names of ours)
+    connection.execute(sql, latest)
 
 
 def steady_ms() -> int:

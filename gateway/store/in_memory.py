@@ -334,8 +334,13 @@ class _Turns:
         key = (turn_id, call_id)
         return key in self._tables.tools, self._tables.tools.get(key)
 
-    async def unsettled_memory(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
-        return [(scope, list(updates)) for scope, updates in self._tables.memory.values() if updates]
+    async def unsettled_memory(
+        self, *, after: str | None = None, limit: int | None = None
+    ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+        turn_ids = list(self._tables.memory)
+        start = turn_ids.index(after) + 1 if after in self._tables.memory else 0
+        noted = (self._tables.memory[turn_id] for turn_id in turn_ids[start:])
+        return [(scope, list(updates)) for scope, updates in noted if updates][:limit]
 
     async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
         noted = self._tables.memory.get(turn_id)
@@ -380,7 +385,7 @@ class InMemoryStore:
         self.outbox = _Outbox(tables)
         self.sessions = _Sessions(tables)
         self.turns = _Turns(tables)
-        self.usage = InMemoryUsage(tables.person_ids)
+        self.usage = InMemoryUsage(tables.person_ids, tables.survivors)
         self.log = _Log(tables)
         self.proposals = InMemoryProposals(tables)
         self.people = InMemoryPeople(tables)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.people import Ask, Book, ClaimOwner, LetIn, OfferOwner, PeopleChange, Request, SetRank, TurnAway
+from gateway.people import Ask, Book, ClaimOwner, LetIn, OfferOwner, PeopleChange, Reopen, Request, SetRank, TurnAway
 from gateway.store.in_memory_tables import Answer, Tables
 
 _FORGET_AFTER = timedelta(days=1)
@@ -20,6 +20,8 @@ def apply_change(tables: Tables, change: PeopleChange, *, inbox_seq: int | None 
             _ask(tables, change, inbox_seq)
         case LetIn():
             _let_in(tables, change)
+        case Reopen(channel=channel, account=account):
+            _reopen(tables, (channel, account))
         case TurnAway(channel=channel, account=account):
             _taken(tables, (channel, account))
             asked = tables.requests.get((channel, account))
@@ -53,6 +55,10 @@ def _let_in(tables: Tables, change: LetIn) -> None:
         del tables.ranks[change.account]
     if change.role is not None:
         tables.ranks[change.account] = change.role
+    _reopen(tables, place)
+
+
+def _reopen(tables: Tables, place: tuple[str, str]) -> None:
     for seq in _taken(tables, place):
         row = tables.said[seq]
         if row.state == "done":

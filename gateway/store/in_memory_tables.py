@@ -111,6 +111,10 @@ class Tables:
             ids += [link.absorbed for link in self.links.values() if link.survivor == one and link.undone_at is None]
         return ids
 
+    def survivors(self) -> dict[str, str]:
+        """Who was absorbed by whom."""
+        return {link.absorbed: link.survivor for link in self.links.values() if link.undone_at is None}
+
     def next_seq(self) -> int:
         """The next cursor, of both queues."""
         self.seq += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from gateway.agent.model import ModelUsage, Spender
-from gateway.budgets import Ask, DayUsage, Denied, Granted, Limit, Scope, Totals, grant
+from gateway.budgets import Ask, DaySpending, DayUsage, Denied, Granted, Limit, Scope, Totals, grant, person_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,19 @@ class _Reserved:
 class InMemoryUsage:
     """Counts calls by day. Nothing here waits, so every method is one step."""
 
-    def __init__(self, person_ids: Callable[[str], Collection[str]] = lambda user_id: (user_id,)) -> None:
-        """Nothing is counted yet; `person_ids` are all ids of the person behind a user id."""
+    def __init__(
+        self,
+        person_ids: Callable[[str], Collection[str]] = lambda user_id: (user_id,),
+        survivors: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """Nothing is counted yet.
+
+        Args:
+            person_ids: all ids of the person behind a user id.
+            survivors: who was absorbed by whom.
+        """
         self._person_ids = person_ids
+        self._survivors = survivors
         self._days: dict[tuple[str, str, str, str], DayUsage] = {}
         self._turns: set[str] = set()
         self._reserved: dict[int, _Reserved] = {}
@@ -64,6 +74,29 @@ class InMemoryUsage:
             call = ModelUsage(model=ask.model, input_tokens=ask.input_tokens, output_tokens=0, cost_usd=ask.input_usd)
             self._save(ask.spender, ask.day, [call])
         return len(dead)
+
+    async def spending(self, day: str) -> Sequence[DaySpending]:
+        """What was spent in a day, and is reserved, by person and personality."""
+        survivors = self._survivors()
+        spent = [
+            DaySpending(
+                user_id=person_of(row.user_id, survivors),
+                personality_id=row.personality_id,
+                spent=Totals(turns=row.turns, tokens=row.input_tokens + row.output_tokens, usd=row.cost_usd),
+            )
+            for row in self._days.values()
+            if row.day == day
+        ]
+        pending: dict[tuple[str, str], list[_Reserved]] = {}
+        for held in self._reserved.values():
+            if held.ask.day == day:
+                spender = held.ask.spender
+                pending.setdefault((spender.user_id, spender.personality_id), []).append(held)
+        reserved = [
+            DaySpending(user_id=person_of(who, survivors), personality_id=personality_id, reserved=self._sum(rows))
+            for (who, personality_id), rows in pending.items()
+        ]
+        return [*spent, *reserved]
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         """What was used on that day and after it, newest day first; by one person, or by all."""
@@ -115,6 +148,9 @@ class InMemoryUsage:
             if held.ask.day == ask.day
             and self._is_of(scope, ask, held.ask.spender.user_id, held.ask.spender.personality_id)
         ]
+        return self._sum(rows)
+
+    def _sum(self, rows: Sequence[_Reserved]) -> Totals:
         return Totals(
             turns=len({held.ask.spender.turn_id for held in rows} - self._turns - {""}),
             tokens=sum(held.ask.input_tokens + held.granted for held in rows),

@@ -36,7 +36,16 @@ _INSERT = """
                                 store, action, content, at, refers_to, author_id)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (turn_id, update_index) DO NOTHING"""
-_UPDATES = "('add', 'replace', 'remove')"
+# A turn's rows are inserted in one transaction, so they stand together. `undo` and the like are the caller's to repeat.
+_OF_TURNS = "action IN ('add', 'replace', 'remove') AND refers_to IS NULL"
+_UNSETTLED = f"""
+    SELECT * FROM memory_journal WHERE {_OF_TURNS} AND turn_id IN (
+        SELECT turn_id FROM memory_journal
+        WHERE outcome IS NULL AND {_OF_TURNS}
+            AND id > coalesce((SELECT max(id) FROM memory_journal WHERE turn_id = ?1), 0)
+        GROUP BY turn_id ORDER BY min(id) LIMIT ?2
+    ) ORDER BY id, update_index
+"""  # noqa: S608 (constants)
 
 
 def insert_pending(
@@ -57,14 +66,17 @@ def settle_pending(connection: sqlite3.Connection, turn_id: str, outcomes: Seque
     )
 
 
-def select_unsettled(connection: sqlite3.Connection) -> list[tuple[MemoryScope, list[MemoryUpdate]]]:
-    """Whole turns of which something is not settled, in the order in which they were committed."""
+def select_unsettled(
+    connection: sqlite3.Connection, *, after: str | None = None, limit: int | None = None
+) -> list[tuple[MemoryScope, list[MemoryUpdate]]]:
+    """Whole turns of which something is not settled, in the order in which they were committed.
+
+    Args:
+        after: a turn; only those that were committed after it.
+        limit: how many turns at most.
+    """
     turns: dict[str, tuple[MemoryScope, list[MemoryUpdate]]] = {}
-    rows = connection.execute(
-        f"SELECT * FROM memory_journal WHERE action IN {_UPDATES} AND refers_to IS NULL AND turn_id IN "  # noqa: S608 (a constant)
-        "(SELECT turn_id FROM memory_journal WHERE outcome IS NULL) ORDER BY id, update_index"
-    )
-    for row in rows:
+    for row in connection.execute(_UNSETTLED, (after, -1 if limit is None else limit)):
         update = MemoryUpdate(action=row["action"], store=row["store"], content=row["content"])
         turns.setdefault(row["turn_id"], (_scope(row), []))[1].append(update)
     return list(turns.values())

@@ -14,6 +14,7 @@ from gateway.people import (
     LetIn,
     OfferOwner,
     PeopleChange,
+    Reopen,
     Request,
     SetRank,
     TurnAway,
@@ -79,14 +80,10 @@ def apply_change(connection: sqlite3.Connection, change: PeopleChange, *, inbox_
     match change:
         case Ask():
             _ask(connection, change, inbox_seq)
-        case LetIn(channel=channel, account=account):
-            label = storable(change.label)
-            connection.execute(_ADMIT, (channel, account, label, change.via, to_ms(change.at)))
-            connection.execute("DELETE FROM account_ranks WHERE account = ? AND rank = 'revoked'", (account,))
-            if change.role is not None:
-                connection.execute(_SET_RANK, (account, change.role, change.via, to_ms(change.at)))
-            connection.execute(_REOPEN, (channel, account))
-            _forget_request(connection, channel, account)
+        case LetIn():
+            _let_in(connection, change)
+        case Reopen(channel=channel, account=account):
+            _reopen(connection, channel, account)
         case TurnAway(channel=channel, account=account):
             connection.execute(
                 "UPDATE access_requests SET state = 'refused', expires_at = ? WHERE channel = ? AND account = ?",
@@ -127,9 +124,20 @@ def _ask(connection: sqlite3.Connection, change: Ask, inbox_seq: int | None) -> 
         connection.execute(_HOLD, (inbox_seq, request.channel, request.account))
 
 
-def _forget_request(connection: sqlite3.Connection, channel: str, account: str) -> None:
+def _let_in(connection: sqlite3.Connection, change: LetIn) -> None:
+    channel, account, at_ms = change.channel, change.account, to_ms(change.at)
+    connection.execute(_ADMIT, (channel, account, storable(change.label), change.via, at_ms))
+    connection.execute("DELETE FROM account_ranks WHERE account = ? AND rank = 'revoked'", (account,))
+    if change.role is not None:
+        connection.execute(_SET_RANK, (account, change.role, change.via, at_ms))
+    _reopen(connection, channel, account)
+
+
+def _reopen(connection: sqlite3.Connection, channel: str, account: str) -> None:
+    connection.execute(_REOPEN, (channel, account))
     for table in ("held_messages", "access_requests"):
-        connection.execute(f"DELETE FROM {table} WHERE channel = ? AND account = ?", (channel, account))  # noqa: S608
+        sql = f"DELETE FROM {table} WHERE channel = ? AND account = ?"  # noqa: S608 (two names of ours)
+        connection.execute(sql, (channel, account))
 
 
 class SqlitePeople:

@@ -139,9 +139,11 @@ class SqliteTurns:
 
         return await self._database.read(work)
 
-    async def unsettled_memory(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
-        """Updates of committed turns that may not have reached the memory, oldest first."""
-        return await self._database.read(select_unsettled)
+    async def unsettled_memory(
+        self, *, after: str | None = None, limit: int | None = None
+    ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+        """Updates of committed turns that may not have reached the memory, by whole turns, oldest first."""
+        return await self._database.read(partial(select_unsettled, after=after, limit=limit))
 
     async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
         """Note that the memory has the updates of the turn; harmless when it is noted already."""

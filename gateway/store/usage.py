@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.agent.model import ModelUsage, Spender
-from gateway.budgets import Ask, DayUsage, Denied, Granted, Limit, Scope, Totals, grant
+from gateway.budgets import Ask, DaySpending, DayUsage, Denied, Granted, Limit, Scope, Totals, grant, person_of
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 from gateway.store.persons import PERSON
@@ -45,6 +45,12 @@ _RESERVED = """
 _IS_KNOWN_TURN = """
     SELECT EXISTS (SELECT 1 FROM usage WHERE turn_id = ?1) OR EXISTS (SELECT 1 FROM reservations WHERE turn_id = ?1)
 """
+_SPENDING = """
+    SELECT user_id, personality_id, sum(turns), sum(input_tokens + output_tokens), total(cost_usd)
+    FROM usage_days WHERE day = ? GROUP BY user_id, personality_id
+"""
+_RESERVING = _RESERVED.replace("SELECT", "SELECT user_id, personality_id,", 1) + " GROUP BY user_id, personality_id"
+_SURVIVORS = "SELECT absorbed, survivor FROM user_links WHERE undone_at IS NULL"
 _SINCE = "SELECT * FROM usage_days WHERE day >= ? ORDER BY day DESC, user_id, personality_id, model"
 _SINCE_OF_PERSON = f"""
     SELECT * FROM usage_days WHERE day >= ?1 AND user_id IN {PERSON.format("?2")}
@@ -106,6 +112,23 @@ class SqliteUsage:
             return len(rows)
 
         return await self._database.write(work)
+
+    async def spending(self, day: str) -> Sequence[DaySpending]:
+        """What was spent in a day, and is reserved, by person and personality."""
+
+        def work(connection: sqlite3.Connection) -> list[DaySpending]:
+            survivors = dict(iter(connection.execute(_SURVIVORS)))
+            return [
+                DaySpending(
+                    user_id=person_of(user_id, survivors),
+                    personality_id=personality_id,
+                    **{kind: Totals(turns=turns, tokens=tokens, usd=usd)},
+                )
+                for kind, sql in (("spent", _SPENDING), ("reserved", _RESERVING))
+                for user_id, personality_id, turns, tokens, usd in connection.execute(sql, (day,))
+            ]
+
+        return await self._database.read(work)
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         """What was used on that day and after it, newest day first; by one person, or by all."""

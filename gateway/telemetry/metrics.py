@@ -6,12 +6,13 @@ other value of which there is no bound: channels and models come from the config
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from gateway.budgets import BudgetUse
 from gateway.health import Health
 from gateway.observe import Fact, Span
 
@@ -34,9 +35,9 @@ class Metrics:
         self._way = _Way(registry)
         self._inside = _Inside(registry)
 
-    def page(self, health: Health) -> tuple[bytes, str]:
+    def page(self, health: Health, budgets: Sequence[BudgetUse] = ()) -> tuple[bytes, str]:
         """The text that Prometheus reads, and its media type."""
-        self._gauges.health = health
+        self._gauges.health, self._gauges.budgets = health, budgets
         return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def began(self, span: Span) -> None:
@@ -135,6 +136,9 @@ class _Inside:
         self._memory = Counter(
             "ethos_memory_updates", "Memory updates brought to the files.", ["result"], registry=registry
         )
+        self._denied = Counter(
+            "ethos_budget_refusals", "Calls for which a budget had no room.", ["scope", "what"], registry=registry
+        )
         self._ingested = Counter(
             "ethos_ingest_turns", "Turns whose facts were taken, by each try.", ["outcome"], registry=registry
         )
@@ -169,6 +173,8 @@ class _Inside:
             self._failures.inc()
         elif name == "channel.state":
             self._states.labels(facts["channel"], facts["state"]).inc()
+        elif name == "budget.denied":
+            self._denied.labels(facts["scope"], facts["what"]).inc()
         elif name == "http.request":
             self._requests.labels(facts["method"], facts["status"]).inc()
 
@@ -201,6 +207,7 @@ class _Gauges:
 
     def __init__(self) -> None:
         self.health: Health | None = None
+        self.budgets: Sequence[BudgetUse] = ()
 
     def collect(self) -> Iterator[Metric]:
         """For the registry."""
@@ -237,6 +244,22 @@ class _Gauges:
         for model in health.models:
             model_up.add_metric([model.name], model.state == "up")
         yield model_up
+        yield from self._of_budgets(self.budgets)
+
+    @staticmethod
+    def _of_budgets(budgets: Sequence[BudgetUse]) -> Iterator[Metric]:
+        labels = ["scope", "what"]
+        used = GaugeMetricFamily("ethos_budget_used", "Spent today.", labels=labels)
+        reserved = GaugeMetricFamily("ethos_budget_reserved", "Reserved by calls under way.", labels=labels)
+        limit = GaugeMetricFamily("ethos_budget_limit", "What may be spent in a day.", labels=labels)
+        for budget in budgets:
+            where = [budget.scope, budget.what]
+            used.add_metric(where, budget.used)
+            reserved.add_metric(where, budget.reserved)
+            limit.add_metric(where, budget.limit)
+        yield used
+        yield reserved
+        yield limit
 
     @staticmethod
     def _queues(health: Health) -> Iterator[Metric]:

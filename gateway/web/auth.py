@@ -159,11 +159,15 @@ class OperatorAuth:
         except BadSignature:
             return False
 
-    def put_session(self, response: Response, *, is_https: bool) -> None:
+    def new_session(self) -> str:
+        """A cookie's value."""
+        return self._signer.sign(OPERATOR).decode("ascii")
+
+    def put_session(self, response: Response, *, is_https: bool, session: str | None = None) -> None:
         """Log the browser in."""
         response.set_cookie(
             self.cookie_name,
-            self._signer.sign(OPERATOR).decode("ascii"),
+            session or self.new_session(),
             max_age=self.session_max_age_s,
             httponly=True,
             samesite="strict",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,15 @@ def _page(template: str, status: int, **values: Any) -> HTMLResponse:
     return HTMLResponse(html, status_code=status)
 
 
-def login_page(*, next_path: str, error: str | None = None, status: int = 200) -> Response:
-    """Ask for the token; `next_path` is where to go afterwards."""
-    return _page("login.html", status, next_path=next_path, error=error)
+def login_page(
+    *, next_path: str, error: str | None = None, status: int = 200, held: Sequence[tuple[str, str]] | None = None
+) -> Response:
+    """Ask for the token; `next_path` is where to go afterwards.
+
+    Args:
+        held: the fields of a form that was sent without a login; they come back after it.
+    """
+    return _page("login.html", status, next_path=next_path, error=error, held=held)
 
 
 def logged_in_page() -> Response:

@@ -27,13 +27,17 @@ from gateway.protocols import SupportsHttp
 from gateway.web.api import PATH as API_PATH
 from gateway.web.api import Api
 from gateway.web.auth import LOOPBACK_HOSTS, Gate, OperatorAuth, OperatorOnly, client_address, is_https
+from gateway.web.dashboard.app import Dashboard
+from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
+from gateway.web.dashboard.sources import Sources
+from gateway.web.forms import form_key
 from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
 
 STOP_S = 2
 MAX_LOGIN_BYTES = 8 * 1024
-RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/static", "/api")
+RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/static", "/api", DASHBOARD_PATH)
 _NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
 _log = structlog.get_logger(__name__)
@@ -55,6 +59,7 @@ class WebServer:
         adapters: each is mounted at its `http_path`.
         metrics: None: there is no `/metrics`.
         api: None: there is no `/api/v1`.
+        dashboard: what its pages read; None: there is no `/dashboard`.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class WebServer:
         port: int = 8420,
         allowed_hosts: Sequence[str] = (),
         auth: OperatorAuth | None = None,
+        dashboard: Sources | None = None,
     ) -> None:
         """Read or make the token.
 
@@ -81,6 +87,7 @@ class WebServer:
         self._auth = auth or OperatorAuth(self._token)
         self._health = health
         self._metrics = metrics
+        self._dashboard = None if dashboard is None else Dashboard(self._auth, form_key(self._token), dashboard)
         self._stopping = asyncio.Event()
         self._socket: socket.socket | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -189,6 +196,8 @@ class WebServer:
             mounts[path] = adapter.http_app if adapter.http_access == "public" else OperatorOnly(adapter.http_app)
         if self._metrics is not None:
             mounts["/metrics"] = OperatorOnly(Router(routes=[metrics_route(self._metrics)]))
+        if self._dashboard is not None:
+            mounts[DASHBOARD_PATH] = self._dashboard.app
         mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", _home)])))
         return [
             *health_routes(self._health),

@@ -570,6 +570,20 @@ class TurnSuite:
         assert scope == scopes[1]
         assert list(updates) == [MemoryUpdate.add("memory", "b"), MemoryUpdate.remove("user", "x")]
 
+    async def test_unsettled_memory_is_read_in_pages_of_whole_turns(self, house: House) -> None:
+        for name in "abcde":
+            scope = MemoryScope(personality_id="p", user_id="u", session_id=None, turn_id=name)
+            both = (MemoryUpdate.add("memory", name), MemoryUpdate.add("user", name))
+            await turn(house.store, memory=(scope, both))
+        store = house.store.turns
+        page = await store.unsettled_memory(limit=2)
+        assert [(scope.turn_id, len(updates)) for scope, updates in page] == [("a", 2), ("b", 2)]
+        await store.settle_memory("b", ["applied", "applied"])
+        await store.settle_memory("d", ["applied", "applied"])
+        assert [scope.turn_id for scope, _ in await store.unsettled_memory(after="b", limit=2)] == ["c", "e"]
+        assert await store.unsettled_memory(after="e", limit=2) == []
+        assert [scope.turn_id for scope, _ in await store.unsettled_memory()] == ["a", "c", "e"]
+
 
 class LogSuite:
     async def test_the_log_is_both_directions_in_the_order_of_their_commits(self, house: House) -> None:

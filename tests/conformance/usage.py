@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 from gateway.agent.model import ModelUsage, Spender
-from gateway.budgets import Ask, Denied, Granted, Limit, Scope, UsageStore
+from gateway.budgets import Ask, Denied, Granted, Limit, Scope, Totals, UsageStore
 from gateway.linking.links import LinkStore
 from tests.conformance.links import link
 from tests.conformance.stores import House
@@ -47,6 +47,19 @@ def cost(output_tokens: int, usd: float | None = None) -> ModelUsage:
 
 def per_user(**limit: float) -> dict[Scope, Limit]:
     return {"user": Limit(**limit)}  # type: ignore[arg-type]
+
+
+async def people(store: UsageStore) -> dict[tuple[str, str], tuple[Totals, Totals]]:
+    """What each person spent of each personality, and has reserved."""
+    found: dict[tuple[str, str], tuple[Totals, Totals]] = {}
+    for one in await store.spending(DAY):
+        spent, reserved = found.get((one.user_id, one.personality_id), (Totals(), Totals()))
+        both = [
+            Totals(turns=a.turns + b.turns, tokens=a.tokens + b.tokens, usd=a.usd + b.usd)
+            for a, b in ((spent, one.spent), (reserved, one.reserved))
+        ]
+        found[one.user_id, one.personality_id] = (both[0], both[1])
+    return found
 
 
 async def granted(store: UsageStore, one: Ask, limits: dict[Scope, Limit], owner: str = "me") -> Granted:
@@ -178,6 +191,23 @@ class UsageSuite:
         await links.undo("l_1")
         await granted(store, ask(), per_user(tokens=110))
         assert await store.spent(since=DAY, user_id=ADA.user_id) == []
+
+    async def test_what_a_day_costs_is_told_by_person_and_personality(self, house: House) -> None:
+        store = usage_of(house)
+        links: LinkStore = house.store.links  # type: ignore[attr-defined]
+        await store.settle(None, ADA, DAY, [cost(50, 0.25)])
+        await store.settle(None, BEN, DAY, [cost(20)])
+        await store.settle(None, ADA, "2026-11-22", [cost(1)])
+        await granted(store, ask(ADA), {})  # of a turn that was counted
+        await granted(store, ask(replace(BEN, turn_id="t_9"), usd_per_token=0.5), {})
+        assert await people(store) == {
+            ("u_ada", "assistant"): (Totals(turns=1, tokens=60, usd=0.25), Totals(turns=0, tokens=110, usd=0.0)),
+            ("u_ben", "assistant"): (Totals(turns=1, tokens=30, usd=0.0), Totals(turns=1, tokens=110, usd=55.0)),
+        }
+        await links.decide(link(ADA.user_id, BEN.user_id), request_id=None)
+        assert await people(store) == {
+            ("u_ada", "assistant"): (Totals(turns=2, tokens=90, usd=0.25), Totals(turns=1, tokens=220, usd=55.0)),
+        }
 
     async def test_usage_is_added_up_by_day_person_personality_and_model(self, house: House) -> None:
         store = usage_of(house)

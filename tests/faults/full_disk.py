@@ -86,7 +86,7 @@ def health_of(home: Path, serving: Serving) -> dict[str, Any]:
     token = (home / "web-token").read_text().strip()
     request = urllib.request.Request(f"{running['url']}health", headers={"Authorization": f"Bearer {token}"})  # noqa: S310 (our own address)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 (as above)
             found: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError as error:
         found = json.load(error)

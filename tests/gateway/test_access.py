@@ -15,6 +15,7 @@ from gateway.access import Access, AccessMode, AccessRule, GroupMode
 from gateway.identity import IdentityMap
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.people import ClaimOwner, LetIn, People, Rank, SetRank
+from gateway.roles import Role
 from gateway.store.in_memory import InMemoryStore
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -180,6 +181,100 @@ async def test_a_person_has_the_highest_role_of_all_their_accounts_until_they_ar
     assert (await house.access.entry(said())).role == "owner"
     house.path.write_text(house.path.read_text().replace('"k:7": {"userId": "u_', '"k:7": {"userId": "v_'))
     assert (await house.access.entry(said())).verdict == "pair"
+
+
+def two_channels(home: Path, elsewhere: AccessRule, here: AccessRule | None = None) -> House:
+    """A house with a second channel, of another kind, on which the same person is known as `other:1`."""
+    house = House(home, here or AccessRule(mode="pairing"))
+    house.access.rules = {**house.access.rules, "phone": elsewhere}
+    house.access._kind = {"bot": "k", "phone": "other"}.__getitem__
+    return house
+
+
+@pytest.mark.parametrize("how", ["admitted", "listed"])
+async def test_whoever_was_let_in_by_name_is_let_in_by_linked_accounts_on_pairing_channels(
+    tmp_path: Path, how: str
+) -> None:
+    """Row 19: the word was about a person, so it goes with them; with the link it ends."""
+    house = two_channels(tmp_path, AccessRule(allow=frozenset({"1"} if how == "listed" else ())))
+    if how == "admitted":
+        await house.store.change(LetIn(channel="phone", account="other:1", label="", role=None, via="test", at=NOW))
+    assert (await house.access.entry(said())).verdict == "pair"
+    assert not await house.access.lets_in("bot", "k:7")
+    await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
+    assert (await house.access.entry(said())).verdict == "answer"
+    assert await house.access.lets_in("bot", "k:7")
+    assert (await house.access.entry(said("8"))).verdict == "pair", "nobody else"
+    house.path.write_text(house.path.read_text().replace('"k:7": {"userId": "u_', '"k:7": {"userId": "v_'))
+    assert (await house.access.entry(said())).verdict == "pair"
+
+
+@pytest.mark.parametrize("mode", ["owner", "allowlist"])
+async def test_a_link_opens_no_channel_that_asks_for_more_than_a_persons_word(tmp_path: Path, mode: AccessMode) -> None:
+    house = two_channels(tmp_path, AccessRule(allow=frozenset({"1"})), AccessRule(mode=mode))
+    await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
+    assert (await house.access.entry(said())).verdict == "refuse"
+    assert not await house.access.lets_in("bot", "k:7")
+
+
+async def test_who_came_in_by_an_open_door_is_let_in_nowhere_else(tmp_path: Path) -> None:
+    house = two_channels(tmp_path, AccessRule(mode="open", role="guest", allow=frozenset({"1"})))
+    await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
+    assert (await house.access.entry(said())).verdict == "pair"
+
+
+@pytest.mark.parametrize(("there", "here"), list(itertools.product(("guest", "member"), repeat=2)))
+async def test_a_link_makes_a_guest_of_one_channel_no_member_of_another(
+    tmp_path: Path, there: Role, here: Role
+) -> None:
+    house = two_channels(
+        tmp_path, AccessRule(role=there, allow=frozenset({"1"})), AccessRule(mode="pairing", role=here)
+    )
+    await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
+    entry = await house.access.entry(said())
+    assert entry.verdict == "answer"
+    assert entry.role == ("member" if there == here == "member" else "guest")
+
+
+@pytest.mark.parametrize("is_linked", [True, False])
+async def test_who_was_revoked_is_let_in_by_no_link(tmp_path: Path, *, is_linked: bool) -> None:
+    house = two_channels(tmp_path, AccessRule(allow=frozenset({"1"})))
+    if is_linked:
+        await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
+    await house.set_rank("k:7", "revoked")
+    assert (await house.access.entry(said())).verdict == "revoked"
+    assert (await house.access.entry(said(text="/link ACDE-FGHJ"))).verdict == "revoked"
+    assert not await house.access.lets_in("bot", "k:7")
+
+
+KNOCKS = {
+    "/link ACDE-FGHJ": True,
+    "/LINK acde fghj": True,
+    "/link no": True,
+    "/link no r_1": True,
+    "/link": False,
+    "/link yes": False,
+    "/link yes r_1": False,
+    "/link ACDE-FGH": False,
+    "/unlink": False,
+    "link ACDE-FGHJ": False,
+}
+
+
+@pytest.mark.parametrize(("text", "is_knock"), list(KNOCKS.items()))
+@pytest.mark.parametrize("mode", get_args(AccessMode))
+async def test_a_stranger_may_bring_a_code_where_strangers_may_ask_and_begin_nothing(
+    tmp_path: Path, mode: AccessMode, text: str, *, is_knock: bool
+) -> None:
+    house = House(tmp_path, AccessRule(mode=mode))
+    as_stranger = {"pairing": "link" if is_knock else "pair", "open": "answer"}.get(mode, "refuse")
+    assert (await house.access.entry(said(text=text))).verdict == as_stranger
+    in_group = said(text=text, is_direct=False, mentions_bot=True)
+    assert (await house.access.entry(in_group)).verdict == ("answer" if mode == "open" else "ignore")
+    sender = replace(said().sender, is_verified=False)
+    assert (await house.access.entry(said(text=text, sender=sender))).verdict == "refuse"
+    quoted = (await house.access.entry(said(text=text, is_trusted_text=False))).verdict
+    assert quoted == {"pairing": "pair", "open": "answer"}.get(mode, "refuse"), "nobody's order"
 
 
 async def test_whose_account_is_revoked_is_let_in_by_none_of_their_accounts(tmp_path: Path) -> None:

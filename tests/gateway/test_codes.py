@@ -6,7 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from gateway.codes import ALPHABET, PEPPER_NAME, code_of, hash_code, is_same, load_pepper, new_code, new_seed, read_code
+from gateway.codes import (
+    ALPHABET,
+    FORMER_PEPPER_NAME,
+    PEPPER_NAME,
+    code_of,
+    hash_code,
+    is_same,
+    load_pepper,
+    new_code,
+    new_seed,
+    read_code,
+    remove_former_pepper,
+)
 from gateway.errors import FileError
 
 PEPPER = b"p" * 32
@@ -28,7 +40,10 @@ def test_a_code_is_read_however_people_type_it(typed: str) -> None:
     assert read_code(typed) == "ACDE-FGHJ"
 
 
-@pytest.mark.parametrize("typed", ["", "ACDE", "ACDE-FGHJK", "ACDE-FGH0", "ACDE-FGHÄ", "telegram:1", "x" * 10_000])
+@pytest.mark.parametrize(
+    "typed",
+    ["", "ACDE", "ACDE-FGHJK", "ACDE-FGH0", "ACDE-FGHÄ", "telegram:1", "x" * 10_000, "\uff2b" * 8, "K7RM\n3XPT"],
+)
 def test_what_can_be_no_code_is_none(typed: str) -> None:
     assert read_code(typed) is None
 
@@ -59,3 +74,24 @@ def test_a_pepper_that_was_cut_short_is_refused_with_what_to_do(tmp_path: Path) 
     (tmp_path / PEPPER_NAME).write_bytes(b"short")
     with pytest.raises(FileError, match="remove it, and a new one is made"):
         load_pepper(tmp_path)
+
+
+def test_the_same_code_has_another_hash_in_another_data_directory(tmp_path: Path) -> None:
+    one, other = (load_pepper(tmp_path / name) for name in ("one", "other"))
+    assert hash_code("K7RM-3XPT", one) == hash_code("K7RM-3XPT", load_pepper(tmp_path / "one"))
+    assert hash_code("K7RM-3XPT", one) != hash_code("K7RM-3XPT", other)
+
+
+def test_a_second_pepper_of_an_earlier_version_is_removed_and_the_first_stays(tmp_path: Path) -> None:
+    pepper = load_pepper(tmp_path)
+    (tmp_path / FORMER_PEPPER_NAME).write_bytes(b"x" * 32)
+    for _ in range(2):  # where there is none, nothing happens
+        remove_former_pepper(tmp_path)
+        assert [path.name for path in (tmp_path / "secrets").iterdir()] == ["code-pepper"]
+    assert load_pepper(tmp_path) == pepper
+
+
+def test_a_former_pepper_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
+    (tmp_path / FORMER_PEPPER_NAME).mkdir(parents=True)
+    with pytest.raises(FileError, match="remove it by hand"):
+        remove_former_pepper(tmp_path)

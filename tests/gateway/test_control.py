@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gateway import control as control_module
 from gateway.control import SOCKET_NAME, ControlSocket, NotReached, ask
 from gateway.errors import StoreUnavailable
 
@@ -86,3 +87,41 @@ async def test_the_socket_of_a_dead_process_is_replaced_and_a_missing_one_is_sai
         assert (await asked(tmp_path, {"do": "echo", "word": 1}))["heard"] == 1
     with pytest.raises(NotReached, match="no gateway answers"):
         await asked(tmp_path, {"do": "echo", "word": 1})
+
+
+async def test_what_was_asked_before_the_end_is_answered_and_what_takes_too_long_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that a request does goes on behind the end: the store is closed next."""
+    monkeypatch.setattr(control_module, "END_TIMEOUT_S", 0.2)
+    begun, released, ended = asyncio.Semaphore(0), asyncio.Event(), asyncio.Event()
+
+    async def slow(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+        begun.release()
+        await released.wait()
+        return {"done": True}
+
+    async def endless(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+        begun.release()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return {}
+
+    (tmp_path / "run").mkdir()
+    control = ControlSocket(tmp_path, {"slow": slow, "endless": endless})
+    await control.start()
+    asking = asyncio.create_task(asked(tmp_path, {"do": "slow"}))
+    hopeless = asyncio.create_task(asked(tmp_path, {"do": "endless"}))
+    async with asyncio.timeout(20):
+        await begun.acquire()
+        await begun.acquire()
+        stopping = asyncio.create_task(control.stop())
+        await asyncio.sleep(0)
+        released.set()
+        await stopping
+        assert ended.is_set()
+        assert (await asking)["done"]
+        with pytest.raises(NotReached):
+            await hopeless

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import structlog
 
 from gateway.errors import StoreUnavailable
 from gateway.service_manager import ServiceManager
@@ -66,5 +67,36 @@ async def test_a_full_disk_is_no_reason_to_be_restarted(tmp_path: Path) -> None:
             while b"STOPPING=1" not in text:
                 text = await loop.sock_recv(listening, 4096)
             assert b"WATCHDOG=1" in await loop.sock_recv(listening, 4096), "the end may take its time"
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+class Odd(FullDisk):
+    """A gateway in which something goes wrong once that nobody has thought of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults: list[Exception] = [RuntimeError("a fault of ours")]
+
+    async def prove_alive(self) -> None:
+        if self.faults:
+            raise self.faults.pop()
+
+
+async def test_an_odd_error_is_told_is_no_sign_of_life_and_does_not_end_the_watch(tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(address)
+        listening.setblocking(False)
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        manager = ServiceManager({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "20000"})
+        gateway = Odd()
+        with structlog.testing.capture_logs() as logged:
+            watching = asyncio.create_task(manager.watch(gateway, stop))
+            async with asyncio.timeout(20):
+                assert b"READY=1" in await loop.sock_recv(listening, 4096)
+                assert b"WATCHDOG=1" in await loop.sock_recv(listening, 4096)
+        assert not gateway.faults
+        assert [line["event"] for line in logged] == ["no_sign_of_life"]
         watching.cancel()
         await asyncio.wait([watching])

@@ -27,6 +27,7 @@ TOP = {
     "gateway.app",
     "gateway.backup",
     "gateway.cli",
+    "gateway.composing",
     "gateway.config",
     "gateway.configured",
     "gateway.desk",

@@ -182,7 +182,8 @@ class Brain:
 
         def work(connection: sqlite3.Connection) -> int:
             owners = visible(connection, viewer)
-            sql = f"SELECT count(*) FROM traces WHERE owner IN ({places(owners)}) AND deleted_at IS NULL"  # noqa: S608
+            among = places(owners)  # question marks
+            sql = f"SELECT count(*) FROM traces WHERE owner IN ({among}) AND deleted_at IS NULL"  # noqa: S608 (as said)
             return int(connection.execute(sql, owners).fetchone()[0])
 
         return await self.database.read(work)

@@ -45,17 +45,25 @@ class Viewer:
 
     Attributes:
         user_id: None where nobody is known, or where others read along: then nothing personal is seen.
+        is_alone: only what nobody else reads is meant: for the writes of somebody who may change nothing shared.
     """
 
     user_id: str | None
     personality_id: str
     session_id: str | None
+    is_alone: bool = False
 
     @property
     def owners(self) -> tuple[Owner, ...]:
         """Whose traces the viewer may see; what a personality shares with all its people among them."""
         own = (owner for kind in SCOPES if (owner := self._owner(kind)) is not None)
+        if self.is_alone:
+            return tuple(owner for owner in own if not self.is_shared(owner.kind))
         return (*own, Owner("organization", f"{ORGANIZATION}::{self.personality_id}"))
+
+    def is_shared(self, kind: ScopeKind) -> bool:
+        """Whether others read the traces of that scope: in a group those of the conversation, too."""
+        return kind == "organization" or (kind == "thread" and self.user_id is None)
 
     def owner(self, kind: ScopeKind) -> Owner:
         """Whose a new trace of that scope is.

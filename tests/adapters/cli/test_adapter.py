@@ -426,7 +426,7 @@ async def test_an_idle_terminal_costs_no_reading_of_the_log(running: Running) ->
 
 def test_an_unknown_key_in_the_configuration_is_refused() -> None:
     with pytest.raises(ValidationError):
-        Config.model_validate({"sockett": "/tmp/x"})  # noqa: S108
+        Config.model_validate({"sockett": "/tmp/x"})  # noqa: S108 (never made)
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])

@@ -45,7 +45,7 @@ def posts(harness: DiscordHarness, path: str = MESSAGES) -> list[dict[str, Any]]
 # ---- what is sent ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_mass_mention_of_the_model_reaches_nobody(harness: DiscordHarness) -> None:
+async def test_row_33_a_mass_mention_of_the_model_reaches_nobody(harness: DiscordHarness) -> None:
     async with running(harness):
         await soon(harness.adapter.send(outbound("@everyone @here <@4001> <@&2003> look!")))
     sent = posts(harness)[0]
@@ -54,7 +54,7 @@ async def test_a_mass_mention_of_the_model_reaches_nobody(harness: DiscordHarnes
     assert not harness.platform.of_bot()[0]["mention_everyone"]
 
 
-async def test_nothing_that_is_written_may_mention_anybody(harness: DiscordHarness) -> None:
+async def test_row_33_nothing_that_is_written_may_mention_anybody(harness: DiscordHarness) -> None:
     async with running(harness) as inbox:
         payload = harness.platform.interact(DM, {"type": 1, "name": "help"})
         await inbox.has(1)

@@ -1,4 +1,4 @@
-"""From is a claim (reliability 21): what counts as proof, and twelve kinds of mail that have none."""
+"""Row 21, From is a claim: what counts as proof, and twelve kinds of mail that have none."""
 
 from __future__ import annotations
 

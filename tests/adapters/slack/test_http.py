@@ -1,4 +1,4 @@
-"""Requests over HTTP: only what Slack signed just now, and each once."""
+"""Row 23: requests over HTTP: only what Slack signed just now, and each once."""
 
 from __future__ import annotations
 

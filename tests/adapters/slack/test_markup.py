@@ -1,4 +1,4 @@
-"""The agent's Markdown in Slack: harmless, whole, and in pieces that can be read."""
+"""Row 33: the agent's Markdown in Slack: harmless, whole, and in pieces that can be read."""
 
 from __future__ import annotations
 

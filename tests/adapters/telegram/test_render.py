@@ -1,4 +1,4 @@
-"""What becomes of the agent's Markdown: pieces that Telegram takes, with nothing lost between them."""
+"""Row 33: what becomes of the agent's Markdown: pieces that Telegram takes, with nothing lost between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The webhook: who does not know the secret gets nowhere, and 200 is said after the commit only."""
+"""Row 23: the webhook: who does not know the secret gets nowhere, and 200 is said after the commit only."""
 
 from __future__ import annotations
 

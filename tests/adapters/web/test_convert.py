@@ -1,4 +1,4 @@
-"""What is posted becomes a message, and what the agent wrote becomes harmless HTML."""
+"""Row 33: what is posted becomes a message, and what the agent wrote becomes harmless HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures, by the specification and its reference library."""
+"""Row 23: signatures, by the specification and its reference library."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from gateway.desk.caller import OF_A_PERSON, PERMISSIONS, Caller
 from gateway.web.api import Api
 from gateway.web.api.application import make_fastapi, routes_of, rule_of
 from gateway.web.auth import OperatorOnly
+from gateway.web.dashboard.app import Dashboard
 
 from .conftest import OPERATOR
 
@@ -45,13 +46,22 @@ def api_routes(gateway: Gateway) -> list[APIRoute]:
     return found
 
 
-async def test_every_route_of_the_web_server_is_the_operators_or_has_a_rule_of_its_own(gateway: Gateway) -> None:
+async def test_every_route_of_the_web_server_is_the_operators_or_has_a_rule_of_its_own(
+    gateway: Gateway, client_with: ClientWith
+) -> None:
     assert gateway.web is not None
-    for route in gateway.web.routes:
-        assert isinstance(route, (Route, Mount))
-        app = route.app if isinstance(route, Mount) else getattr(route.endpoint, "_app", route.endpoint)
-        is_guarded = isinstance(app, (OperatorOnly, Api))
-        assert is_guarded or route.path in PUBLIC, f"{route.path} has no access rule"
+    async with client_with(None) as client:
+        for route in gateway.web.routes:
+            assert isinstance(route, (Route, Mount))
+            app = route.app if isinstance(route, Mount) else getattr(route.endpoint, "_app", route.endpoint)
+            is_guarded = isinstance(getattr(app, "__self__", app), (OperatorOnly, Api, Dashboard))
+            assert is_guarded != (route.path in PUBLIC), f"{route.path} has no access rule"
+            if is_guarded:
+                for path in (route.path, route.path + "/", route.path + "/anything"):
+                    for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
+                        response = await client.request(method, gateway.web.url.rstrip("/") + path)
+                        is_api = isinstance(app, Api)  # says of an address that there is none, to everybody
+                        assert response.status_code in ((401, 404, 405) if is_api else (401,)), f"{method} {path}"
     unruled = [route.path for route in api_routes(gateway) if rule_of(route) is None]
     assert unruled == []
 

@@ -1,4 +1,4 @@
-"""Broken configurations, and the exact words that a person gets for each."""
+"""Row 16: broken configurations, and the exact words that a person gets for each."""
 
 from collections.abc import Callable
 from pathlib import Path

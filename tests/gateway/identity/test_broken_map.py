@@ -1,4 +1,4 @@
-"""A map that is broken, missing or half saved: nobody is taken for somebody else, and nothing is lost."""
+"""Row 15: a map that is broken, missing or half saved: nobody is taken for somebody else, and nothing is lost."""
 
 import json
 import os

@@ -18,19 +18,22 @@ from typing import Any
 
 import pytest
 
+from gateway.codes import ALPHABET
 from gateway.linking import chat
 from gateway.linking.chat import LinkAnswer, Linking, Speaker
-from gateway.linking.codes import ALPHABET
 from gateway.linking.links import CODE_VALID_S, LinkRequest, Party
 from gateway.messages import Capabilities, ConversationRef
 from gateway.store.in_memory import InMemoryStore
 from tests.gateway.linking.twins import TwinAccounts, TwinNotes
 
 USERS = {"fake:a": "u_a", "fake:b": "u_b", "fake:e": "u_e"}
+# Is let in nowhere, and stands in no map before somebody's yes.
+STRANGER = "fake:s"
+USER_OF = {**USERS, STRANGER: "u_s"}
 NOTES = {"u_a": "Cat: Mia\n", "u_b": "Boat: Argo\n\nCat: Mia\n", "u_e": "Eve.\n"}
 CODES = [ALPHABET[i : i + 4] + "-" + ALPHABET[i + 4 : i + 8] for i in range(6)]
 QUIET_ROUNDS = 5
-CHANGES = {"start", "redeem", "refuse", "decide", "undo", "end_by_hand", "advance", "move", "unite", "part"}
+CHANGES = {"start", "redeem", "refuse", "decide", "undo", "end_by_hand", "advance", "move", "unite", "part", "resolve"}
 
 Words = Callable[["World"], str | None]
 """What a person types next; None while they wait for something."""
@@ -151,16 +154,28 @@ class World:
     async def command(self, person: Person, words: str) -> None:
         place = ConversationRef(channel="fake", conversation=person.name)
         me = Party(account=person.account, label=person.name, conversation=place)
-        speaker = Speaker(me=me, user_id=USERS[person.account], turn_id=f"t_{person.name}{person.at}")
         name, _, arguments = words.partition(" ")
-        work = self.linking.link if name == "/link" else self.linking.unlink
-        answer: LinkAnswer = await work(arguments, speaker)
+        answer = await self.answer(name, arguments, me, f"t_{person.name}{person.at}")
         await self.gate("commit")
         person.answers.append(answer.text)
         person.at += 1
         del self.begun[person.name]
         if answer.link is not None:
             self.linking.carry_out(answer.link)
+
+    async def answer(self, name: str, arguments: str, me: Party, turn_id: str) -> LinkAnswer:
+        """As the commands and the entrance do it."""
+        user_id = USER_OF[me.account] if me.account != STRANGER else self.user_of_stranger()
+        if user_id is None:
+            knocked = await self.linking.knock(arguments, me, turn_id) if name == "/link" else None
+            return knocked or LinkAnswer(text="I do not know you yet.")
+        work = self.linking.link if name == "/link" else self.linking.unlink
+        return await work(arguments, Speaker(me=me, user_id=user_id, turn_id=turn_id))
+
+    def user_of_stranger(self) -> str | None:
+        """Who the stranger is once a link has let them in."""
+        entry = self.accounts.entries.get(STRANGER)
+        return None if entry is None or entry.user_id == USER_OF[STRANGER] else entry.user_id
 
     # ---- what can happen next --------------------------------------------------------------------------------------
 
@@ -243,14 +258,18 @@ class World:
         for link in links.values():
             request = requests[link.id]
             starter, redeemer, asked_at = self.asked[request.id]
-            assert {USERS[starter], USERS[redeemer]} == {link.survivor, link.absorbed}
+            assert {USER_OF[starter], USER_OF[redeemer]} == {link.survivor, link.absorbed}
+            assert starter != STRANGER, "who is let in nowhere begins nothing"
             assert any(account == redeemer and len(code) == 8 for account, code in self.typed), (
                 "typed on the other side"
             )
             assert (starter, request.id) in self.said_yes, "and confirmed on this one"
             assert self.decided_at.get(link.id, self.now_ms) - asked_at < CODE_VALID_S * 1000
         assert all(len(accounts) == 1 for accounts in self.redeemers.values()), "a code is used once"
-        moved = {key for key, account in self.accounts.entries.items() if account.user_id != USERS[key]}
+        moved = {key for key, account in self.accounts.entries.items() if account.user_id != USER_OF[key]}
+        asked_of = {request: redeemer for request, (_, redeemer, _) in self.asked.items()}
+        is_met = any(asked_of.get(request) == STRANGER for _, request in self.said_yes)
+        assert STRANGER not in self.accounts.entries or is_met, "nobody is written down before the yes"
         assert moved <= {one.key for link in links.values() for one in link.accounts}, "nobody moves without a link"
         assert all("Eve." not in text for user, text in self.notes.texts.items() if user != "u_e") or any(
             "u_e" in (link.survivor, link.absorbed) for link in links.values()
@@ -262,7 +281,7 @@ class World:
         assert all(link.state in {"linked", "undone"} for link in links), links
         counting = {link.absorbed: link for link in links if link.undone_at is None}
         for key, account in self.accounts.entries.items():
-            user = USERS[key]
+            user = USER_OF[key]
             while user in counting:
                 user = counting[user].survivor
             assert account.user_id == user
@@ -334,6 +353,23 @@ SCENARIOS: dict[str, Callable[[], list[Person]]] = {
         Person("a", [says("/link"), yes_to("b")]),
         Person("b", [code_given("a"), says("/link no", "I am asking")]),
     ],
+    "a stranger brings a code": lambda: [
+        Person("a", [says("/link"), yes_to("s")]),
+        Person("s", [code_given("a"), says("/link no", "I am asking")]),
+    ],
+    "a stranger begins, says yes, and brings a code": lambda: [
+        Person("a", [says("/link"), yes_to("s")]),
+        Person("s", [says("/link"), says("/link yes"), code_given("a"), says("/link yes", "I am asking")]),
+    ],
+    "a stranger and somebody known type the same code": lambda: [
+        Person("a", [says("/link"), yes_to("s", otherwise="/link no")]),
+        Person("b", [code_given("a")]),
+        Person("s", [code_given("a")]),
+    ],
+    "a stranger is linked, and takes it back": lambda: [
+        Person("a", [says("/link"), yes_to("s")]),
+        Person("s", [code_given("a"), says("/unlink", "Linked:")]),
+    ],
     "they are linked, and both take it back at once": lambda: [
         Person("a", [says("/link"), yes_to("b"), says("/unlink", "Linked:")]),
         Person("b", [code_given("a"), says("/unlink", "Linked:")]),
@@ -346,6 +382,11 @@ RUNS = [
     ("each types the other's code, and both say yes", 0, 0, {"", "linked"}),
     ("one says yes while the other steps back", 1, 0, {"", "linked"}),
     ("one says yes while the other steps back", 0, 1, {"", "linked"}),
+    ("a stranger brings a code", 1, 0, {"", "linked"}),
+    ("a stranger brings a code", 0, 1, {"", "linked"}),
+    ("a stranger begins, says yes, and brings a code", 1, 0, {"", "linked"}),
+    ("a stranger and somebody known type the same code", 0, 0, {"", "linked"}),
+    ("a stranger is linked, and takes it back", 0, 1, {"undone"}),
     ("they are linked, and both take it back at once", 0, 0, {"undone"}),
 ]
 

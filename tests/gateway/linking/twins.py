@@ -25,7 +25,11 @@ class TwinAccounts:
         }
 
     async def resolve(self, key: str, label: str) -> str:
-        del label
+        """A new account's user is called after it."""
+        if key not in self.entries:
+            began = BEGAN + timedelta(days=1 + len(self.entries))
+            user_id = f"u_{key.partition(':')[2]}"
+            self.entries[key] = Account(key=key, user_id=user_id, label=label, first_seen_at=began, via="first-contact")
         return self.entries[key].user_id
 
     async def users(self) -> Sequence[User]:

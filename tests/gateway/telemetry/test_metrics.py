@@ -97,6 +97,25 @@ async def test_a_conversation_is_counted_from_accept_to_receipt(house: House) ->
     assert seen["process_resident_memory_bytes",] > 1e6
 
 
+async def test_budgets_are_told_by_their_kind_and_those_who_have_least_left(house: House) -> None:
+    """Row 27: an operator sees a budget run out before people do."""
+    budgets = {"user": {"turns": 2}, "personality": {"tokens": 1_000_000}, "personalities": {}}
+    async with house.gateway(ScriptedModel("one", "two", "three"), budgets=budgets, **MEASURED) as (gateway, channel):
+        before = await read(gateway)
+        await channel.ask("hello", user="1", conversation="c1")
+        for _ in range(3):
+            await channel.ask("hello", user="2", conversation="c2")
+        await settled(gateway)
+        seen = await read(gateway)
+    assert (before["ethos_budget_used", "user", "turns"], before["ethos_budget_limit", "user", "turns"]) == (0, 2)
+    assert seen["ethos_budget_used", "user", "turns"] == 2
+    assert seen["ethos_budget_limit", "user", "turns"] == 2
+    assert seen["ethos_budget_reserved", "user", "turns"] == 0
+    assert 0 < seen["ethos_budget_used", "personality", "tokens"] < 1_000_000
+    assert ("ethos_budget_used", "gateway", "turns") not in seen
+    assert seen["ethos_budget_refusals_total", "user", "turns"] >= 1
+
+
 async def test_what_waits_and_what_was_given_up_is_told_with_its_age(house: House) -> None:
     async with house.gateway(ScriptedModel("one"), **MEASURED) as (gateway, channel):
         channel.failures.append(PermanentSendError("the person has left"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -20,7 +21,8 @@ def scope(turn_id: str, user_id: str = "u") -> MemoryScope:
     return MemoryScope(personality_id="p", user_id=user_id, session_id=None, turn_id=turn_id)
 
 
-UPDATES = (MemoryUpdate.add("user", "text"),)
+def updates(turn_id: str) -> tuple[MemoryUpdate, ...]:
+    return (MemoryUpdate.add("user", f"the text of {turn_id}"),)
 
 
 class Provider:
@@ -54,11 +56,25 @@ class Provider:
 
 
 class Store:
-    """Settles, or fails to."""
+    """A journal, whose texts are made when they are read. It settles, or fails to."""
 
     def __init__(self) -> None:
         self.failures: list[Exception] = []
+        self.committed: dict[str, MemoryScope] = {}
         self.settled: list[str] = []
+
+    def commit(self, turn_id: str, user_id: str = "u") -> tuple[MemoryScope, tuple[MemoryUpdate, ...]]:
+        """A turn that is to be applied."""
+        self.committed[turn_id] = scope(turn_id, user_id)
+        return self.committed[turn_id], updates(turn_id)
+
+    async def unsettled_memory(
+        self, *, after: str | None = None, limit: int | None = None
+    ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+        turn_ids = list(self.committed)
+        start = turn_ids.index(after) + 1 if after is not None else 0
+        waiting = [turn_id for turn_id in turn_ids[start:] if turn_id not in self.settled][:limit]
+        return [(self.committed[turn_id], updates(turn_id)) for turn_id in waiting]
 
     async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:  # noqa: ARG002
         if self.failures:
@@ -76,35 +92,43 @@ async def ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
+async def none_late(sync: MemorySync) -> None:
+    async with asyncio.timeout(20):
+        while sync.late:
+            await asyncio.sleep(0)
+
+
 async def test_an_update_that_comes_while_late_ones_are_tried_again_waits_behind_them() -> None:
     provider = Provider()
-    sync = MemorySync(provider, Store())  # type: ignore[arg-type]
+    store = Store()
+    sync = MemorySync(provider, store)  # type: ignore[arg-type]
     provider.failures = [FileError("the lock is held")]
-    await sync.apply(scope("t1"), UPDATES)
-    await sync.apply(scope("t2"), UPDATES)  # behind t1
+    await sync.apply(*store.commit("t1"))
+    await sync.apply(*store.commit("t2"))  # behind t1
     assert sync.late == 2
     provider.is_held = True
     running = asyncio.create_task(sync.run())
     await asyncio.wait_for(provider.reached.wait(), 10)  # t1 is on its way
-    third = asyncio.create_task(sync.apply(scope("t3"), UPDATES))
+    third = asyncio.create_task(sync.apply(*store.commit("t3")))
     await asyncio.sleep(0)
     assert sync.late == 2  # they are late until they are there
     provider.is_held = False
     provider.released.set()
     await provider.until_applied(3)
     await third
+    await none_late(sync)
     await ended(running)
     assert provider.applied == ["t1", "t2", "t3"]
-    assert sync.late == 0
 
 
 async def test_late_updates_of_one_person_do_not_hold_up_those_of_another() -> None:
     provider = Provider()
-    sync = MemorySync(provider, Store())  # type: ignore[arg-type]
+    store = Store()
+    sync = MemorySync(provider, store)  # type: ignore[arg-type]
     provider.failures = [FileError("the lock is held")] * 3
-    await sync.apply(scope("t1"), UPDATES)
-    await sync.apply(scope("t2", "other"), UPDATES)
-    await sync.apply(scope("t3"), UPDATES)
+    await sync.apply(*store.commit("t1"))
+    await sync.apply(*store.commit("t2", "other"))
+    await sync.apply(*store.commit("t3"))
     running = asyncio.create_task(sync.run())
     await provider.until_applied(3)
     await ended(running)
@@ -114,9 +138,10 @@ async def test_late_updates_of_one_person_do_not_hold_up_those_of_another() -> N
 @pytest.mark.parametrize("error", [RuntimeError("a fault"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a fault")])
 async def test_an_update_that_meets_a_fault_is_kept_and_its_turn_is_well(error: Exception) -> None:
     provider = Provider()
-    sync = MemorySync(provider, Store())  # type: ignore[arg-type]
+    store = Store()
+    sync = MemorySync(provider, store)  # type: ignore[arg-type]
     provider.failures = [error, error]
-    await sync.apply(scope("t1"), UPDATES)
+    await sync.apply(*store.commit("t1"))
     assert sync.late == 1
     running = asyncio.create_task(sync.run())
     await provider.until_applied(1)
@@ -129,13 +154,53 @@ async def test_a_refused_update_that_cannot_be_settled_now_is_settled_later() ->
     sync = MemorySync(provider, store)  # type: ignore[arg-type]
     provider.failures = [InvalidId("user", "../x")] * 3
     store.failures = [StoreUnavailable("the disk is full")] * 2
-    await sync.apply(scope("t1"), UPDATES)
+    await sync.apply(*store.commit("t1"))
     running = asyncio.create_task(sync.run())
     async with asyncio.timeout(10):
         while not store.settled:
             await asyncio.sleep(0)
     await ended(running)
     assert store.settled == ["t1"]
+
+
+async def test_what_is_late_for_long_is_kept_in_the_journal_and_not_in_memory() -> None:
+    """A file that cannot be written for a week costs a set of owners, and nothing is lost or overtaken."""
+    provider, store = Provider(), Store()
+    sync = MemorySync(provider, store)  # type: ignore[arg-type]
+    provider.failures = [FileError("the disk is full")]
+    names = [f"week-{number}" for number in range(3 * memory_sync_module.PAGE_TURNS + 7)]
+    for name in names:
+        await sync.apply(*store.commit(name))
+    assert sync.late == len(names)
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, MemoryUpdate) and "week-" in one.content]
+    running = asyncio.create_task(sync.run())
+    await none_late(sync)
+    await ended(running)
+    assert provider.applied == names
+
+
+async def test_a_journal_that_cannot_be_read_is_read_again_later() -> None:
+    """Whatever goes wrong, the task that tries late updates again does not end with it."""
+    provider, store = Provider(), Store()
+    sync = MemorySync(provider, store)  # type: ignore[arg-type]
+    provider.failures = [FileError("the lock is held")]
+    await sync.apply(*store.commit("t1"))
+    failures: list[Exception] = [StoreUnavailable("the disk is broken"), RuntimeError("a fault")]
+    read = store.unsettled_memory
+
+    async def fails_first(
+        *, after: str | None = None, limit: int | None = None
+    ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+        if failures:
+            raise failures.pop(0)
+        return await read(after=after, limit=limit)
+
+    store.unsettled_memory = fails_first  # type: ignore[method-assign]
+    running = asyncio.create_task(sync.run())
+    await none_late(sync)
+    await ended(running)
+    assert provider.applied == ["t1"]
 
 
 async def test_a_superseded_answer_does_not_come_back_while_a_summary_is_made(

@@ -10,9 +10,11 @@ import pytest
 
 from gateway import attachments as attachments_module
 from gateway import dispatcher as dispatcher_module
-from gateway.errors import ModelUnavailable
+from gateway.app import Gateway
+from gateway.errors import ModelUnavailable, StoreUnavailable
 from gateway.messages import Attachment
 from gateway.store.inbox import SqliteInbox
+from gateway.turn_commit import TurnCommit
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel
@@ -75,6 +77,56 @@ async def test_a_stop_that_comes_while_the_turn_gets_ready_stops_it(
 async def test_a_stop_reaches_a_message_that_still_waits_for_its_turn(house: House) -> None:
     hang = Hang()
     async with house.gateway(ScriptedModel([hang, "slow"], "too late"), limits={"running_turns": 1}) as (_, channel):
+        await channel.say("slow", conversation="other")
+        await asyncio.wait_for(hang.started.wait(), 10)
+        message = await channel.say("tell me")
+        stop = await channel.say("/stop")
+        hang.released.set()
+        assert await channel.answers_to(message) == ["Stopped before I could answer."]
+        assert await channel.answers_to(stop) == ["Stopped."]
+
+
+class FailsOnce:
+    """Lets the first commit of each turn fail, as a disk does that is full for a moment."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, gateway: Gateway) -> None:
+        self.failed: set[str] = set()
+        commit_turn = gateway.store.turns.commit_turn
+
+        async def commit(commit: TurnCommit) -> None:
+            if commit.turn_id not in self.failed:
+                self.failed.add(commit.turn_id)
+                raise StoreUnavailable("the disk is full")
+            await commit_turn(commit)
+
+        monkeypatch.setattr(gateway.store.turns, "commit_turn", commit)
+
+
+async def test_a_stop_is_not_forgotten_when_a_commit_fails(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by the message that was stopped nor by the `/stop` itself; each is committed at the second try."""
+    hang = Hang()
+    model = ScriptedModel([hang, "the whole story"], "once more")
+    async with house.gateway(model) as (gateway, channel):
+        fails = FailsOnce(monkeypatch, gateway)
+        message = await channel.say("tell me")
+        await asyncio.wait_for(hang.started.wait(), 10)
+        stop = await channel.say("/stop")
+        assert await channel.answers_to(message) == ["Stopped before I could answer."]
+        assert await channel.answers_to(stop) == ["Stopped."]
+        assert len(fails.failed) == 2
+        assert len(model.requests) == 1, "what was stopped is not asked again"
+        await settled(gateway)
+        assert not gateway.dispatcher._stopped
+        assert not gateway.dispatcher._had_effect
+
+
+async def test_a_stop_of_what_still_waits_is_not_forgotten_when_a_commit_fails(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hang = Hang()
+    model = ScriptedModel([hang, "slow"], "too late")
+    async with house.gateway(model, limits={"running_turns": 1}) as (gateway, channel):
+        FailsOnce(monkeypatch, gateway)
         await channel.say("slow", conversation="other")
         await asyncio.wait_for(hang.started.wait(), 10)
         message = await channel.say("tell me")

@@ -280,3 +280,32 @@ async def test_a_disk_that_hangs_is_told_in_good_time_and_asked_once_however_man
                 may_answer.set()
                 hanging.clear()
             await until(gateway, lambda health: health.store_problem is None)
+
+
+async def test_no_secret_of_the_configuration_stands_in_an_error_that_is_shown_or_kept(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 26: a library may quote the address that it called, with the key in it."""
+    secret = "sk-canary-of-a-key"
+    keyed = {"dear": {"provider": "openai", "model": "m", "api_key": secret}}
+    model = ScriptedModel([ModelUnavailable(f"GET https://x/?key={secret} failed")], "fine", "fine")
+    settings = {"models": keyed, "telemetry": {"metrics": True}}
+    monkeypatch.setattr(parking, "FIRST_RETRY_S", 60.0)
+    async with house.gateway(model, **settings) as (gateway, channel):
+        assert await channel.ask("hi")  # it waits
+        health = await until(gateway, lambda health: health.status == "degraded")
+        assert "key=***" in (health.models[0].error or "")
+        [parked] = await gateway.store.deliveries.rows("inbox")
+        assert "key=***" in (parked.error or "")
+        channel.failures.append(PermanentSendError(f"refused for {secret}"))
+        await channel.say("hello", conversation="c2")
+        await settled(gateway)
+        [dead] = await gateway.store.deliveries.rows("outbox", chosen="dead")
+        assert dead.error == "refused for ***"
+        channel.connect_failures += [AdapterNotReady(f"no line to {secret}")] * 100_000
+        await channel.lose_connection()
+        health = await until(gateway, lambda health: "no line" in str(of(health, "fake").error))
+        assert of(health, "fake").error == "no line to ***"
+        shown = f"{await gateway._health_json()} {await gateway._metrics_page()}"
+        assert "***" in shown
+        assert secret not in shown

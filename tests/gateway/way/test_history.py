@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+import structlog
+
 from gateway.agent.model import ChatMessage
 from gateway.agent.prompt import estimated_tokens
 from gateway.app import Gateway
@@ -65,3 +68,31 @@ async def test_the_window_is_the_same_after_a_restart(house: House) -> None:
     async with house.gateway(model, limits={"history_tokens": 1000}) as (gateway, _):
         again = [one.text for one in await window(gateway)]
         assert again == kept
+
+
+async def test_a_fault_of_a_summary_is_told_and_the_next_turn_makes_it_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Remembering()
+    async with house.gateway(model, limits={"history_tokens": 1000}) as (gateway, channel):
+        save = gateway.store.sessions.save_summary
+
+        async def fails(*_args: object, **_keywords: object) -> None:
+            raise RuntimeError("a fault of ours")
+
+        monkeypatch.setattr(gateway.store.sessions, "save_summary", fails)
+        with structlog.testing.capture_logs() as logged:
+            while not model.summaries:
+                await channel.ask("question " + "word " * 50)
+                await settled(gateway)
+            async with asyncio.timeout(20):
+                while gateway.history._tasks:
+                    await asyncio.sleep(0)
+        assert "summary_fault" in [line["event"] for line in logged]
+        monkeypatch.setattr(gateway.store.sessions, "save_summary", save)
+        await channel.ask("and again")
+        await settled(gateway)
+        if gateway.history._tasks:
+            await asyncio.wait(list(gateway.history._tasks.values()))
+        [session] = await gateway.store.sessions.list_sessions()
+        assert session.summary_until > 0

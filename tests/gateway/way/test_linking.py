@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from gateway.app import Gateway
+from gateway.codes import ALPHABET, PEPPER_NAME
 from gateway.errors import FileError
 from gateway.linking import job, words
-from gateway.linking.codes import ALPHABET, PEPPER_NAME
 from gateway.messages import Action, Capabilities, OutboundMessage
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -66,6 +67,26 @@ async def test_a_model_that_answers_somebody_while_a_message_is_being_parked_ans
     assert told.expedited == [ADA]
     waits_for, again_s = told.parking.park(ADA, "m", DOWN)
     assert await told.parking.told(ADA, waits_for, DOWN, again_s) == again_s > 0
+
+
+async def test_a_thousand_who_wait_are_tried_together_the_longest_wait_first() -> None:
+    """Who is answered first does not wait for a commit for each of the others: they share them."""
+    amount = 2 * parking_module.AT_ONCE + 3
+    places = [ConversationRef(channel="web", conversation=str(number)) for number in range(amount)]
+    together = asyncio.Barrier(parking_module.AT_ONCE)
+    expedited: list[ConversationRef] = []
+
+    async def expedite(conversation: ConversationRef) -> None:
+        expedited.append(conversation)
+        if len(expedited) <= 2 * parking_module.AT_ONCE:
+            await together.wait()
+
+    parking = Parking(expedite, lambda _message: False)
+    for place in places:
+        parking.park(place, "m", DOWN)
+    async with asyncio.timeout(20):
+        await parking.answered(BEN, "m")
+    assert expedited == places
 
 
 async def test_a_budget_that_is_raised_between_a_denial_and_the_parking_is_not_waited_for() -> None:

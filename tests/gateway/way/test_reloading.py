@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
+from gateway import reloading as reloading_module
 from gateway.app import Gateway
 from gateway.cli.queues import wake
+from gateway.config.file import Loaded
+from gateway.control import ask
 from gateway.errors import AdapterError, IdentityMapBroken, PermanentSendError
 from gateway.messages import ConversationRef
 from tests.fake_channel import FakeChannel
@@ -264,3 +268,48 @@ async def test_what_was_taken_over_is_not_called_refused_because_of_a_broken_ide
         assert (done.problems, done.at_once) == ((), ("channels.second",))
         assert "your accounts on the channels could not be joined" in done.warnings[-1]
         await channel(gateway, "second").connected()
+
+
+async def test_a_reload_that_is_under_way_at_the_end_comes_to_its_own_and_none_begins_behind_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A channel that it connects is closed with the others, and nobody works with a closed store."""
+    reading, released = threading.Event(), threading.Event()
+    load = reloading_module.load_config
+
+    def slow(**options: Any) -> Loaded:
+        reading.set()
+        assert released.wait(20)
+        return load(**options)
+
+    monkeypatch.setattr(reloading_module, "load_config", slow)
+    async with house.gateway() as (gateway, fake):
+        await fake.connected()
+        write(house, channels={"fake": FAKE, "second": FAKE})
+        asking = asyncio.create_task(asyncio.to_thread(ask, house.home, {"do": "reload"}))
+        assert await asyncio.to_thread(reading.wait, 20)
+        asyncio.get_running_loop().call_later(0.1, released.set)
+    answer = await asking
+    assert answer["at_once"] == ["channels.second"]
+    assert [channel(gateway, name).is_closed for name in ("fake", "second")] == [True, True]
+    late = await gateway.reloading.reload()
+    assert late.problems == ("the gateway is ending; its next start reads the configuration",)
+
+
+async def test_a_reload_that_does_not_end_does_not_hold_up_the_end(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.gateway() as (gateway, fake):
+        await fake.connected()
+        begun = asyncio.Event()
+
+        async def hangs(*_: object) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(gateway.supervisor, "exchange", hangs)
+        write(house, shutdown_s=1)
+        reloading = asyncio.create_task(gateway.reloading.reload())
+        await asyncio.wait_for(begun.wait(), 20)
+    await asyncio.wait([reloading], timeout=20)
+    assert reloading.cancelled()

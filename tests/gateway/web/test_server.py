@@ -239,7 +239,7 @@ async def test_a_host_that_is_not_ours_is_named_with_the_key_to_change(tmp_path:
 
 
 async def test_only_a_bind_beyond_the_loopback_warns(tmp_path: Path) -> None:
-    for host, warnings in (("127.0.0.1", 0), ("localhost", 0), ("0.0.0.0", 1)):  # noqa: S104
+    for host, warnings in (("127.0.0.1", 0), ("localhost", 0), ("0.0.0.0", 1)):  # noqa: S104 (the case)
         with capture_logs() as logs:
             server = WebServer(data_dir=tmp_path, adapters=[], health=FakeHealth(), host=host, port=0)
             await server.start()

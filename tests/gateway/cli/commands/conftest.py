@@ -144,14 +144,14 @@ def serving(home: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
     )
     try:
-        _wait_until_up(process)
+        wait_until_up(process)
         yield process
     finally:
         process.terminate()
         process.communicate(timeout=20)
 
 
-def _wait_until_up(process: subprocess.Popen[str]) -> None:
+def wait_until_up(process: subprocess.Popen[str]) -> None:
     """Read its log until the channel is up."""
     assert process.stderr is not None
     seen = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import subprocess
@@ -11,9 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from gateway.control import ask
 
-def first_lines(home: Path, options: Sequence[str], until: str) -> str:
-    """What the gateway prints until a word comes."""
+
+def first_lines(home: Path, options: Sequence[str], until: str, *, reload: str | None = None) -> str:
+    """What the gateway prints until a word comes.
+
+    Args:
+        reload: the configuration that it is to take over once its channel is up.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway.cli", "serve", "--no-chat", *options],
         env={**os.environ, "ETHOS_HOME": str(home), "PYTHONUNBUFFERED": "1"},
@@ -27,6 +34,10 @@ def first_lines(home: Path, options: Sequence[str], until: str) -> str:
             piece = os.read(process.stderr.fileno(), 65_536).decode() if ready else ""
             assert piece, f"it did not come:\n{seen}"
             seen += piece
+            if reload is not None and "channel_up" in seen:
+                (home / "config.yaml").write_text(reload)
+                ask(home, {"do": "reload"})
+                reload = None
     finally:
         process.terminate()
         process.communicate(timeout=20)
@@ -38,6 +49,16 @@ def test_the_format_of_the_log_can_be_said_on_the_command_line(home: Path, style
     other = "json" if style == "text" else "text"
     (home / "config.yaml").write_text((home / "config.yaml").read_text() + f"log: {{format: {other}}}\n")
     assert shown in first_lines(home, ["--log-format", style], "channel_up")
+
+
+def test_what_the_command_line_says_of_the_log_holds_through_a_reload_too(home: Path) -> None:
+    """An operator who looks for a fault with `--log-level debug` reloads the configuration to see it."""
+    text = (home / "config.yaml").read_text() + "log: {format: text, level: warning}\n"
+    (home / "config.yaml").write_text(text)
+    options = ["--log-format", "json", "--log-level", "debug"]
+    seen = first_lines(home, options, "config_reloaded", reload=f"{text}delivery: {{max_attempts: 5}}\n")
+    [line] = [line for line in seen.splitlines() if "config_reloaded" in line]
+    assert json.loads(line)["at_once"] == ["delivery.max_attempts"]
 
 
 def test_the_level_of_the_log_can_be_said_on_the_command_line(home: Path) -> None:

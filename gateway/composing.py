@@ -1,0 +1,242 @@
+"""The composition: the one place that knows every concrete class, and puts them together."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.agent.model import Model
+from gateway.agent.model_states import ModelStates
+from gateway.agent.registry import ModelRegistry
+from gateway.agent.tools import Toolbox, own_tools
+from gateway.checkup import Checkup, Parts
+from gateway.commands import Commands
+from gateway.config import ChannelConfig, Config
+from gateway.config.channel_kinds import load_kind
+from gateway.configured import budgets_of, policy_of, rules_of, turn_settings_of
+from gateway.dispatcher import Dispatcher
+from gateway.entrance import make_entrance
+from gateway.failpoints import reach
+from gateway.history import History
+from gateway.identity import IdentityMap
+from gateway.inbox import Inbox
+from gateway.linking.chat import Linking
+from gateway.memory.linked_notes import linking_on
+from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.memory_review import MemoryReview
+from gateway.memory_sync import MemorySync
+from gateway.meter import Meter
+from gateway.operators import Operators
+from gateway.outbox import Outbox
+from gateway.parking import Parking
+from gateway.personalities import Personalities
+from gateway.protocols import AdapterServices, ChannelAdapter
+from gateway.reloading import Reloading
+from gateway.store.notes import SqliteNotes
+from gateway.store.sqlite import SqliteStore
+from gateway.supervisor import Supervisor
+from gateway.trace_setup import compose_traces, memory_section
+from gateway.turn_services import Services
+from gateway.turns import TurnRunner
+
+if TYPE_CHECKING:
+    from gateway.memory.traces.brain import Brain
+    from gateway.web.server import WebServer
+
+
+class Composition:
+    """What a gateway is made of; `Gateway` gives it a life, and `Reloading` exchanges some of it.
+
+    Attributes:
+        config: as it is now; a reload gives another.
+        models: those of the configuration; a reload may give others, and the old are closed when no turn needs them.
+        adapters: a new sequence whenever there are others, see `Operators`.
+        turns: runs the turns that begin now.
+        web: None where nothing is served.
+    """
+
+    store: SqliteStore
+    brain: Brain | None
+
+    def __init__(
+        self, home: Path, config: Config, *, only: Collection[str] | None, model: Callable[[str | None], Model] | None
+    ) -> None:
+        """Nothing is made yet; arguments as `Gateway` has them."""
+        self.home = home
+        self.config = config
+        self.web: WebServer | None = None
+        self.reloading = Reloading(self)
+        self._only = only
+        self._model = model
+        self._started_at = datetime.now(UTC)
+
+    def _compose(self) -> None:
+        """Make every part, around the open stores; nothing runs yet.
+
+        Raises:
+            ConfigError: the default model, or a channel, cannot be made.
+        """
+        owner = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._compose_mind(owner)
+        self._compose_memory()
+        self._compose_commands()
+        self._compose_entrance()
+        self._compose_way(owner)
+
+    def _compose_mind(self, owner: str) -> None:
+        """Who is who, and who answers."""
+        config = self.config
+        self.personalities = Personalities(self.home)
+        self.identities = IdentityMap(self.home / "users" / "identity-map.json")
+        self.models = ModelRegistry(config)
+        self.models.get(None)  # what is wrong with the default model's settings is an error of the start
+        self.model_states = ModelStates()
+        self.meter = Meter(self._watched_model, self.store.usage, budgets_of(config), self.models, owner=owner)
+
+    def _compose_memory(self) -> None:
+        """What is remembered."""
+        config, store = self.config, self.store
+        self.memory_files = MarkdownFileMemoryProvider(
+            self.home,
+            store.journal,
+            max_file_bytes=config.memory.max_file_bytes,
+            lock_timeout_s=config.memory.lock_timeout_s,
+            on_step=lambda step: reach(f"memory.{step}"),
+        )
+        self.memory = MemorySync(self.memory_files, store.turns)
+        self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
+        self.traces = compose_traces(self)
+
+    def _compose_commands(self) -> None:
+        """What a person can command, and who is the same person."""
+        store = self.store
+        self.outbox = Outbox(
+            store.outbox,
+            self._adapter_if_up,
+            policy=policy_of(self.config),
+            on_sent=lambda channel: self.supervisor.exchanged(channel),  # noqa: PLW0108 (made later)
+        )
+        self.linking: Linking = linking_on(
+            self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self.outbox.wake
+        )
+        self.commands = Commands(
+            identities=self.identities,
+            personalities=self.personalities,
+            sessions=store.sessions,
+            memory=self.memory_files,
+            review=MemoryReview(store.proposals, self.memory_files, self.memory),
+            linking=self.linking,
+            meter=self.meter,
+            usage=store.usage,
+        )
+
+    def _compose_entrance(self) -> None:
+        """Who is let in."""
+        self.operators = Operators(lambda: self.adapters)
+        self.entrance = make_entrance(
+            self.home,
+            self.store.people,
+            self.commands,
+            rules_of(self.config),
+            identities=self.identities,
+            kind=self._kind,
+            operator_accounts=self.operators.accounts,
+            linking=self.linking,
+            reopened=lambda place: self.dispatcher.wake(place),  # noqa: PLW0108 (the dispatcher is made later)
+        )
+
+    def _compose_way(self, owner: str) -> None:
+        """The way of a message, from the channels and back to them."""
+        config, store = self.config, self.store
+        self.adapters: Sequence[ChannelAdapter] = [
+            self.adapter(name, channel) for name, channel in config.channels.items() if self.serves(name, config)
+        ]
+        self.parking = Parking(lambda place: self.dispatcher.expedite(place), self.operators.wrote)  # noqa: PLW0108 (made later)
+        self.turns = TurnRunner(self._services(), turn_settings_of(config), owner=owner)
+        self.dispatcher = Dispatcher(
+            store.inbox,
+            self.turns,
+            owner=owner,
+            running_turns=config.limits.running_turns,
+            running_turns_per_user=config.limits.running_turns_per_user,
+            lease_s=config.limits.lease_s,
+            policy=policy_of(config),
+            is_let_in=self.entrance.access.is_let_in,
+        )
+        self.inbox = Inbox(
+            store.inbox,
+            self.dispatcher.accepted,
+            queued_messages=config.limits.queued_messages_per_user,
+            is_let_in=self.entrance.access.is_let_in,
+            woken=self.outbox.wake,
+        )
+        self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
+        self._checkup = Checkup(self._parts(), started_at=self._started_at)
+
+    def _parts(self) -> Parts:
+        return Parts(
+            home=self.home,
+            store=self.store.facts,
+            supervisor=self.supervisor,
+            dispatcher=self.dispatcher,
+            inbox=self.store.inbox,
+            memory=self.memory,
+            models=self.model_states,
+            identities=self.identities,
+            reloading=self.reloading,
+        )
+
+    def _services(self) -> Services:
+        return Services(
+            store=self.store.turns,
+            sessions=self.store.sessions,
+            history=self.history,
+            memory=self.memory,
+            people=self.linking.people,
+            entrance=self.entrance,
+            personalities=self.personalities,
+            commands=self.commands,
+            toolbox=Toolbox([*own_tools(self.store.sessions), *self.traces.tools]),
+            parking=self.parking,
+            model=self.meter.model,
+            adapter=self._adapter_if_up,
+            kind=self._kind,
+            render_memory=memory_section(lambda: self.config),
+            woken=self.outbox.wake,
+            reopened=lambda place: self.dispatcher.wake(place),  # noqa: PLW0108 (the dispatcher is made later)
+            caught_up=self.outbox.caught_up,
+            proposals=self.store.proposals,
+            recall=self.traces.memory,
+        )
+
+    # ---- what depends on the configuration of the moment ------------------------------------------------------------
+
+    def serves(self, name: str, config: Config) -> bool:
+        """Whether a channel of the configuration is one of ours."""
+        return config.channels[name].enabled and (self._only is None or name in self._only)
+
+    def adapter(self, name: str, channel: ChannelConfig) -> ChannelAdapter:
+        """Make the adapter of a channel; it opens nothing yet."""
+        services = AdapterServices(
+            name=name,
+            state_dir=self.home / "channels" / name,
+            log=self.store.log,
+            notes=SqliteNotes(self.store.database, name),
+            commands=self.commands.infos,
+        )
+        return load_kind(channel.kind).build(channel.settings, services)
+
+    def _watched_model(self, name: str | None) -> Model:
+        return self.model_states.watched((self._model or self.models.get)(name))
+
+    # ---- seams between the parts -----------------------------------------------------------------------------------
+
+    def _adapter_if_up(self, channel: str) -> ChannelAdapter | None:
+        return self.supervisor.adapter_if_up(channel)
+
+    def _kind(self, channel: str) -> str:
+        return self.supervisor.kind(channel)

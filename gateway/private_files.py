@@ -1,0 +1,94 @@
+"""The data directory is its owner's alone: looked at, and closed again where somebody opened it, at every start.
+
+A gateway makes directories 0700 and files 0600 by itself. Editors, `cp`, a restore by hand and a backup program do not.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from gateway.errors import UnsafePath
+
+_FOR_OTHERS = 0o077
+# What makes a directory one of ours. Somebody's home directory, given by mistake, is not changed.
+_OURS = frozenset([".gateway.lock", "ethos.sqlite", "config.yaml", "users", "web-token"])
+_BELOW = ("users", "personalities", "channels", "run", "secrets")
+_FILES = ("config.yaml", "web-token", ".env", "gateway.log", ".gateway.lock")
+_DATABASES = ("ethos.sqlite", "brain.")
+_SHOWN = 5
+
+_log = structlog.get_logger(__name__)
+
+
+def close_to_others(home: Path) -> None:
+    """Take from all others what they could read, write or enter in a data directory that is there.
+
+    Links are left as they are. What cannot be changed, as on a read-only mount, is named in the log: behind a closed
+    directory nobody reaches it.
+
+    Raises:
+        UnsafePath: the directory belongs to another user, cannot be closed, or is open and not one of ours.
+    """
+    status = home.stat()
+    if status.st_uid != os.geteuid():
+        raise UnsafePath(
+            f"{home} belongs to the user {status.st_uid}, and this is the user {os.geteuid()}; run ethos as its owner, "
+            "or choose another directory with ETHOS_HOME"
+        )
+    with os.scandir(home) as entries:
+        names = {entry.name for entry in entries}
+    if status.st_mode & _FOR_OTHERS:
+        _close_home(home, status.st_mode, names)
+    closed, kept = [], []
+    for path in _open_to_others(home, names):
+        try:
+            path.chmod(stat.S_IMODE(path.lstat().st_mode) & ~_FOR_OTHERS)
+            closed.append(path)
+        except OSError as error:
+            kept.append(f"{path} ({error.strerror})")
+    if closed:
+        _log.warning("closed_to_others", amount=len(closed), paths=_named(home, closed))
+    if kept:
+        _log.warning("not_closed_to_others", amount=len(kept), paths=kept[:_SHOWN])
+
+
+def _close_home(home: Path, mode: int, names: set[str]) -> None:
+    wanted = f"expected a directory of its own that is closed to others: `chmod 700 {home}`, or set ETHOS_HOME"
+    if names and not names & _OURS:
+        raise UnsafePath(f"{home} is open to other users ({stat.S_IMODE(mode):04o}) and holds other files; {wanted}")
+    try:
+        home.chmod(0o700)
+    except OSError as error:
+        raise UnsafePath(f"{home} is open to other users and cannot be closed: {error.strerror}; {wanted}") from error
+    _log.warning("closed_to_others", amount=1, paths=[str(home)], mode=f"{stat.S_IMODE(mode):04o}")
+
+
+def _open_to_others(home: Path, names: set[str]) -> Iterator[Path]:
+    """Files, directories and sockets of ours that others may use; not the data directory itself."""
+    for name in sorted(names):
+        path = home / name
+        if name in _FILES or name.startswith(_DATABASES):
+            yield from _if_open(path)
+        elif name in _BELOW and not path.is_symlink():
+            yield from _if_open(path)
+            for place, directories, files in os.walk(path):
+                for below in (*directories, *files):
+                    yield from _if_open(Path(place, below))
+
+
+def _if_open(path: Path) -> Iterator[Path]:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:  # gone since
+        return
+    if mode & _FOR_OTHERS and not stat.S_ISLNK(mode):
+        yield path
+
+
+def _named(home: Path, paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(home)) for path in paths[:_SHOWN]]

@@ -1,0 +1,59 @@
+"""How every turn ends: with one commit, and what the others are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from gateway.failpoints import reach
+from gateway.inbox import InboxRow
+from gateway.observe import span
+from gateway.turn_commit import InboxEnd, TurnCommit
+from gateway.turn_messages import reply_to
+from gateway.turn_services import Services
+
+_log = structlog.get_logger(__name__)
+
+
+class TurnEnding:
+    """Ends turns whose rows are claimed by one owner."""
+
+    def __init__(self, services: Services, owner: str) -> None:
+        self._services = services
+        self._owner = owner
+
+    def of(
+        self,
+        row: InboxRow,
+        *,
+        replies: Sequence[str] = (),
+        kind: str = "reply",
+        end: InboxEnd = "done",
+        error: str | None = None,
+    ) -> TurnCommit:
+        """The end of the row, and replies of our own words; for what a turn changes besides, replace its fields."""
+        return TurnCommit(
+            inbox_seq=row.seq,
+            owner=self._owner,
+            turn_id=row.turn_id,
+            end=end,
+            error=error,
+            replies=tuple(reply_to(row, text, kind) for text in replies),
+        )
+
+    async def commit(self, commit: TurnCommit) -> None:
+        """Make it durable, and let its replies be sent.
+
+        Raises:
+            ClaimLost, StoreUnavailable: as `TurnStore.commit_turn` has them.
+        """
+        reach("turn.committing")
+        with span("turn.commit", end=commit.end):
+            await self._services.store.commit_turn(commit)
+        reach("turn.committed")
+        if commit.people is not None:
+            self._services.entrance.people.changed()
+        _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
+        for reply in commit.replies:
+            self._services.woken(reply.conversation)

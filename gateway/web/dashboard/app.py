@@ -1,0 +1,136 @@
+"""The dashboard as one ASGI application: its pages, the stream that keeps them live, and who comes in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.errors import EthosError
+from gateway.web.auth import OperatorAuth, OperatorOnly, client_address, is_https
+from gateway.web.dashboard.frame import THEME_COOKIE, THEMES, Frame, own_path
+from gateway.web.dashboard.page import BASE, all_pages
+from gateway.web.dashboard.sources import Sources
+from gateway.web.forms import FORM_TYPE, Form, read_form
+from gateway.web.pages import login_page
+
+AGAIN_PATH = "/again"
+# What strangers may make us read at once.
+MAX_HELD_FORMS = 4
+THEME_MAX_AGE_S = 365 * 24 * 3600
+
+
+class Dashboard:
+    """Mounted at `/dashboard`.
+
+    Args:
+        key: a secret of the gateway, for the tokens of forms and the notes.
+    """
+
+    def __init__(self, auth: OperatorAuth, key: bytes, sources: Sources) -> None:
+        self._auth = auth
+        self.frame = Frame(auth, key, sources)
+        self._held_forms = asyncio.Semaphore(MAX_HELD_FORMS)
+        pages = all_pages()
+        self._inside = Starlette(
+            routes=[
+                Route("/", lambda _request: RedirectResponse(pages[0].path, status_code=303)),
+                Route("/events", self._events),
+                Route("/theme", self.frame.taking(self._choose_theme), methods=["POST"]),
+                *(route for page in pages for route in page.routes(self.frame)),
+            ],
+            exception_handlers={HTTPException: self._http_problem, EthosError: self._ethos_problem},
+        )
+        self._operator_only = OperatorOnly(self._inside)
+        self.app: ASGIApp = self._enter
+
+    # ---- who comes in ----------------------------------------------------------------------------------------------
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As `OperatorOnly`, but what a form holds is kept through the login."""
+        request = Request(scope, receive) if scope["type"] == "http" else None
+        if request is None or not _is_form_of_a_browser(request):
+            await self._operator_only(scope, receive, send)
+        elif request.url.path == BASE + AGAIN_PATH:
+            await (await self._log_in_again(request))(scope, receive, send)
+        elif request.user.is_authenticated:
+            await self._inside(scope, receive, send)
+        else:
+            async with self._held_forms:
+                form = await read_form(request)
+            await login_page(next_path=request.url.path, held=form.fields, status=401)(scope, receive, send)
+
+    async def _log_in_again(self, request: Request) -> Response:
+        """The login of somebody whose session had ended when a form was sent."""
+        async with self._held_forms:
+            form = await read_form(request)
+        action = own_path(form.get("next"), BASE + "/")
+        held = Form([(key.removeprefix("held."), value) for key, value in form.fields if key.startswith("held.")])
+        if request.user.is_authenticated:  # in another window, meanwhile
+            return self.frame.offer_again(request, held, action)
+        result = self._auth.try_token(form.get("token").strip(), client_address(request.scope))
+        if not result.is_accepted:
+            wait_s = int(result.retry_after_s) + 1
+            error = (
+                f"Too many wrong tokens. Try again in {wait_s} seconds; what you typed stays here."
+                if result.retry_after_s
+                else "That is not the token of this gateway."
+            )
+            status = 429 if result.retry_after_s else 401
+            return login_page(next_path=action, held=held.fields, error=error, status=status)
+        session = self._auth.new_session()
+        response = self.frame.offer_again(request, held, action, session=session)
+        self._auth.put_session(response, is_https=is_https(request.scope), session=session)
+        return response
+
+    # ---- what is no page -------------------------------------------------------------------------------------------
+
+    async def _events(self, _request: Request) -> Response:
+        if self.frame.live.is_full:
+            return Response("Too many pages are open; close some.", 503, headers={"retry-after": "30"})
+        return StreamingResponse(
+            _encoded(self.frame.live.events()),
+            media_type="text/event-stream",
+            headers={"x-accel-buffering": "no"},  # of a proxy that would hold it back
+        )
+
+    async def _choose_theme(self, request: Request, form: Form) -> Response:
+        response = self.frame.go(request, own_path(form.get("back"), BASE + "/"))
+        theme = form.get("theme")
+        if theme in THEMES:
+            response.set_cookie(
+                THEME_COOKIE, theme, max_age=THEME_MAX_AGE_S, samesite="strict", secure=is_https(request.scope)
+            )
+        else:
+            response.delete_cookie(THEME_COOKIE, samesite="strict")
+        return response
+
+    async def _http_problem(self, request: Request, error: Exception) -> Response:
+        status, text = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "")
+        if status == 404:
+            return self.frame.problem(
+                request, "There is nothing here", "No page of the dashboard has this address.", status=404
+            )
+        return self.frame.problem(request, "That cannot be done", text, status=status)
+
+    async def _ethos_problem(self, request: Request, error: Exception) -> Response:
+        """An error of ours says what is wrong and what to do, for people."""
+        return self.frame.problem(request, "That did not work", str(error), status=409)
+
+
+def _is_form_of_a_browser(request: Request) -> bool:
+    headers = request.headers
+    is_form = headers.get("content-type", "").startswith(FORM_TYPE)
+    return request.method == "POST" and is_form and "text/html" in headers.get("accept", "")
+
+
+async def _encoded(events: AsyncIterator[str]) -> AsyncIterator[Any]:
+    async for event in events:
+        yield event.encode()

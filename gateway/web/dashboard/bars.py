@@ -1,0 +1,82 @@
+"""Bar charts as numbers for SVG: where each bar stands and how high it is. A page shows the same numbers as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDTH = 720
+HEIGHT = 200
+LEFT = 56
+BOTTOM = 26
+TOP = 16
+# Dates below the bars, as many as there is room for.
+MAX_LABELS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """In units of the drawing; `said` is its tooltip, `label` stands below it, where there is room."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    said: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A line across, with its value."""
+
+    y: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A drawing of `WIDTH` by `HEIGHT`."""
+
+    bars: Sequence[Bar]
+    ticks: Sequence[Tick]
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+    base: int = HEIGHT - BOTTOM
+
+
+def chart(points: Sequence[tuple[str, float, str]]) -> Chart:
+    """Bars from left to right.
+
+    Args:
+        points: label, value (not below 0), and what is said of it.
+    """
+    top = _round_up(max((value for _, value, _ in points), default=0.0))
+    room = HEIGHT - BOTTOM - TOP
+    pitch = (WIDTH - LEFT) / max(1, len(points))
+    every = -(-len(points) // MAX_LABELS) or 1
+    bars = [
+        Bar(
+            x=round(LEFT + number * pitch + pitch * 0.14, 2),
+            y=round(TOP + room * (1 - value / top), 2),
+            width=round(pitch * 0.72, 2),
+            height=round(room * value / top, 2),
+            said=said,
+            label=label if (len(points) - 1 - number) % every == 0 else "",
+        )
+        for number, (label, value, said) in enumerate(points)
+    ]
+    return Chart(bars=bars, ticks=[Tick(y=TOP + room * (1 - part), value=top * part) for part in (0.0, 0.5, 1.0)])
+
+
+def _round_up(value: float) -> float:
+    """A round number that is not smaller: 1, 2 or 5 with zeros; 1 for nothing."""
+    if value <= 0:
+        return 1.0
+    step = 1.0
+    while step < value:
+        step *= 10
+    while step / 10 >= value:
+        step /= 10
+    return next(candidate for candidate in (step * 0.2, step * 0.5, step) if candidate >= value)

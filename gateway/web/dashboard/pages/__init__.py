@@ -1,0 +1,1 @@
+"""The pages. Every module or package here has a `PAGE`; see `gateway.web.dashboard.page`."""

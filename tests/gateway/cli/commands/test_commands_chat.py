@@ -1,0 +1,50 @@
+"""`ethos chat` while the configuration is broken: whoever runs on the last good one is still talked to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.errors import EXIT_CONFIG
+from tests.gateway.cli.commands.conftest import Ethos, wait_until_up
+
+WITH_TERMINAL = "web: {port: 0}\nchannels:\n  screen: {kind: cli}\n"
+BROKEN = "channels: {screen: {kind: cli}}\nmodel: nobody\n"
+
+
+@pytest.fixture
+def fresh(fresh_home: Path) -> Path:
+    fresh_home.mkdir(mode=0o700)
+    (fresh_home / "config.yaml").write_text(WITH_TERMINAL)
+    return fresh_home
+
+
+def test_a_broken_configuration_does_not_come_between_a_person_and_the_gateway_that_runs(fresh: Path) -> None:
+    """Row 16: the running gateway keeps the last good one, and so does the chat with it; the errors are shown."""
+    environment = {**os.environ, "ETHOS_HOME": str(fresh), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "gateway.cli"]
+    serving = subprocess.Popen([*command, "serve", "--no-chat"], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until_up(serving)
+        (fresh / "config.yaml").write_text(BROKEN)
+        chat = [*command, "chat", "Hello", "there"]
+        done = subprocess.run(chat, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    finally:
+        serving.terminate()
+        serving.communicate(timeout=20)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert "config.yaml:2:" in done.stderr
+    assert "there is no model 'nobody'" in done.stderr
+    assert "last good configuration" in done.stderr
+
+
+def test_with_a_broken_configuration_and_no_gateway_the_errors_are_all_there_is(fresh: Path, ethos: Ethos) -> None:
+    (fresh / "config.yaml").write_text(BROKEN)
+    answer = ethos("chat", "Hello")
+    assert answer.code == EXIT_CONFIG
+    assert "there is no model 'nobody'" in answer.err

@@ -1,0 +1,242 @@
+"""Row 24: every mixture of Host, Origin, Sec-Fetch-Site, proof, method and address, to a real gateway on a real socket.
+
+What may pass is written down here a second time, in the words of the promise, and not taken from the code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from gateway.app import Gateway
+from gateway.web.auth import OperatorAuth
+from tests.adapters.webhook.other_side import OTHER_SECRET, SECRET, signed
+from tests.gateway.way.conftest import House
+
+HOSTS = {
+    "127.0.0.1:{port}": True,
+    "localhost:{port}": True,
+    "chat.example.org": True,
+    "evil.example.org": False,
+    "localhost.evil.example.org:{port}": False,
+    "": False,
+}
+# The page that made the request: none, our own, and others; among them the same machine on another port.
+ORIGINS = {
+    None: True,
+    "http://{host}": True,
+    "null": False,
+    "http://127.0.0.1:1": False,
+    "https://evil.example.org": False,
+}
+# Sec-Fetch-Site and Sec-Fetch-Mode, as browsers send them, and as programs do not.
+SITES = [
+    (None, None),
+    ("same-origin", "cors"),
+    ("none", "navigate"),
+    ("same-site", "no-cors"),
+    ("cross-site", "navigate"),
+    ("cross-site", "no-cors"),
+]
+PROOFS = {"nothing": False, "cookie": True, "bearer": True, "cookie of another gateway": False}
+METHODS = ["GET", "HEAD", "OPTIONS", "POST", "DELETE"]
+# What is behind the login, and what is open to the public.
+PATHS = {
+    "/": "operator",
+    "/events?conversation=main": "operator",
+    "/messages": "operator",
+    "/metrics": "operator",
+    "/login": "public",
+    "/logout": "public",
+    "/health": "public",
+    "/static/ethos.css": "public",
+    "/hooks/shop": "public",
+}
+# What a path answers to besides reading. At the doors everybody may knock; wrong tokens there have tests of their own.
+ANSWERED = {"/messages": ("POST",), "/hooks/shop": ("POST",), "/logout": (), "/login": ("GET",)}
+SAFE = {"GET", "HEAD", "OPTIONS"}
+REFUSALS = {401, 403, 421}
+
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request."""
+
+    host: str
+    origin: str | None
+    site: str | None
+    mode: str | None
+    proof: str
+    method: str
+    path: str
+
+    @property
+    def is_from_our_page(self) -> bool:
+        """As a browser tells it; a program tells nothing, and is believed where it brings no cookie."""
+        if self.origin is not None:
+            return ORIGINS[self.origin]
+        if self.site in ("same-site", "cross-site"):  # somebody follows a link to us
+            return self.method in SAFE and self.mode == "navigate"
+        return self.method in SAFE or self.proof != "cookie" or self.site == "same-origin"
+
+    @property
+    def may_pass(self) -> bool:
+        is_let_in = PATHS[self.path] == "public" or PROOFS[self.proof]
+        return HOSTS[self.host] and self.is_from_our_page and is_let_in
+
+
+def cases() -> Iterator[Case]:
+    for host, origin, (site, mode), proof, method, path in itertools.product(
+        HOSTS, ORIGINS, SITES, PROOFS, METHODS, PATHS
+    ):
+        yield Case(host, origin, site, mode, proof, method, path)
+
+
+class Caller:
+    """Writes requests by hand, so that every header can be wrong."""
+
+    def __init__(self, gateway: Gateway, house: House) -> None:
+        assert gateway.web is not None
+        self.port = urlsplit(gateway.web.url).port or 0
+        self.token = (house.home / "web-token").read_text().strip()
+        self._auth, self._other = OperatorAuth(self.token), OperatorAuth("another token of 20 and more")
+
+    def headers(self, case: Case) -> list[str]:
+        host = case.host.format(port=self.port)
+        lines = [f"Host: {host}"] if host else ["Host:"]
+        if case.origin is not None:
+            lines.append(f"Origin: {case.origin.format(host=host)}")
+        if case.site is not None:
+            lines += [f"Sec-Fetch-Site: {case.site}", f"Sec-Fetch-Mode: {case.mode}"]
+        return lines + self.proof(case.proof)
+
+    def proof(self, proof: str) -> list[str]:
+        match proof:
+            case "cookie":
+                return [f"Cookie: {self._auth.cookie_name}={self._auth._signer.sign('operator').decode()}"]
+            case "cookie of another gateway":
+                return [f"Cookie: {self._auth.cookie_name}={self._other._signer.sign('operator').decode()}"]
+            case "bearer":
+                return [f"Authorization: Bearer {self.token}"]
+        return []
+
+    def request(self, case: Case) -> bytes:
+        body = b""
+        if case.method not in SAFE:
+            body = json.dumps({"id": str(uuid4()), "conversation": "main", "text": "/help"}).encode()
+        lines = [f"{case.method} {case.path} HTTP/1.1", *self.headers(case), "Content-Type: application/json"]
+        if case.path == "/hooks/shop":  # by somebody who does not know the secret
+            lines += [f"{name}: {value}" for name, value in signed(body, "evt_1", secret=OTHER_SECRET).items()]
+        lines += [f"Content-Length: {len(body)}", "", ""]
+        return "\r\n".join(lines).encode() + body
+
+    async def status(
+        self, connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], case: Case
+    ) -> tuple[int, str]:
+        """The answer's status, and where it leads; the body is read, but for a stream's."""
+        reader, writer = connection
+        writer.write(self.request(case))
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        status = int(head.split()[1])
+        pairs = (line.partition(": ") for line in head.split("\r\n")[1:] if line)
+        fields = {name.lower(): value for name, _, value in pairs}
+        if case.method != "HEAD" and status not in (204, 304) and "content-length" in fields:
+            await reader.readexactly(int(fields["content-length"]))
+        return status, fields.get("location", "")
+
+    async def answers(self, wanted: list[Case]) -> list[tuple[Case, int, str]]:
+        """One connection for many requests; a stream has one of its own."""
+        found, line = [], None
+        async with asyncio.timeout(400):
+            for case in wanted:
+                line = line or await asyncio.open_connection("127.0.0.1", self.port)
+                status, location = await self.status(line, case)
+                found.append((case, status, location))
+                if case.path.startswith("/events") or status >= 400:
+                    line[1].close()
+                    line = None
+        if line is not None:
+            line[1].close()
+        return found
+
+
+SETTINGS = {
+    "channels": {
+        "web": {"kind": "web"},
+        "shop": {"kind": "webhook", "secret": SECRET, "reply_url": "http://127.0.0.1:9/"},
+    },
+    "web": {"port": 0, "allowed_hosts": ["chat.example.org"]},
+    "telemetry": {"metrics": True},
+}
+
+
+async def accepted(gateway: Gateway) -> int:
+    """How many messages were ever taken."""
+    rows = await gateway.store.database.read(
+        lambda connection: connection.execute("SELECT count(*) FROM inbox").fetchone()[0]
+    )
+    return int(rows)
+
+
+async def test_row_24_what_must_be_refused_is_refused_and_changes_nothing(house: House) -> None:
+    async with house.served(**SETTINGS) as gateway:
+        caller = Caller(gateway, house)
+        refused = [case for case in cases() if not case.may_pass]
+        assert len(refused) > 25_000
+        for case, status, location in await caller.answers(refused):
+            to_login = status == 303 and location.startswith("/login")
+            assert status in REFUSALS or to_login, (case, status)
+        assert await accepted(gateway) == 0, "no message was taken"
+
+
+async def test_row_24_what_may_pass_passes(house: House) -> None:
+    """Else the test above would hold of a gateway that refuses everything."""
+    async with house.served(**SETTINGS) as gateway:
+        caller = Caller(gateway, house)
+        passing = [
+            case for case in cases() if case.may_pass and case.method in ANSWERED.get(case.path, ("GET", "HEAD"))
+        ]
+        seen: Counter[tuple[str, str, int]] = Counter()
+        for case, status, _ in await caller.answers(passing):
+            is_hook = case.path == "/hooks/shop"  # which checks its callers by itself
+            assert status not in REFUSALS or (is_hook and status == 401), (case, status)
+            seen[case.path, case.method, status] += 1
+        assert {status for path, method, status in seen if path == "/events?conversation=main" and method == "GET"} == {
+            200
+        }
+        sent = seen["/messages", "POST", 202]
+        assert sent == sum(case.path == "/messages" and case.method == "POST" for case in passing)
+        assert await accepted(gateway) == sent
+
+
+UPGRADES = ["GET / HTTP/1.1", "GET /events?conversation=main HTTP/1.1", "GET /messages HTTP/1.1", "GET /ws HTTP/1.1"]
+
+
+@pytest.mark.parametrize("proof", PROOFS)
+@pytest.mark.parametrize("origin", list(ORIGINS))
+async def test_row_24_there_is_no_websocket_to_open(house: House, origin: str | None, proof: str) -> None:
+    """Whoever asks for one, by whatever name: no 101 is ever answered, and no byte after it is heard."""
+    async with house.served(**SETTINGS) as gateway:
+        caller = Caller(gateway, house)
+        for request in UPGRADES:
+            case = Case("127.0.0.1:{port}", origin, None, None, proof, "GET", "/")
+            lines = [request, *caller.headers(case), "Connection: Upgrade", "Upgrade: websocket"]
+            lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", ""]
+            reader, writer = await asyncio.open_connection("127.0.0.1", caller.port)
+            writer.write("\r\n".join(lines).encode())
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+            assert int(head.split()[1]) != 101
+            assert b"sec-websocket-accept" not in head.lower()
+            writer.close()
+        assert await accepted(gateway) == 0
