@@ -86,7 +86,7 @@ class Gateway(Composition):
             reach("start.held")
             self.store = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
-            self.brain = await open_configured_brain(stack, self.home, self.config)
+            self.brain = await open_configured_brain(stack, self.home, self.config, self.store.links.person_ids)
             self._metrics = await measure(stack, self.config)
             self._compose()
             await self.entrance.people.book()

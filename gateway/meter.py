@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -67,10 +66,14 @@ class _Call:
     name: str | None
     request: ModelRequest
     day: str
-    reservation: int | None
-    input_tokens: int
+    reservation: int | None = None
     said: list[str] = field(default_factory=list)
     is_over: bool = False
+
+    @property
+    def input_tokens(self) -> int:
+        """What it gives the model to read, at most; counted only when somebody asks."""
+        return most_input_tokens(self.request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +159,7 @@ class Meter:
         if self._unsettled:
             await self._to_its_end(self._settle_late())
         limits = self._budgets.of(request.spender)
-        call = _Call(
-            name=name,
-            request=request,
-            day=self._budgets.day(self._now()),
-            reservation=None,
-            input_tokens=most_input_tokens(request),
-        )
+        call = _Call(name=name, request=request, day=self._budgets.day(self._now()))
         if not limits:
             return call
         has_limited_calls = any(limit.limits_calls for limit in limits.values())
@@ -195,15 +192,16 @@ class Meter:
     def _ask(self, call: _Call, model: str, *, is_free: bool) -> Ask:
         request, name = call.request, call.name
         output_tokens = request.max_output_tokens or self._prices.output_tokens(name) or OUTPUT_TOKENS
+        input_tokens = call.input_tokens
         input_usd = output_usd = 0.0
         if not is_free:
-            input_usd = self._price_usd(name, model, call.input_tokens, 0)
-            output_usd = self._price_usd(name, model, call.input_tokens, output_tokens) - input_usd
+            input_usd = self._price_usd(name, model, input_tokens, 0)
+            output_usd = self._price_usd(name, model, input_tokens, output_tokens) - input_usd
         return Ask(
             spender=request.spender,
             day=call.day,
             model=model,
-            input_tokens=call.input_tokens,
+            input_tokens=input_tokens,
             output_tokens=output_tokens,
             input_usd=input_usd,
             output_usd_per_token=output_usd / output_tokens,
@@ -383,8 +381,13 @@ def most_input_tokens(request: ModelRequest) -> int:
     """More than any tokenizer makes of it, nearly always, and seldom more than three times as much."""
     texts = [request.system]
     for message in request.messages:
-        texts += [message.text, *(call.name + call.arguments for call in message.tool_calls)]
-    texts += [tool.name + tool.description + json.dumps(dict(tool.parameters)) for tool in request.tools]
-    text_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
+        texts.append(message.text)
+        texts += [call.name + call.arguments for call in message.tool_calls]
+    text_bytes = sum(map(_size_bytes, texts)) + sum(tool.size_bytes for tool in request.tools)
     images = sum(len(message.images) for message in request.messages)
-    return text_bytes // _BYTES_PER_TOKEN + len(texts) * _MESSAGE_TOKENS + images * _IMAGE_TOKENS
+    pieces = len(texts) + len(request.tools)
+    return text_bytes // _BYTES_PER_TOKEN + pieces * _MESSAGE_TOKENS + images * _IMAGE_TOKENS
+
+
+def _size_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

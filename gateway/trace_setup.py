@@ -19,7 +19,7 @@ from gateway.memory.fill import Filler
 from gateway.memory.render import render_memory
 from gateway.memory.traces.archive import shorten_old
 from gateway.memory.traces.asking import gist_by, insight_by
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
+from gateway.memory.traces.brain import BRAIN_NAME, Brain, PersonIds, open_brain
 from gateway.memory.traces.consolidation import Consolidation
 from gateway.memory.traces.hexaco import IngestRules, modulated
 from gateway.memory.traces.memory import TraceMemory
@@ -49,8 +49,16 @@ class Traces:
             await self.memory.run()
 
 
-async def open_configured_brain(stack: AsyncExitStack, home: Path, config: Config) -> Brain | None:
+async def open_configured_brain(
+    stack: AsyncExitStack, home: Path, config: Config, person_ids: PersonIds
+) -> Brain | None:
     """The brain in the data directory, closed with the stack; None where traces are off.
+
+    Args:
+        stack: closes it.
+        home: the data directory.
+        config: says whether, and how long a trace lasts.
+        person_ids: who is one person with whom, since accounts are linked.
 
     Raises:
         StoreError, UnsafePath: it cannot be used.
@@ -58,7 +66,8 @@ async def open_configured_brain(stack: AsyncExitStack, home: Path, config: Confi
     traces = config.memory.traces
     if not traces.enabled:
         return None
-    brain = await asyncio.to_thread(open_brain, home / BRAIN_NAME, stability_ms=traces.stability_days * DAY_MS)
+    stability_ms = traces.stability_days * DAY_MS
+    brain = await asyncio.to_thread(open_brain, home / BRAIN_NAME, stability_ms=stability_ms, person_ids=person_ids)
     return await stack.enter_async_context(brain)
 
 

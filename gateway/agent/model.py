@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -11,11 +12,21 @@ Purpose = Literal["answer", "summary", "facts", "insight", "gist"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as the model sees it; `parameters` is a JSON Schema of an object."""
+    """A tool as the model sees it.
+
+    Attributes:
+        parameters: a JSON Schema of an object; nobody changes it.
+        size_bytes: of all of it as text.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    size_bytes: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        text = self.name + self.description + json.dumps(dict(self.parameters))
+        object.__setattr__(self, "size_bytes", len(text.encode("utf-8", "replace")))  # once, not with every call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,7 @@ class Tool:
             others are journalled, and none is made twice.
         is_opt_in: only personalities that name it have it.
         is_untrusted: what it returns was written by others, such as a page; memory updates of the turn then wait.
+        spec: the tool as the model sees it; made once, because its schema costs more than the rest of a turn.
     """
 
     name: str
@@ -77,14 +78,14 @@ class Tool:
     is_repeatable: bool = True
     is_opt_in: bool = False
     is_untrusted: bool = False
+    spec: ToolSpec = field(init=False, repr=False, compare=False)
 
-    @property
-    def spec(self) -> ToolSpec:
-        """As the model sees it."""
+    def __post_init__(self) -> None:
         schema = self.arguments.model_json_schema()
         schema.pop("description", None)
         schema.pop("title", None)
-        return ToolSpec(name=self.name, description=self.description, parameters=schema)
+        spec = ToolSpec(name=self.name, description=self.description, parameters=schema)
+        object.__setattr__(self, "spec", spec)  # the way of a frozen dataclass to have a field that follows from others
 
 
 class Toolbox:

@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,8 +16,9 @@ from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
 from gateway.config.file import data_directory
 from gateway.files import make_private_directory
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
+from gateway.memory.traces.brain import BRAIN_NAME, Brain, PersonIds, open_brain
 from gateway.memory.traces.consolidation import Consolidation
+from gateway.memory.traces.rows import places
 from gateway.memory.traces.search import Found, Wanted
 from gateway.memory.traces.trace import Viewer
 from gateway.memory.traces.transfer.arrivals import ImportResult, Progress
@@ -25,6 +26,7 @@ from gateway.memory.traces.transfer.bounds import Bounds, Everything, OfPerson
 from gateway.memory.traces.transfer.detection import ExportFormat, ImportFormat
 from gateway.memory.traces.transfer.exporting import export_traces
 from gateway.memory.traces.transfer.importing import import_traces
+from gateway.store.sqlite import SqliteStore
 
 _SHOWN_ERRORS = 20
 _SNIPPET_CHARS = 100
@@ -152,20 +154,27 @@ async def _opened_brain(home: Path, *, is_made: bool = False, is_dry_run: bool =
             path = Path(elsewhere, BRAIN_NAME)
         elif is_made:
             make_private_directory(home)
-        async with open_brain(path) as brain:
+        async with opened_store(home) as store, open_brain(path, person_ids=_person_ids(store)) as brain:
             yield brain
+
+
+def _person_ids(store: SqliteStore | None) -> PersonIds | None:
+    """Who is one person with whom: a link is seen here as it is in a chat."""
+    return None if store is None else store.links.person_ids
 
 
 async def _of_person(home: Path, user: str) -> OfPerson:
     """All that is a person's: the traces of all personalities and of all sessions."""
-    user_id = await find_user(home, user)
+    viewer = _person(home, await find_user(home, user))
     sessions: frozenset[str] = frozenset()
     async with opened_store(home) as store:
         if store is not None:
-            sql = "SELECT id FROM sessions WHERE user_id = ?"
-            found = await store.database.read(lambda connection: connection.execute(sql, (user_id,)).fetchall())
+            ids = await store.links.person_ids(viewer.user_id or "")
+            viewer = replace(viewer, other_ids=tuple(each for each in ids if each != viewer.user_id))
+            sql = f"SELECT id FROM sessions WHERE user_id IN ({places(ids)})"  # noqa: S608 (question marks)
+            found = await store.database.read(lambda connection: connection.execute(sql, ids).fetchall())
             sessions = frozenset(str(row[0]) for row in found)
-    return OfPerson(_person(home, user_id), sessions)
+    return OfPerson(viewer, sessions)
 
 
 async def _only_viewer(home: Path) -> Viewer | None:

@@ -87,6 +87,7 @@ def _replace(connection: sqlite3.Connection, *, each: Kept, gist: str, now: date
 
 async def rehydrate(brain: Brain, viewer: Viewer, trace_id: str) -> Rehydrated:
     """The full text of a trace of the viewer's, if it was shortened and the archive is whole; the reading is noted."""
+    viewer = await brain.whole(viewer)
 
     def work(connection: sqlite3.Connection) -> Rehydrated:
         if find(connection, viewer, trace_id) is None:

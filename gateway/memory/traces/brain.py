@@ -7,7 +7,8 @@ an id that does not exist.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -15,41 +16,57 @@ from typing import Self
 from gateway.errors import TraceError
 from gateway.memory.traces import changes
 from gateway.memory.traces.changes import Added, Merged
-from gateway.memory.traces.rows import as_json, find, places, visible
+from gateway.memory.traces.rows import NOT_SHARED, as_json, find, find_to_change, places, visible
 from gateway.memory.traces.search import Found, Wanted, search
 from gateway.memory.traces.search_words import register_functions
 from gateway.memory.traces.trace import STABILITY_MS, Trace, Viewer, united
 from gateway.store.database import Database
 from gateway.store.schema import migrate, migrations
 
+PersonIds = Callable[[str], Awaitable[Sequence[str]]]
+"""All ids of the person that a user id stands for, that id among them; see `gateway.linking.links.LinkStore`."""
+
 BRAIN_NAME = "brain.sqlite"
 _FEWEST_TO_MERGE = 2
 
 
 def open_brain(
-    path: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC), stability_ms: float = STABILITY_MS
+    path: Path,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    stability_ms: float = STABILITY_MS,
+    person_ids: PersonIds | None = None,
 ) -> Brain:
     """Open the file, make it, or bring it up to date.
 
     Args:
         now: the wall clock.
         stability_ms: of traces that are made by a turn or a tool.
+        person_ids: who is one person with whom; None: every user is a person of their own.
 
     Raises:
         SchemaTooNew, StoreUnavailable, UnsafePath: see `gateway.store.schema.migrate`.
     """
     migrate(path, prepare=register_functions, steps=migrations("gateway.memory.traces"))
-    return Brain(Database(path, prepare=register_functions), now=now, stability_ms=stability_ms)
+    return Brain(Database(path, prepare=register_functions), now=now, stability_ms=stability_ms, person_ids=person_ids)
 
 
 class Brain:
     """One file of traces."""
 
-    def __init__(self, database: Database, *, now: Callable[[], datetime], stability_ms: float = STABILITY_MS) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        now: Callable[[], datetime],
+        stability_ms: float = STABILITY_MS,
+        person_ids: PersonIds | None = None,
+    ) -> None:
         """Made by `open_brain`."""
         self.database = database
         self.now = now
         self.stability_ms = stability_ms
+        self._person_ids = person_ids
 
     async def __aenter__(self) -> Self:
         return self
@@ -60,6 +77,16 @@ class Brain:
     async def close(self) -> None:
         """Finish what was asked, then close. Idempotent."""
         await self.database.close()
+
+    async def whole(self, viewer: Viewer) -> Viewer:
+        """The viewer with all ids that the person has now. Links are no part of the brain: a link rewrites nothing.
+
+        Every call does so by itself; for those only that work on the database of the brain.
+        """
+        if viewer.user_id is None or self._person_ids is None:
+            return viewer
+        ids = await self._person_ids(viewer.user_id)
+        return replace(viewer, other_ids=tuple(each for each in ids if each != viewer.user_id))
 
     # ---- one trace --------------------------------------------------------------------------------------------------
 
@@ -74,10 +101,13 @@ class Brain:
         _check_content(trace.content)
         if trace.owner not in viewer.owners:
             raise TraceError(f"A trace of {trace.owner.kind} {trace.owner.id} is not yours to write.")
+        if not viewer.may_change(trace.owner):
+            raise TraceError(NOT_SHARED)
         return await self.database.write(lambda connection: changes.add(connection, trace, self.now()))
 
     async def get(self, viewer: Viewer, trace_id: str) -> Trace | None:
         """The trace; None where the viewer has none with that id."""
+        viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> Trace | None:
             kept = find(connection, viewer, trace_id)
@@ -91,13 +121,14 @@ class Brain:
         """Change what is given; False where the viewer has no such trace.
 
         Raises:
-            TraceError: the new content is blank.
+            TraceError: the new content is blank, or everybody shares the trace and the viewer may not change that.
         """
         if content is not None:
             _check_content(content)
+        viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> bool:
-            kept = find(connection, viewer, trace_id)
+            kept = find_to_change(connection, viewer, trace_id)
             if kept is None:
                 return False
             if content is not None:
@@ -109,10 +140,15 @@ class Brain:
         return await self.database.write(work)
 
     async def delete(self, viewer: Viewer, trace_id: str) -> bool:
-        """Hide a trace; False where the viewer has no such trace, or it is hidden already. `restore` brings it back."""
+        """Hide a trace; False where the viewer has no such trace, or it is hidden already. `restore` brings it back.
+
+        Raises:
+            TraceError: everybody shares it, and the viewer may not change that.
+        """
+        viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> bool:
-            kept = find(connection, viewer, trace_id)
+            kept = find_to_change(connection, viewer, trace_id)
             if kept is not None:
                 changes.hide(connection, kept.number, self.now())
             return kept is not None
@@ -120,10 +156,15 @@ class Brain:
         return await self.database.write(work)
 
     async def restore(self, viewer: Viewer, trace_id: str) -> bool:
-        """Bring a hidden trace back; False where the viewer has none with that id."""
+        """Bring a hidden trace back; False where the viewer has none with that id.
+
+        Raises:
+            TraceError: everybody shares it, and the viewer may not change that.
+        """
+        viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> bool:
-            kept = find(connection, viewer, trace_id, is_deleted=True)
+            kept = find_to_change(connection, viewer, trace_id, is_deleted=True)
             if kept is not None:
                 connection.execute(
                     "UPDATE traces SET deleted_at = NULL, merged_into = NULL WHERE number = ?", (kept.number,)
@@ -136,6 +177,7 @@ class Brain:
 
     async def search(self, viewer: Viewer, wanted: Wanted) -> Sequence[Found]:
         """The best matches, best first; being listed is no use."""
+        viewer = await self.whole(viewer)
         return await self.database.read(lambda connection: search(connection, viewer, wanted, self.now()))
 
     async def merge(self, viewer: Viewer, trace_ids: Sequence[str], content: str | None = None) -> Merged:
@@ -149,9 +191,10 @@ class Brain:
             raise TraceError("traceIds must contain at least 2 trace IDs.")
         if content is not None:
             _check_content(content)
+        viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> Merged:
-            sources = [kept for each in wanted if (kept := find(connection, viewer, each)) is not None]
+            sources = [kept for each in wanted if (kept := find_to_change(connection, viewer, each)) is not None]
             if len(sources) < _FEWEST_TO_MERGE:
                 raise TraceError(f"Found only {len(sources)} active trace(s) for the provided IDs. Need at least 2.")
             return changes.merge(connection, sources, self.now(), content=content)
@@ -163,6 +206,7 @@ class Brain:
 
         What was used grows stronger, once for each query; what was offered in vain fades.
         """
+        viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> int:
             now, counted = self.now(), 0
@@ -179,6 +223,7 @@ class Brain:
 
     async def count(self, viewer: Viewer) -> int:
         """How many traces the viewer has."""
+        viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> int:
             owners = visible(connection, viewer)

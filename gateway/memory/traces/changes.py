@@ -33,6 +33,11 @@ _REPOINT = """
         AND replace(source, :old, :new) <> replace(target, :old, :new)
     ON CONFLICT DO UPDATE SET weight = max(weight, excluded.weight)
 """
+_OTHER_SCOPES = "Only traces of the same scope can be merged; these belong to different ones."
+_APART = (
+    "These traces are from before the person's accounts were linked, and stay apart so that /unlink can part them. "
+    "Update one of them and delete the others."
+)
 _DROP_EDGES = "DELETE FROM edges WHERE source = ?1 OR target = ?1"
 
 
@@ -102,11 +107,11 @@ def merge(
     """Put one new trace in the place of several.
 
     Raises:
-        TraceError: they belong to different owners.
+        TraceError: they belong to different owners; also if those are one person, because their accounts are linked.
     """
     traces = [source.trace for source in sources]
     if len({trace.owner for trace in traces}) > 1:
-        raise TraceError("Only traces of the same scope can be merged; these belong to different ones.")
+        raise TraceError(_APART if len({trace.owner.kind for trace in traces}) == 1 else _OTHER_SCOPES)
     new = _union(traces, now, content)
     for source in sources:
         hide(connection, source.number, now, merged_into=new.id)

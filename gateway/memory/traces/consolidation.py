@@ -23,7 +23,7 @@ from gateway.locks import hold
 from gateway.memory.traces import consolidation_steps as steps
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.insights import Insight, clusters, keep_insight
-from gateway.memory.traces.rows import visible
+from gateway.memory.traces.rows import changeable
 from gateway.memory.traces.trace import Viewer
 from gateway.store.payloads import from_ms, to_ms
 
@@ -117,7 +117,8 @@ class Consolidation:
 
     async def _owners(self, viewer: Viewer | None) -> Sequence[int]:
         if viewer is not None:
-            return await self._brain.database.read(lambda connection: visible(connection, viewer))
+            viewer = await self._brain.whole(viewer)
+            return await self._brain.database.read(lambda connection: changeable(connection, viewer))
         return await self._brain.database.read(lambda connection: [int(row[0]) for row in connection.execute(_OWNERS)])
 
     async def _step(self, step: Callable[[sqlite3.Connection, int, datetime], T], owner: int) -> T:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.errors import TraceError
 from gateway.memory.traces.trace import Owner, Trace, Viewer, hash_of
+from gateway.roles import needs
 from gateway.store.payloads import from_ms, storable, to_ms
 
 COLUMNS = (
@@ -19,6 +21,10 @@ COLUMNS = (
 _INSERT = f"INSERT INTO traces (owner, {COLUMNS}) VALUES ({', '.join('?' * 22)})"  # noqa: S608 (constants)
 SELECT = (
     "SELECT traces.*, owners.kind AS owner_kind, owners.id AS owner_id FROM traces JOIN owners ON owners.number = owner"
+)
+NOT_SHARED = (
+    f"this is shared with others, and only an {needs('write shared memory')} changes it; this person is a guest. What "
+    "concerns this person alone goes into the scope `user`, in a direct chat"
 )
 _FIND_OWNER = "SELECT number FROM owners WHERE kind = ? AND id = ?"
 _MAKE_OWNER = "INSERT INTO owners (kind, id) VALUES (?, ?) ON CONFLICT DO NOTHING"
@@ -46,6 +52,20 @@ def find(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_de
     return None if row is None else kept(row)
 
 
+def find_to_change(
+    connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False
+) -> Kept | None:
+    """As `find`, for who is about to change it.
+
+    Raises:
+        TraceError: everybody shares it, and the viewer may not change that.
+    """
+    found = find(connection, viewer, trace_id, is_deleted=is_deleted)
+    if found is not None and not viewer.may_change(found.trace.owner):
+        raise TraceError(NOT_SHARED)
+    return found
+
+
 def owner_number(connection: sqlite3.Connection, owner: Owner) -> int:
     """The owner's number; it gets one where it has none."""
     number = known_number(connection, owner)
@@ -64,6 +84,12 @@ def known_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
 def visible(connection: sqlite3.Connection, viewer: Viewer) -> list[int]:
     """The numbers of the owners whose traces the viewer may see."""
     return [number for owner in viewer.owners if (number := known_number(connection, owner)) is not None]
+
+
+def changeable(connection: sqlite3.Connection, viewer: Viewer) -> list[int]:
+    """Those of them whose traces the viewer may change."""
+    owners = filter(viewer.may_change, viewer.owners)
+    return [number for owner in owners if (number := known_number(connection, owner)) is not None]
 
 
 def places(values: Sequence[object]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -16,7 +15,7 @@ from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.consolidation import Consolidation
 from gateway.memory.traces.search import MOST, Wanted
 from gateway.memory.traces.trace import ScopeKind, Trace, TraceType, Viewer, united
-from gateway.roles import may, needs
+from gateway.roles import may
 
 TraceId = Annotated[str, Field(alias="traceId", min_length=1, description="as another memory tool gave it")]
 Tags = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=50)]
@@ -26,31 +25,11 @@ Content = Annotated[str, Field(max_length=20_000)]
 def viewer_of(context: ToolContext) -> Viewer:
     """On whose behalf the tools of a turn look."""
     scope = context.scope
-    return Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
-
-
-def _writer_of(context: ToolContext) -> Viewer:
-    """The same for what changes traces: whoever may not write what is shared sees only their own."""
-    return replace(viewer_of(context), is_alone=not may(context.role, "write shared memory"))
-
-
-async def _check_own(brain: Brain, context: ToolContext, trace_ids: Sequence[str]) -> None:
-    """Say why a trace that was found cannot be changed.
-
-    Raises:
-        ToolError: it is shared, and the person may not write what is shared.
-    """
-    writer = _writer_of(context)
-    for trace_id in trace_ids if writer.is_alone else ():
-        trace = await brain.get(viewer_of(context), trace_id)
-        if trace is not None and writer.is_shared(trace.owner.kind):
-            raise ToolError(_shared(context))
-
-
-def _shared(context: ToolContext) -> str:
-    return (
-        f"this is shared with others, and only an {needs('write shared memory')} changes it; this person is a "
-        f"{context.role}. What concerns this person alone goes into the scope `user`, in a direct chat"
+    return Viewer(
+        user_id=scope.user_id,
+        personality_id=scope.personality_id,
+        session_id=scope.session_id,
+        may_share=may(context.role, "write shared memory"),
     )
 
 
@@ -111,9 +90,7 @@ class MemoryAdd(Arguments):
 def _add(brain: Brain) -> Tool:
     async def call(arguments: MemoryAdd, context: ToolContext) -> str:
         _check_write(context)
-        viewer = _writer_of(context)
-        if viewer.is_alone and viewer.is_shared(arguments.scope):
-            raise ToolError(_shared(context))
+        viewer = viewer_of(context)
         try:
             trace = Trace(
                 content=arguments.content.strip(),
@@ -153,10 +130,9 @@ class MemoryUpdate(Arguments):
 def _update(brain: Brain) -> Tool:
     async def call(arguments: MemoryUpdate, context: ToolContext) -> str:
         _check_write(context)
-        await _check_own(brain, context, (arguments.trace_id,))
         content = None if arguments.content is None else arguments.content.strip()
         try:
-            updated = await brain.update(_writer_of(context), arguments.trace_id, content=content, tags=arguments.tags)
+            updated = await brain.update(viewer_of(context), arguments.trace_id, content=content, tags=arguments.tags)
         except TraceError as error:
             raise ToolError(str(error)) from error
         return _json(updated=updated)
@@ -181,8 +157,10 @@ class MemoryDelete(Arguments):
 def _delete(brain: Brain) -> Tool:
     async def call(arguments: MemoryDelete, context: ToolContext) -> str:
         _check_write(context)
-        await _check_own(brain, context, (arguments.trace_id,))
-        return _json(deleted=await brain.delete(_writer_of(context), arguments.trace_id))
+        try:
+            return _json(deleted=await brain.delete(viewer_of(context), arguments.trace_id))
+        except TraceError as error:
+            raise ToolError(str(error)) from error
 
     return Tool(
         name="memory_delete",
@@ -206,9 +184,8 @@ class MemoryMerge(Arguments):
 def _merge(brain: Brain) -> Tool:
     async def call(arguments: MemoryMerge, context: ToolContext) -> str:
         _check_write(context)
-        await _check_own(brain, context, arguments.trace_ids)
         try:
-            merged = await brain.merge(_writer_of(context), arguments.trace_ids, arguments.content)
+            merged = await brain.merge(viewer_of(context), arguments.trace_ids, arguments.content)
         except TraceError as error:
             raise ToolError(str(error)) from error
         return _json(mergedTraceId=merged.id, sourcesDeleted=merged.sources_deleted)
@@ -270,7 +247,7 @@ class MemoryReflect(Arguments):
 def _reflect(consolidation: Consolidation) -> Tool:
     async def call(arguments: MemoryReflect, context: ToolContext) -> str:
         reason = f"tool: {arguments.topic[:200]}" if arguments.topic else "tool"
-        report = await consolidation.run(_writer_of(context), reason=reason)
+        report = await consolidation.run(viewer_of(context), reason=reason)
         return _json(
             pruned=report.pruned,
             merged=report.merged,

@@ -17,6 +17,7 @@ TraceSource = Literal["turn", "tool", "import", "consolidation"]
 
 TYPES: tuple[TraceType, ...] = get_args(TraceType)
 SCOPES: tuple[ScopeKind, ...] = get_args(ScopeKind)
+PERSONAL: tuple[ScopeKind, ...] = ("user", "persona")
 SOURCES: tuple[TraceSource, ...] = get_args(TraceSource)
 
 ORGANIZATION = "gateway"
@@ -45,25 +46,32 @@ class Viewer:
 
     Attributes:
         user_id: None where nobody is known, or where others read along: then nothing personal is seen.
-        is_alone: only what nobody else reads is meant: for the writes of somebody who may change nothing shared.
+        other_ids: further ids of the same person, whose accounts are linked; the brain looks them up at every call.
+        may_share: whether they may change what everybody reads, too.
     """
 
     user_id: str | None
     personality_id: str
     session_id: str | None
-    is_alone: bool = False
+    other_ids: tuple[str, ...] = ()
+    may_share: bool = True
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All ids of the person; none where nobody is known."""
+        return () if self.user_id is None else (self.user_id, *self.other_ids)
 
     @property
     def owners(self) -> tuple[Owner, ...]:
         """Whose traces the viewer may see; what a personality shares with all its people among them."""
-        own = (owner for kind in SCOPES if (owner := self._owner(kind)) is not None)
-        if self.is_alone:
-            return tuple(owner for owner in own if not self.is_shared(owner.kind))
-        return (*own, Owner("organization", f"{ORGANIZATION}::{self.personality_id}"))
+        own = (owner for kind in SCOPES if (owner := self._owner(kind, self.user_id)) is not None)
+        others = (self._owner(kind, each) for each in self.ids[1:] for kind in PERSONAL)
+        shared = Owner("organization", f"{ORGANIZATION}::{self.personality_id}")
+        return (*own, *(owner for owner in others if owner is not None), shared)
 
-    def is_shared(self, kind: ScopeKind) -> bool:
-        """Whether others read the traces of that scope: in a group those of the conversation, too."""
-        return kind == "organization" or (kind == "thread" and self.user_id is None)
+    def may_change(self, owner: Owner) -> bool:
+        """Whether they may change traces of an owner that they see."""
+        return self.may_share or owner.kind in PERSONAL or (owner.kind == "thread" and self.user_id is not None)
 
     def owner(self, kind: ScopeKind) -> Owner:
         """Whose a new trace of that scope is.
@@ -71,19 +79,19 @@ class Viewer:
         Raises:
             TraceError: the viewer has no such scope.
         """
-        owner = self._owner(kind)
+        owner = self._owner(kind, self.user_id)
         if owner is None:
             raise TraceError(f"There is no scope {kind!r} here: nobody is known, or others read along.")
         return owner
 
-    def _owner(self, kind: ScopeKind) -> Owner | None:
+    def _owner(self, kind: ScopeKind, user_id: str | None) -> Owner | None:
         match kind:
             case "thread":
                 return None if self.session_id is None else Owner(kind, self.session_id)
             case "user":
-                return None if self.user_id is None else Owner(kind, self.user_id)
+                return None if user_id is None else Owner(kind, user_id)
             case "persona":
-                return None if self.user_id is None else Owner(kind, f"{self.user_id}::{self.personality_id}")
+                return None if user_id is None else Owner(kind, f"{user_id}::{self.personality_id}")
             case "organization":
                 return Owner(kind, ORGANIZATION)
 

@@ -68,14 +68,17 @@ class OfPerson:
             some = owners[start : start + 400]
             sql = rows.format(", ".join(["(?, ?)"] * len(some)))
             found |= {int(row[0]) for row in connection.execute(sql, [part for o in some for part in (o.kind, o.id)])}
-        if self.viewer.user_id is not None:
-            start_of = self.viewer.user_id + _BETWEEN
+        for user_id in self.viewer.ids:
+            start_of = user_id + _BETWEEN
             sql = "SELECT number FROM owners WHERE kind = 'persona' AND substr(id, 1, ?) = ?"
             found |= {int(row[0]) for row in connection.execute(sql, (len(start_of), start_of))}
         return sorted(found)
 
     def owner(self, named: Owner) -> Owner | None:
-        """The person's own, whoever it was; a thread that is none of theirs becomes theirs altogether."""
+        """The person's own, whoever it was; a thread that is none of theirs becomes theirs altogether.
+
+        What was written under one of the person's other ids goes back there.
+        """
         viewer = self.viewer
         if named.kind == "organization":
             return viewer.owner("organization")
@@ -85,10 +88,12 @@ class OfPerson:
             return self.owner(Owner("user", ""))
         if viewer.user_id is None:
             return None
+        user_id, _, personality = named.id.partition(_BETWEEN)
+        if user_id not in viewer.other_ids:
+            user_id = viewer.user_id
         if named.kind == "user":
-            return viewer.owner("user")
-        personality = named.id.partition(_BETWEEN)[2] or viewer.personality_id
-        return Owner("persona", f"{viewer.user_id}{_BETWEEN}{personality}")
+            return Owner("user", user_id)
+        return Owner("persona", f"{user_id}{_BETWEEN}{personality or viewer.personality_id}")
 
 
 def owner_clause(numbers: Sequence[int], column: str = "owner") -> str:
