@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from gateway.config.channel_kinds import Access, GroupAccess
+from gateway.sessions import PROGRAMS
 
 OFFLINE = "offline"
 """The model that is always there: no key, no network."""
@@ -379,6 +380,13 @@ class Config(Section):
     log: LogConfig = Field(default_factory=LogConfig)
     telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
     shutdown_s: Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=3_600)] = 10
+
+    @field_validator("channels")
+    @classmethod
+    def _has_no_name_of_ours(cls, channels: dict[str, ChannelConfig]) -> dict[str, ChannelConfig]:
+        if PROGRAMS in channels:
+            raise ValueError(f"{PROGRAMS} is the gateway's own channel; expected another name")
+        return channels
 
     @field_validator("models")
     @classmethod
