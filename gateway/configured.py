@@ -10,7 +10,6 @@ from gateway.budgets import Budgets, Limit
 from gateway.config import OTLP_ENDPOINT, Config, DayBudget, zone_of
 from gateway.logs import hiding, secrets_in
 from gateway.outbox import DeliveryPolicy
-from gateway.sessions import PROGRAMS
 from gateway.telemetry import start_metrics, start_traces
 from gateway.turn_services import TurnSettings
 
@@ -19,18 +18,15 @@ if TYPE_CHECKING:
 
 
 def rules_of(config: Config) -> dict[str, AccessRule]:
-    """Who may talk on which channel; on that of programs, whoever has a key for it."""
+    """Who may talk on which channel."""
     return {
-        PROGRAMS: AccessRule(mode="open", in_groups="nobody"),
-        **{
-            name: AccessRule(
-                mode=channel.access,
-                in_groups=channel.access_in_groups,
-                allow=frozenset(channel.allow),
-                role=channel.role,
-            )
-            for name, channel in config.channels.items()
-        },
+        name: AccessRule(
+            mode=channel.access,
+            in_groups=channel.access_in_groups,
+            allow=frozenset(channel.allow),
+            role=channel.role,
+        )
+        for name, channel in config.channels.items()
     }
 
 

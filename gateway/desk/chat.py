@@ -57,15 +57,13 @@ class ChatDesk:
             seed: the same for a repetition, which then says nothing twice.
 
         Raises:
-            Malformed: there is nothing in it, or too much.
+            Malformed: the files are too large.
             NotFound: there is no such session for whoever asks.
             Refused: the session belongs to another channel.
             PersonalityError: there is no such personality.
             StoreError: nothing was kept.
         """
         attachments = _attachments(message)
-        if not message.text.strip() and not attachments:
-            raise Malformed("say something, or send a file")
         digest = hashlib.sha256(f"{caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
         sender = await self._sender(caller)
         if message.session is None:
@@ -171,15 +169,16 @@ class ChatDesk:
 
 def _attachments(message: wire.SendMessage) -> tuple[Attachment, ...]:
     """The files of a message; they stay in it, so that there is nothing beside it to lose or to forget."""
-    size_bytes = sum(len(file.data) for file in message.attachments)
+    sizes_bytes = [len(base64.b64decode(file.data)) for file in message.attachments]
+    size_bytes = sum(sizes_bytes)
     if size_bytes > MAX_ATTACHMENT_BYTES:
         raise Malformed(f"the files have {size_bytes} bytes; all together may have {MAX_ATTACHMENT_BYTES}")
     return tuple(
         Attachment(
             media_type=file.media_type,
             filename=file.filename,
-            size_bytes=len(file.data),
-            ref=base64.b64encode(file.data).decode("ascii"),
+            size_bytes=one_bytes,
+            ref=file.data,
         )
-        for file in message.attachments
+        for file, one_bytes in zip(message.attachments, sizes_bytes, strict=True)
     )

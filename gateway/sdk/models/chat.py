@@ -5,17 +5,23 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Base64Bytes, Field
+from pydantic import Field
 
 from gateway.sdk.models.wire import Sent, Wire
 
+Base64 = Annotated[
+    str,
+    Field(max_length=6_000_000, pattern="^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"),
+]
+"""RFC 4648, section 4, with its padding."""
+
 
 class File(Sent):
-    """A file that goes with a message; `data` in base64."""
+    """A file that goes with a message."""
 
     filename: Annotated[str, Field(min_length=1, max_length=255)]
     media_type: Annotated[str, Field(pattern=r"^[a-zA-Z0-9.+-]{1,80}/[a-zA-Z0-9.+-]{1,80}$")]
-    data: Base64Bytes
+    data: Base64
 
 
 class SendMessage(Sent):
@@ -24,12 +30,12 @@ class SendMessage(Sent):
     Attributes:
         session: of the API's own channel, to go on in; without it a new one begins.
         personality: who answers in a new session; the configured default one without it.
-        text: may be a command, such as `/memory`.
+        text: not blank; may be a command, such as `/memory`.
     """
 
     session: Annotated[str | None, Field(max_length=64)] = None
     personality: Annotated[str | None, Field(pattern="^[A-Za-z0-9_-]{1,64}$")] = None
-    text: Annotated[str, Field(max_length=1_000_000)]
+    text: Annotated[str, Field(max_length=1_000_000, pattern=r"\S")]
     attachments: Annotated[tuple[File, ...], Field(max_length=20)] = ()
 
 

@@ -46,13 +46,13 @@ class Document(DocumentInfo):
 
 
 class WriteDocument(Sent):
-    """Put `content` in place of the whole text, if it is still `expectedVersion`; `If-Match` may say that instead."""
+    """Put `content` in place of the whole text, if it is still `expectedVersion`."""
 
     store: StoreName
     personality: Name | None = None
     user: Name | None = None
     content: Text
-    expected_version: Version | None = None
+    expected_version: Version
 
 
 class Change(Wire):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import Sent, Wire
+from gateway.sdk.models.wire import Id, Sent, Wire
 
 Title = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -84,7 +84,7 @@ class Transcript(Wire):
 class Fork(Sent):
     """Copy a session up to and including this message."""
 
-    message: Annotated[int, Field(ge=1, le=2**63 - 1)]
+    message: Id
     title: Title | None = None
 
 

@@ -9,7 +9,9 @@ from pydantic.alias_generators import to_camel
 
 T = TypeVar("T")
 
-Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
+MAX_ID = 2**53 - 1
+"""The largest number that every language's JSON keeps exactly (RFC 8259, section 6)."""
+Id = Annotated[int, Field(ge=1, le=MAX_ID)]
 """Of a row."""
 Name = Annotated[str, Field(min_length=1, max_length=512)]
 """What names a user, an account or a personality; whether there is one is another question."""

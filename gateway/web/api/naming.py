@@ -6,6 +6,8 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
+from gateway.sdk.models.wire import MAX_ID
+
 ID_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 USER_PATTERN = "^([A-Za-z0-9_-]{1,64}|[^:]+:.+)$"
 
@@ -20,4 +22,4 @@ UserParam = Annotated[
         description="A user id or an account, `kind:id`; the only user without it.",
     ),
 ]
-RowId = Annotated[int, Path(ge=1, le=2**63 - 1)]
+RowId = Annotated[int, Path(ge=1, le=MAX_ID)]

@@ -29,7 +29,7 @@ Words = Annotated[
 _NOBODY = problems(not_found="Nobody is known by that name.")
 _NONE = problems(not_found="There is no such session.")
 _EXPORT: Answers = {
-    200: {"content": {"text/markdown": {"schema": {"type": "string"}}}, "description": "The whole session."}
+    200: {"description": "The whole session.", "content": {"text/markdown": {"schema": {"type": "string"}}}}
 }
 
 
