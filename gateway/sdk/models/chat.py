@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import Sent, Wire
+from gateway.sdk.models.wire import PersonalityId, Sent, Wire
 
 Base64 = Annotated[
     str,
@@ -34,7 +34,7 @@ class SendMessage(Sent):
     """
 
     session: Annotated[str | None, Field(max_length=64)] = None
-    personality: Annotated[str | None, Field(pattern="^[A-Za-z0-9_-]{1,64}$")] = None
+    personality: PersonalityId | None = None
     text: Annotated[str, Field(max_length=1_000_000, pattern=r"\S")]
     attachments: Annotated[tuple[File, ...], Field(max_length=20)] = ()
 

@@ -6,10 +6,7 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-from gateway.sdk.models.wire import MAX_ID
-
-ID_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
-USER_PATTERN = "^([A-Za-z0-9_-]{1,64}|[^:]+:.+)$"
+from gateway.sdk.models.wire import ID_PATTERN, MAX_ID, USER_PATTERN
 
 PersonalityParam = Annotated[
     str | None, Query(pattern=ID_PATTERN, description="Its id; the configured default one without it.")
