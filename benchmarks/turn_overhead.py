@@ -2,14 +2,16 @@
 
     python -m benchmarks.turn_overhead [--turns 2000]
 
-Prints the time of a quiet turn alone, turns per second at 1, 10 and 100 conversations, the number of fsyncs per turn
-(counted by strace, where it is installed), and what a bare fsync costs on this disk in the same minute.
+Prints the time of a quiet turn alone, turns per second at 1, 10 and 100 conversations, how often a turn asks the store
+(each time is a hop to another thread and back; `tests/gateway/way/test_round_trips.py` keeps the number), the number of
+fsyncs per turn (counted by strace, where it is installed), and what a bare fsync costs on this disk in the same minute.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import re
 import resource
@@ -19,15 +21,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from benchmarks.loopback import LoopbackAdapter
 from benchmarks.start import resident_mb
 from gateway.app import Gateway
 from gateway.config.file import load_config
 from gateway.logs import configure_logs
+from gateway.store.database import Database
 
 CONFIG = "channels: {loopback: {kind: benchmarks.loopback}}\n"
 QUIET = "hello there"
@@ -63,6 +67,26 @@ async def talk(adapter: LoopbackAdapter, conversations: int, turns: int, text: s
     return times, time.perf_counter() - started_at
 
 
+@contextmanager
+def counted_trips() -> Iterator[Iterator[int]]:
+    """The next number of what is given is one more for every question to the store meanwhile, counted from 0."""
+    trips = itertools.count()
+    write, read = Database.write, Database.read
+
+    def counting(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            next(trips)
+            return ask(*args, **kwargs)
+
+        return asked
+
+    Database.write, Database.read = counting(write), counting(read)  # type: ignore[method-assign]
+    try:
+        yield trips
+    finally:
+        Database.write, Database.read = write, read  # type: ignore[method-assign]
+
+
 def bare_fsync_ms(directory: Path) -> float:
     path = directory / "bare"
     fd = os.open(path, os.O_CREAT | os.O_WRONLY)
@@ -92,21 +116,22 @@ def fsyncs_per_turn(text: str) -> float | None:
 async def measure(turns: int) -> None:
     print(
         f"{'conversations':>14} {'turns':>6} {'median ms':>10} {'p99 ms':>8} {'turns/s':>8} {'CPU ms/turn':>12} "
-        f"{'MB before':>10} {'MB after':>9}"
+        f"{'store trips':>12} {'MB before':>10} {'MB after':>9}"
     )
     for conversations in (1, 10, 100):
         with tempfile.TemporaryDirectory() as name:
             async with running_gateway(Path(name)) as adapter:
                 await talk(adapter, conversations, 20 * conversations, QUIET)
                 cpu_s, before_mb = _cpu_s(), resident_mb(os.getpid())
-                times, took_s = await talk(adapter, conversations, turns, QUIET)
+                with counted_trips() as trips:
+                    times, took_s = await talk(adapter, conversations, turns, QUIET)
                 cpu_ms = (_cpu_s() - cpu_s) / turns * 1e3
                 after_mb = resident_mb(os.getpid())
             ordered = sorted(times)
             print(
                 f"{conversations:>14} {turns:>6} {statistics.median(ordered) * 1e3:>10.2f} "
                 f"{ordered[int(len(ordered) * 0.99)] * 1e3:>8.2f} {turns / took_s:>8.0f} {cpu_ms:>12.2f} "
-                f"{before_mb:>10.1f} {after_mb:>9.1f}"
+                f"{next(trips) / turns:>12.1f} {before_mb:>10.1f} {after_mb:>9.1f}"
             )
     with tempfile.TemporaryDirectory() as name:
         fsync_ms = bare_fsync_ms(Path(name))

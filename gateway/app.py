@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import structlog
 
@@ -130,8 +130,12 @@ class Gateway(Composition):
         place = ConversationRef(
             channel=request["channel"], conversation=request["conversation"], thread=request["thread"]
         )
-        (self.outbox if request["queue"] == "outbox" else self.dispatcher).wake(place)
+        self.wake(request["queue"], place)
         return {}
+
+    def wake(self, queue: Literal["inbox", "outbox"], place: ConversationRef) -> None:
+        """A conversation's queue was changed from outside of its turns."""
+        (self.outbox if queue == "outbox" else self.dispatcher).wake(place)
 
     async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         return asdict(await self.reloading.reload())

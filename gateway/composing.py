@@ -130,7 +130,7 @@ class Composition:
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
-            review=MemoryReview(store.proposals, self.memory_files, self.memory),
+            review=MemoryReview(store.proposals, self.memory_files, self.memory, lambda: self.traces.facts),
             linking=self.linking,
             meter=self.meter,
             usage=store.usage,

@@ -111,6 +111,9 @@ class ControlSocket:
             return {"ok": True, **await handler(request)}
         except (EthosError, KeyError, TypeError) as error:
             return {"ok": False, "error": str(error) if isinstance(error, EthosError) else repr(error)}
+        except Exception:  # noqa: BLE001 (who gets no answer would take it that no gateway runs)
+            _log.exception("control_fault", request=request["do"])
+            return {"ok": False, "error": "the gateway could not do this; its log says why"}
 
 
 def ask(home: Path, request: Request, *, timeout_s: float = TIMEOUT_S) -> Mapping[str, Any]:

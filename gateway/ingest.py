@@ -35,12 +35,15 @@ class IngestJob:
     Attributes:
         scope: of the turn; its user is known.
         speaker: the person's name, as the platform shows it.
+        sources: what the turn had read that is not the person's own, in words; then the facts wait for a yes, as they
+            do where it is empty, because everything is reviewed. None: they need none.
         facts: JSON, once the model has named them.
         attempts: that failed.
     """
 
     scope: MemoryScope
     speaker: str
+    sources: tuple[str, ...] | None = None
     facts: str | None = None
     attempts: int = 0
 
@@ -97,7 +100,7 @@ class TakesFacts(Protocol):
         """
 
     async def keep(self, job: IngestJob, said: Said, facts: str) -> Mapping[str, int]:
-        """Store them, once however often it is called; how many were `extracted`, `stored` and so on.
+        """Store or propose them, once however often it is called; how many were `extracted`, `stored` and so on.
 
         Raises:
             StoreError: nothing was stored now.

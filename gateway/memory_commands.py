@@ -99,7 +99,7 @@ class MemoryCommands:
         edited = " Edited." if proposal.is_edited else ""
         theirs = "" if reviewer.may_decide(proposal) else " The owner decides."
         return (
-            f"**{proposal.id}**, {_FILES[proposal.store]} of {proposal.scope.personality_id}, "
+            f"**{proposal.id}**, {_what(proposal)} of {proposal.scope.personality_id}, "
             f"{proposal.proposed_at:%Y-%m-%d %H:%M} UTC on `{proposal.scope.channel}`{whose}. {read}{edited}{theirs}\n"
             f"{_fenced(await self._review.difference(proposal) or 'It would change nothing now.')}"
         )
@@ -163,6 +163,10 @@ class MemoryCommands:
                 "the memory has changed since, so nothing was taken back. Take back the later changes first"
             ) from conflict
         return MemoryAnswer(text=f"Change {undone.id} is taken back:\n{_fenced(undone.diff)}")
+
+
+def _what(proposal: Proposal) -> str:
+    return "a fact" if proposal.store == "traces" else _FILES[proposal.store]
 
 
 def _told(origin: Origin, reviewer: Reviewer) -> str:

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
+from gateway.fact_changes import FactChange
 from gateway.messages import Action
 from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
 from gateway.roles import Role, may
 
+ProposedStore = Literal["user", "memory", "traces"]
+"""A document, or the trace memory."""
 MemoryWrites = Literal["auto", "review", "off"]
 """`auto`: what a turn wants waits if it had read words of others; `review`: all waits; `off`: nothing is written."""
 ProposalState = Literal["waiting", "approved", "refused"]
@@ -29,12 +32,14 @@ MAX_CHOICES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What one turn wants to change in one document.
+    """What one turn wants to change in one document, or about one fact.
 
     Attributes:
         id: a small number, for people; given once.
         scope: of the turn; its author wrote the message that the turn answered.
-        updates: all of `store`, in order.
+        updates: all of `store`, in order; none where it is about a fact.
+        fact: what is to become of it, where `store` is `traces`.
+        part: tells apart what one turn wants to change in one store.
         sources: what the turn had read that is not its author's, in words; empty where everything is reviewed.
         is_edited: somebody changed the updates before they decided.
         decided_by: a user id, or `AT_THE_MACHINE`.
@@ -42,8 +47,10 @@ class Proposal:
 
     id: int
     scope: MemoryScope
-    store: MemoryStoreName
-    updates: tuple[MemoryUpdate, ...]
+    store: ProposedStore
+    updates: tuple[MemoryUpdate, ...] = ()
+    fact: FactChange | None = None
+    part: str = ""
     sources: tuple[str, ...] = ()
     state: ProposalState = "waiting"
     is_edited: bool = False
@@ -54,7 +61,10 @@ class Proposal:
     @property
     def is_shared(self) -> bool:
         """Whether others read what it would change."""
-        return is_shared(self.scope, self.store)
+        if self.fact is not None:
+            in_group = self.fact.scope == "thread" and self.scope.user_id is None
+            return in_group or self.fact.scope == "organization"
+        return self.store == "memory" and is_shared(self.scope, self.store)
 
     @property
     def approved_scope(self) -> MemoryScope:
@@ -111,6 +121,21 @@ class ProposalStore(Protocol):
 
     async def edit(self, proposal_id: int, updates: Sequence[MemoryUpdate]) -> bool:
         """Put other updates in place; False where it is not waiting any more."""
+
+    async def edit_fact(self, proposal_id: int, fact: FactChange) -> bool:
+        """Put another change in place; False where it is not waiting any more, or not about a fact."""
+
+    async def add(self, proposals: Sequence[Proposal]) -> None:
+        """Keep proposals that were found after their turn; those that are there already stay as they are."""
+
+    async def of_turn(self, turn_id: str) -> Sequence[Proposal]:
+        """All that the turn has proposed, whatever became of it."""
+
+    async def facts_to_write(self) -> Sequence[Proposal]:
+        """Approved changes of facts that the trace memory may not have yet, oldest first."""
+
+    async def fact_is_written(self, proposal_id: int) -> None:
+        """The trace memory has it. Not durable by itself: written again, it changes nothing."""
 
     async def decide(self, proposal_id: int, state: Literal["approved", "refused"], *, by: str) -> bool:
         """End the wait, durably; False where somebody has done so already.

@@ -6,12 +6,13 @@ One place for the chat, the command line and whatever else shows it; each of the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, Protocol
 
 from gateway.errors import MemoryError_
+from gateway.fact_changes import FactChange
 from gateway.memory_proposals import AT_THE_MACHINE, Proposal, ProposalStore, Reviewer, is_shared, proposal_number
 from gateway.memory_sync import MemorySync
 from gateway.protocols import MemoryDocument, MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
@@ -71,6 +72,20 @@ class MemoryWithHistory(MemoryProvider, Protocol):
         """
 
 
+class FactMemory(Protocol):
+    """The trace memory, as far as proposals are about its facts."""
+
+    @property
+    def late(self) -> int:
+        """Approved changes that could not be written yet."""
+
+    async def difference(self, proposal: Proposal) -> str:
+        """What it would change now, line by line; empty for nothing."""
+
+    async def write(self, proposal: Proposal) -> bool:
+        """Write what was approved, once however often it is called; False: not now, but later."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """Where a line of the memory comes from.
@@ -88,10 +103,24 @@ class Origin:
 class MemoryReview:
     """Decides, explains and takes back, for whoever may."""
 
-    def __init__(self, store: ProposalStore, memory: MemoryWithHistory, sync: MemorySync) -> None:
+    def __init__(
+        self,
+        store: ProposalStore,
+        memory: MemoryWithHistory,
+        sync: MemorySync,
+        facts: Callable[[], FactMemory | None] = lambda: None,
+    ) -> None:
+        """`facts` gives the trace memory, None where it is off."""
         self._store = store
         self._memory = memory
         self._sync = sync
+        self._facts = facts
+
+    @property
+    def late(self) -> int:
+        """Turns and facts whose approved changes could not be written yet."""
+        facts = self._facts()
+        return self._sync.late + (0 if facts is None else facts.late)
 
     # ---- proposals --------------------------------------------------------------------------------------------------
 
@@ -101,7 +130,12 @@ class MemoryReview:
 
     async def difference(self, proposal: Proposal) -> str:
         """What it would change in the text of now, as a unified diff; empty where it would change nothing any more."""
-        return await self._memory.difference(proposal.scope, proposal.updates)
+        if proposal.fact is None:
+            return await self._memory.difference(proposal.scope, proposal.updates)
+        facts = self._facts()
+        return (
+            f"+{proposal.fact.content or proposal.fact.action}" if facts is None else await facts.difference(proposal)
+        )
 
     async def approve(self, proposal_id: int, reviewer: Reviewer) -> Proposal:
         """Apply it, exactly once.
@@ -126,6 +160,8 @@ class MemoryReview:
             NotReviewable: it is not theirs to decide, is decided, or adds not exactly one text.
         """
         proposal = await self._decidable(proposal_id, reviewer)
+        if proposal.fact is not None:
+            return await self._edit_fact(proposal, proposal.fact, content.strip())
         texts = [index for index, update in enumerate(proposal.updates) if update.action != "remove"]
         if len(texts) != 1 or not content.strip():
             wanted = "a text that is not blank" if len(texts) == 1 else f"one text, and it has {len(texts)}"
@@ -136,14 +172,32 @@ class MemoryReview:
             raise NotReviewable(f"proposal {proposal_id} is {proposal.state} already; it cannot be edited any more")
         return replace(proposal, updates=tuple(updates), is_edited=True)
 
+    async def _edit_fact(self, proposal: Proposal, fact: FactChange, content: str) -> Proposal:
+        has_text = fact.content is not None or fact.action == "merge"
+        if not has_text or not content:
+            wanted = "a text that is not blank" if has_text else "one text, and it has 0"
+            raise NotReviewable(f"proposal {proposal.id} can be edited by giving {wanted}; or refuse it")
+        edited = replace(fact, content=content)
+        if proposal.state != "waiting" or not await self._store.edit_fact(proposal.id, edited):
+            raise NotReviewable(f"proposal {proposal.id} is {proposal.state} already; it cannot be edited any more")
+        return replace(proposal, fact=edited, is_edited=True)
+
     async def _decide(self, proposal_id: int, state: Literal["approved", "refused"], reviewer: Reviewer) -> Proposal:
-        await self._decidable(proposal_id, reviewer)
+        proposal = await self._decidable(proposal_id, reviewer)
+        facts = self._facts()
+        if proposal.fact is not None and facts is None and state == "approved":
+            raise NotReviewable(
+                f"proposal {proposal_id} is a fact, and the trace memory is off; switch it on "
+                "(`memory.traces.enabled`), or refuse it"
+            )
         await self._store.decide(proposal_id, state, by=reviewer.user_id or AT_THE_MACHINE)
         decided = await self._decidable(proposal_id, reviewer)
         if decided.state != state:
             raise NotReviewable(f"proposal {proposal_id} is {decided.state} already")
-        if state == "approved":  # again is harmless: the memory applies a turn once
+        if state == "approved" and decided.fact is None:  # again is harmless: the memory applies a turn once
             await self._sync.apply(decided.approved_scope, decided.updates)
+        elif state == "approved" and facts is not None:
+            await facts.write(decided)
         return decided
 
     async def _decidable(self, proposal_id: int, reviewer: Reviewer) -> Proposal:

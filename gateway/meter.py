@@ -26,6 +26,7 @@ from gateway.agent.model import (
     TextDelta,
 )
 from gateway.agent.prompt import estimated_tokens
+from gateway.agent.request_size import most_input_tokens
 from gateway.budgets import Ask, Budgets, BudgetUse, Denied, Granted, Limit, Scope, UsageStore, uses
 from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
 from gateway.observe import happened
@@ -36,9 +37,6 @@ OUTPUT_TOKENS = 4096
 LOOK_AGAIN_S = 3600.0
 # For a call that ends and gives back what it did not need.
 BUSY_S = 5.0
-_MESSAGE_TOKENS = 16
-_IMAGE_TOKENS = 3_000
-_BYTES_PER_TOKEN = 2  # fewer than in any language and any tokenizer that we know of, with room to spare in most
 
 _log = structlog.get_logger(__name__)
 
@@ -115,6 +113,7 @@ class Meter:
         self._under_way = 0  # calls that hold a reservation, or ask for one at this moment
         self._settled = asyncio.Event()
         self._unsettled: list[_Bill] = []  # what could not be written down yet
+        self._settling: set[asyncio.Task[None]] = set()
 
     @property
     def budgets(self) -> Budgets:
@@ -171,12 +170,18 @@ class Meter:
         return call
 
     async def end(self, call: _Call, usage: ModelUsage | None) -> None:
-        """Note what the call did cost; without a usage, what it must have cost by what was read and said."""
+        """Note what the call did cost; without a usage, what it must have cost by what was read and said.
+
+        It is handed to the store, which commits it before or with whatever the answer changes, and is not waited for.
+        """
         call.is_over = True
         calls: tuple[ModelUsage, ...] = () if usage is None else (self._priced(call, usage),)
         bill = _Bill(call.reservation, call.request.spender, call.day, calls)
         if bill.reservation is not None or bill.calls:
-            await self._to_its_end(self._settle(bill))  # it is remembered where the disk is full
+            settling = asyncio.create_task(self._settle(bill))  # not cancelled with the turn
+            self._settling.add(settling)
+            settling.add_done_callback(self._settling.discard)
+            await asyncio.sleep(0)  # in which the store is given it, so that what the answer changes comes behind it
 
     @staticmethod
     def cut(call: _Call, model: str, *, was_read: bool) -> ModelUsage | None:
@@ -375,19 +380,3 @@ class _UnusableModel:
 def _say_if_not_saved(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("usage_not_saved", error=str(error))
-
-
-def most_input_tokens(request: ModelRequest) -> int:
-    """More than any tokenizer makes of it, nearly always, and seldom more than three times as much."""
-    texts = [request.system]
-    for message in request.messages:
-        texts.append(message.text)
-        texts += [call.name + call.arguments for call in message.tool_calls]
-    text_bytes = sum(map(_size_bytes, texts)) + sum(tool.size_bytes for tool in request.tools)
-    images = sum(len(message.images) for message in request.messages)
-    pieces = len(texts) + len(request.tools)
-    return text_bytes // _BYTES_PER_TOKEN + pieces * _MESSAGE_TOKENS + images * _IMAGE_TOKENS
-
-
-def _size_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from gateway.agent.loop import AgentState
 from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
 from gateway.attachments import Asked
+from gateway.fact_changes import read_proposed
 from gateway.inbox import InboxRow
 from gateway.ingest import IngestJob
 from gateway.memory_proposals import Proposal, ProposalStore, Reviewer, choices, notice, sort_updates
@@ -97,12 +98,18 @@ class OpenTurn:
         sources = tuple(dict.fromkeys((*self.read(asked), *state.sources)))
         writes, is_direct = self.personality.memory_writes, self.message.is_direct
         updates = sort_updates(state.updates, self.scope, writes=writes, role=self.role, sources=sources)
-        waiting = updates.waiting_by_store
-        first = await store.reserve(len(waiting)) if waiting else 0
-        proposals = tuple(
-            Proposal(id=number, scope=self.scope, store=of, updates=mine, sources=sources)
-            for number, (of, mine) in enumerate(waiting.items(), start=first)
-        )
+        wanted = [
+            *(
+                Proposal(id=0, scope=self.scope, store=of, updates=mine)
+                for of, mine in updates.waiting_by_store.items()
+            ),
+            *(
+                Proposal(id=0, scope=self.scope, store="traces", fact=fact, part=f"tool {part}")
+                for part, fact in enumerate(read_proposed(state.messages), start=1)
+            ),
+        ]
+        first = await store.reserve(len(wanted)) if wanted else 0
+        proposals = tuple(replace(one, id=number, sources=sources) for number, one in enumerate(wanted, start=first))
         reviewer = Reviewer(user_id=self.user_id, role=self.role)
         return SettledMemory(
             applied=updates.applied,
@@ -121,7 +128,9 @@ class OpenTurn:
         )
 
     def ingest_job(self, recall: Recall | None, memory: SettledMemory) -> IngestJob | None:
-        """What a memory is to take from the turn by itself; nothing where a person's yes would be needed."""
-        if recall is None or memory.sources or self.personality.memory_writes != "auto":
+        """What a memory is to take from the turn by itself; where a person's yes is needed, only to propose it."""
+        writes = self.personality.memory_writes
+        if recall is None or writes == "off":
             return None
-        return recall.job(self.scope, self.message.sender.display_name)
+        is_reviewed = bool(memory.sources) or writes == "review"
+        return recall.job(self.scope, self.message.sender.display_name, memory.sources if is_reviewed else None)

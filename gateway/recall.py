@@ -40,10 +40,13 @@ class Recall(Protocol):
     async def before_turn(self, scope: MemoryScope, question: str) -> Sequence[Recollection]:
         """What may bear on the question, best first; empty where nothing is found or nothing can be read."""
 
-    def job(self, scope: MemoryScope, speaker: str) -> IngestJob | None:
+    def job(self, scope: MemoryScope, speaker: str, sources: tuple[str, ...] | None) -> IngestJob | None:
         """What is to be committed with the turn so that its facts are taken; None where none may be.
 
-        Call it for turns only in which nobody but the person and the agent was heard.
+        Args:
+            scope: of the turn.
+            speaker: the person's name.
+            sources: who else was heard in the turn: then its facts are proposed only, see `IngestJob`.
         """
 
     def after_turn(self, scope: MemoryScope, answer: str) -> None:

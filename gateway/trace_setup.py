@@ -17,6 +17,7 @@ from gateway.errors import EthosError
 from gateway.ingest import IngestWorker
 from gateway.memory.fill import Filler
 from gateway.memory.render import render_memory
+from gateway.memory.traces.approved import ApprovedFacts
 from gateway.memory.traces.archive import shorten_old
 from gateway.memory.traces.asking import gist_by, insight_by
 from gateway.memory.traces.brain import BRAIN_NAME, Brain, PersonIds, open_brain
@@ -40,13 +41,16 @@ class Traces:
 
     memory: TraceMemory | None = None
     tools: tuple[Tool, ...] = ()
+    facts: ApprovedFacts | None = None
 
     async def run(self) -> None:
         """Do what turns left to do, until cancelled."""
-        if self.memory is None:
+        if self.memory is None or self.facts is None:
             await asyncio.Event().wait()
-        else:
-            await self.memory.run()
+            return
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self.memory.run(), name="trace memory")
+            parts.create_task(self.facts.run(), name="approved facts")
 
 
 async def open_configured_brain(
@@ -89,7 +93,7 @@ def compose_traces(gateway: Composition) -> Traces:
         at=time.fromisoformat(traces.consolidate.at),
         gists=partial(shorten_old, brain, gist_by(consolidating)) if traces.gist else None,
     )
-    taker = TurnFactsTaker(brain, partial(model, traces.ingest.model), rules)
+    taker = TurnFactsTaker(brain, partial(model, traces.ingest.model), rules, store.proposals)
     memory = TraceMemory(
         brain,
         rules=rules,
@@ -97,7 +101,7 @@ def compose_traces(gateway: Composition) -> Traces:
         ingest=IngestWorker(store.ingest, taker) if traces.ingest.enabled else None,
         schedule=schedule if traces.consolidate.enabled else None,
     )
-    return Traces(memory, tuple(trace_tools(brain, consolidation)))
+    return Traces(memory, tuple(trace_tools(brain, consolidation)), ApprovedFacts(brain, store.proposals))
 
 
 def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> RulesOf:

@@ -56,9 +56,10 @@ class PydanticWire:
         self._model = (
             _anthropic(endpoint, self._http) if endpoint.provider == "anthropic" else _openai(endpoint, self._http)
         )
-        # Replies that called tools, as the library saw them, by their calls' ids: with the hidden reasoning and its
-        # signatures, which some providers demand back with the tools' results. Lost with the process, which all of
-        # them forgive at the price of a little reasoning.
+        # Replies that called tools, as the library saw them, by their turn and their calls' ids: with the hidden
+        # reasoning and its signatures, which some providers demand back with the tools' results. Lost with the process,
+        # which all of them forgive at the price of a little reasoning. The turn is part of the key, because some
+        # servers count their calls from zero: one person's reply must not stand in another's conversation.
         self._replies: OrderedDict[tuple[str, ...], ModelResponse] = OrderedDict()
 
     async def close(self) -> None:
@@ -71,7 +72,7 @@ class PydanticWire:
         Raises:
             CallFailed: whatever went wrong.
         """
-        messages = self._to_library(request.messages)
+        messages = self._to_library(request)
         settings, parameters = self._settings(request), _parameters(request)
         if messages and request.system.strip() and isinstance(messages[-1], LibraryRequest):
             messages[-1].instructions = _clean(request.system)
@@ -104,13 +105,13 @@ class PydanticWire:
             settings["cache"] = True
         return settings
 
-    def _to_library(self, messages: Iterable[ChatMessage]) -> list[ModelMessage]:
+    def _to_library(self, request: ModelRequest) -> list[ModelMessage]:
         history: list[ModelMessage] = []
         names: dict[str | None, str] = {}
-        for message in messages:
+        for message in request.messages:
             if message.role == "assistant":
                 names.update((call.id, call.name) for call in message.tool_calls)
-                history.append(self._remembered(message) or _response(message))
+                history.append(self._remembered(message, request.spender.turn_id) or _response(message))
                 continue
             part: UserPromptPart | ToolReturnPart
             if message.role == "tool":
@@ -131,20 +132,22 @@ class PydanticWire:
         images = [BinaryContent(data=image.data, media_type=image.media_type) for image in message.images]
         return UserPromptPart([text, *images])
 
-    def _remembered(self, message: ChatMessage) -> ModelResponse | None:
-        response = self._replies.get(tuple(call.id for call in message.tool_calls))
-        return response if response is not None and _text(response) == message.text else None
+    def _remembered(self, message: ChatMessage, turn_id: str) -> ModelResponse | None:
+        """The reply as the library saw it, where it is the same one."""
+        response = self._replies.get((turn_id, *(call.id for call in message.tool_calls)))
+        if response is None or _text(response) != message.text or _calls(response) != message.tool_calls:
+            return None
+        return response
 
     def _reply(self, response: ModelResponse, request: ModelRequest) -> ModelReply:
         """The whole answer; raises `CallFailed` if it is none."""
         response = _with_fresh_ids(response, request.messages)
-        calls = tuple(_call(part) for part in response.parts if isinstance(part, ToolCallPart))
-        text = _text(response)
+        calls, text = _calls(response), _text(response)
         problem = unusable(response, self._endpoint, is_empty=not calls and not text.strip())
         if problem is not None:
             raise problem
         if calls:
-            self._replies[tuple(call.id for call in calls)] = response
+            self._replies[request.spender.turn_id, *(call.id for call in calls)] = response
             if len(self._replies) > _REMEMBERED_REPLIES:
                 self._replies.popitem(last=False)
         message = ChatMessage(role="assistant", text=text, tool_calls=calls)
@@ -238,6 +241,10 @@ def _response(message: ChatMessage) -> ModelResponse:
     parts: list[TextPart | ToolCallPart] = [TextPart(_clean(message.text))] if message.text.strip() else []
     parts.extend(ToolCallPart(call.name, _clean(call.arguments), call.id) for call in message.tool_calls)
     return ModelResponse(parts=parts)
+
+
+def _calls(response: ModelResponse) -> tuple[ToolCall, ...]:
+    return tuple(_call(part) for part in response.parts if isinstance(part, ToolCallPart))
 
 
 def _call(part: ToolCallPart) -> ToolCall:

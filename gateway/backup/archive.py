@@ -184,11 +184,14 @@ def _copy_out(source: IO[bytes], listed: Listed, target: Path | None, where: str
 
 
 def _make_links(directory: Path, links: Mapping[str, str]) -> None:
+    """Make them all, and only then look where each leads: one may lie on the way of another."""
     root = os.path.realpath(directory)
     for name, goal in links.items():
         place = directory / name
         make_private_directory(place.parent)
         place.symlink_to(goal)
+    for name, goal in links.items():
+        place = directory / name
         if Path(goal).is_absolute() or not Path(os.path.realpath(place)).is_relative_to(root):
             raise BackupError(f"the link {name!r} leads out of the data directory. The backup was tampered with.")
 

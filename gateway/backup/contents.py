@@ -90,12 +90,24 @@ def _walk(home: Path, below: Path, secrets: set[Path]) -> Iterator[Found]:
             continue
         if path in secrets:
             yield Found(path, why_not="secret")
+        elif not _is_text(entry.name):
+            shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+            yield Found(path, why_not=f"{shown} has a name that is not UTF-8; rename it")
         elif entry.is_symlink():
             yield _link(home, path)
         elif entry.is_dir(follow_symlinks=False):
             yield from _walk(home, path, secrets)
         elif stat.S_ISREG(_mode(entry)):
             yield Found(path)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can stand in the list of a backup: the system lets it be any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _mode(entry: os.DirEntry[str]) -> int:

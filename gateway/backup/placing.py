@@ -114,10 +114,15 @@ def _move(home: Path, unpacked: Path, replaced: Path, old: list[str], new: list[
         # Once it is in its new place, the name here belongs to the backup.
         if not os.path.lexists(replaced / name) and os.path.lexists(home / name):
             (home / name).rename(replaced / name)
+    _sync(replaced, home)  # what is there must be out of the way for good before anything takes its name
     for name in new:
         if os.path.lexists(unpacked / name):
             (unpacked / name).rename(home / name)
-    for directory in (replaced, unpacked, home):
+    _sync(unpacked, home)
+    shutil.rmtree(unpacked, ignore_errors=True)
+
+
+def _sync(*directories: Path) -> None:
+    for directory in directories:
         with contextlib.suppress(FileNotFoundError):
             sync_directory(directory)
-    shutil.rmtree(unpacked, ignore_errors=True)

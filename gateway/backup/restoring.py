@@ -17,7 +17,7 @@ from gateway.backup.contents import PLACING_NAME, REPLACED_PREFIX, UNPACKED_PREF
 from gateway.backup.databases import functions_of, problems_of
 from gateway.backup.placing import finish_placing, place, present
 from gateway.errors import BackupError, SchemaTooNew
-from gateway.files import make_private_directory
+from gateway.files import make_private_directory, sync_directory
 from gateway.home import DATABASE_NAME, LOCK_NAME, RUNNING_NAME
 from gateway.locks import hold
 from gateway.memory.traces.brain import BRAIN_NAME
@@ -163,8 +163,23 @@ def _take_over_secrets(names: Sequence[str], home: Path, unpacked: Path) -> tupl
             shutil.copytree(source, target, symlinks=True)
         else:
             shutil.copy2(source, target, follow_symlinks=False)
+        _make_durable(target)
         kept.append(name)
     return tuple(kept), tuple(missing)
+
+
+def _make_durable(copy: Path) -> None:
+    """A file, or all of a directory, to the disk: soon there is no other copy in the place where it is looked for."""
+    below = [*copy.rglob("*")] if copy.is_dir() else []
+    for path in (copy, *below):
+        if path.is_symlink():
+            continue
+        if path.is_dir():
+            sync_directory(path)
+        else:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    sync_directory(copy.parent)
 
 
 def _free_name(home: Path) -> Path:

@@ -11,9 +11,12 @@ import typer
 from gateway.cli.options import LARGEST_ID, AsJson, run
 
 if TYPE_CHECKING:  # only the command that runs loads what it needs
+    from pathlib import Path
+
+    from gateway.memory.traces.approved import ApprovedFacts
     from gateway.memory_proposals import Proposal
     from gateway.memory_review import MemoryReview
-    from gateway.memory_sync import MemorySync
+    from gateway.store.sqlite import SqliteStore
 
 app = typer.Typer(help="See what waits for a yes; approve, word anew or refuse it.", no_args_is_help=True)
 
@@ -84,13 +87,13 @@ async def _decide(numbers: Sequence[int], state: Literal["approved", "refused"],
     from gateway.memory_proposals import Reviewer
 
     decided: list[dict[str, Any]] = []
-    async with _review() as (review, sync):
+    async with _review() as review:
         decide = review.approve if state == "approved" else review.refuse
         for number in dict.fromkeys(numbers):
             one = await decide(number, Reviewer(user_id=None))
-            decided.append({"id": one.id, "state": one.state, "is_late": sync.late > 0})
+            decided.append({"id": one.id, "state": one.state, "is_late": review.late > 0})
             if not as_json:
-                say(f"Proposal {one.id} is {state}." + (_LATE if sync.late else ""))
+                say(f"Proposal {one.id} is {state}." + (_LATE if review.late else ""))
     if as_json:
         print_json(decided)
 
@@ -101,7 +104,7 @@ async def _edit(number: int, text: str | None, *, as_json: bool) -> None:
     from gateway.memory_proposals import Reviewer
 
     me = Reviewer(user_id=None)
-    async with _review() as (review, _):
+    async with _review() as review:
         if text is None:
             now = next((one for one in await review.waiting(me) if one.id == number), None)
             text = None if now is None else _typed(now)
@@ -118,11 +121,14 @@ def _typed(proposal: Proposal) -> str | None:
     """What a person makes of the text in their editor; None where they did not save it."""
     import click
 
-    return click.edit("\n\n".join(one.content for one in proposal.updates if one.action != "remove"), extension=".md")
+    texts = [one.content for one in proposal.updates if one.action != "remove"]
+    if proposal.fact is not None:
+        texts = [proposal.fact.content or ""]
+    return click.edit("\n\n".join(texts), extension=".md")
 
 
 @asynccontextmanager
-async def _review() -> AsyncIterator[tuple[MemoryReview, MemorySync]]:
+async def _review() -> AsyncIterator[MemoryReview]:
     from gateway.cli.data import opened_memory, opened_store, operator_config
     from gateway.config.file import data_directory
     from gateway.memory_review import MemoryReview, NotReviewable
@@ -133,18 +139,29 @@ async def _review() -> AsyncIterator[tuple[MemoryReview, MemorySync]]:
     async with opened_store(home) as store, opened_memory(home, config) as memory:
         if store is None:
             raise NotReviewable("nothing waits for a yes; nobody has talked to the agent yet")
-        sync = MemorySync(memory, store.turns)
-        yield MemoryReview(store.proposals, memory, sync), sync
+        async with _opened_facts(home, store) as facts:
+            yield MemoryReview(store.proposals, memory, MemorySync(memory, store.turns), lambda: facts)
+
+
+@asynccontextmanager
+async def _opened_facts(home: Path, store: SqliteStore) -> AsyncIterator[ApprovedFacts | None]:
+    """The trace memory, as far as proposals are about it; None where there is none yet."""
+    from gateway.memory.traces.approved import ApprovedFacts
+    from gateway.memory.traces.brain import BRAIN_NAME, open_brain
+
+    if not (home / BRAIN_NAME).exists():
+        yield None
+        return
+    async with open_brain(home / BRAIN_NAME, person_ids=store.links.person_ids) as brain:
+        yield ApprovedFacts(brain, store.proposals)
 
 
 async def _described(proposals: Sequence[Proposal]) -> list[Mapping[str, Any]]:
     """Proposals as the commands print them in JSON."""
-    from gateway.cli.data import opened_memory, operator_config
-    from gateway.config.file import data_directory
-
-    home = data_directory()
-    async with opened_memory(home, operator_config(home)) as memory:
-        diffs = [await memory.difference(one.scope, one.updates) for one in proposals]
+    if not proposals:
+        return []
+    async with _review() as review:
+        diffs = [await review.difference(one) for one in proposals]
     return [_value(one, diff) for one, diff in zip(proposals, diffs, strict=True)]
 
 
@@ -163,6 +180,7 @@ def _value(proposal: Proposal, diff: str) -> Mapping[str, Any]:
         "sources": list(proposal.sources),
         "is_edited": proposal.is_edited,
         "updates": [{"action": one.action, "content": one.content} for one in proposal.updates],
+        "fact": None if proposal.fact is None else proposal.fact.as_value(),
         "diff": diff,
     }
 
@@ -172,7 +190,11 @@ def _told(proposal: Proposal, names: Mapping[str, str]) -> list[str]:
 
     scope = proposal.scope
     who = names.get(scope.author_id or "", scope.author_id or "-")
-    document = f"USER.md of {who}" if proposal.store == "user" else f"MEMORY.md of {scope.personality_id}"
+    document = {
+        "user": f"USER.md of {who}",
+        "memory": f"MEMORY.md of {scope.personality_id}",
+        "traces": f"a fact about {who}, with {scope.personality_id}",
+    }[proposal.store]
     why = f"had read: {', '.join(proposal.sources)}" if proposal.sources else "every change is reviewed"
     edited = ", edited" if proposal.is_edited else ""
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,7 +22,7 @@ Queue = Literal["inbox", "outbox"]
 Id = Annotated[int, typer.Argument(min=1, max=LARGEST_ID, help="Its id, from the list.")]
 Dead = Annotated[bool, typer.Option("--dead", help="Dead letters only: those that are tried no more.")]
 Channel = Annotated[str | None, typer.Option("--channel", "-c", help="One channel only.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many of each.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")]
 
 
 class InboxState(enum.StrEnum):
@@ -99,16 +100,11 @@ async def _list(
     from gateway.config.file import data_directory
     from gateway.store.deliveries import Delivery
 
-    found: list[Delivery] = []
+    found: Sequence[Delivery] = ()
     stored = "ready" if state is not None and state.value == "waiting" else state and state.value
     async with opened_store(data_directory()) as store:
         if store is not None:
-            rows = store.deliveries.rows
-            if stored in (None, "dead"):
-                found += await rows(queue, chosen="dead", channel=channel, limit=limit)
-            if stored != "dead":
-                found += await rows(queue, chosen="open", channel=channel, state=stored, limit=limit)
-    found.sort(key=lambda row: row.seq, reverse=True)
+            found = await store.deliveries.unsettled(queue, state=stored, channel=channel, limit=limit)
     if as_json:
         print_json([asdict(row) for row in found])
     elif not found:

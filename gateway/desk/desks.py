@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gateway.api_keys import ApiKeys
 from gateway.desk.chat import ChatDesk, ChatParts
+from gateway.desk.deliveries import DeliveryDesk
 from gateway.desk.keys import KeyDesk
 from gateway.desk.memory import MemoryDesk, MemoryParts
 from gateway.desk.naming import Naming
@@ -27,6 +28,7 @@ class Desks:
     chat: ChatDesk
     system: SystemDesk
     keys: KeyDesk
+    deliveries: DeliveryDesk
 
 
 def desks_of(gateway: Gateway) -> Desks:
@@ -42,7 +44,9 @@ def desks_of(gateway: Gateway) -> Desks:
         memory=MemoryDesk(
             MemoryParts(
                 files=gateway.memory_files,
-                review=MemoryReview(store.proposals, gateway.memory_files, gateway.memory),
+                review=MemoryReview(
+                    store.proposals, gateway.memory_files, gateway.memory, lambda: gateway.traces.facts
+                ),
                 proposals=store.proposals,
                 personalities=gateway.personalities,
                 identities=gateway.identities,
@@ -69,4 +73,5 @@ def desks_of(gateway: Gateway) -> Desks:
         keys=KeyDesk(
             ApiKeys(store.api_keys), naming, survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1]
         ),
+        deliveries=DeliveryDesk(store.deliveries, gateway.wake),
     )

@@ -281,6 +281,13 @@ def _named_by(document: str) -> tuple[MemoryStoreName | None, str | None, str | 
     return "memory" if document else None, None, None
 
 
+def _updates_of(proposal: Proposal) -> tuple[wire.Update, ...]:
+    if proposal.fact is None:
+        return tuple(wire.Update(action=one.action, content=one.content) for one in proposal.updates)
+    content = proposal.fact.content
+    return () if content is None else (wire.Update(action="add", content=content),)
+
+
 def proposal_of(proposal: Proposal, diff: str) -> wire.Proposal:
     """A proposal as it goes over the wire."""
     scope = proposal.scope
@@ -294,7 +301,7 @@ def proposal_of(proposal: Proposal, diff: str) -> wire.Proposal:
         channel=scope.channel,
         session=scope.session_id,
         turn=scope.turn_id,
-        updates=tuple(wire.Update(action=one.action, content=one.content) for one in proposal.updates),
+        updates=_updates_of(proposal),
         sources=proposal.sources,
         is_edited=proposal.is_edited,
         proposed_at=proposal.proposed_at,

@@ -64,6 +64,9 @@ class LinkJob:
             except _TRY_AGAIN as error:
                 _log.error("link_not_carried_out", link_id=link.id, error=str(error), retry_s=RETRY_S)
                 self.begin(link)
+            except Exception:  # noqa: BLE001 (one link must not keep the gateway, and with it everybody else, from starting)
+                _log.exception("link_fault", link_id=link.id, retry_s=RETRY_S)
+                self.begin(link)
         return len(left)
 
     def begin(self, link: Link) -> None:

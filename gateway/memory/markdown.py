@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from gateway.memory import rules
 from gateway.memory.draft import Wish, draft
 from gateway.memory.history import History, HistoryEntry, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, Ask, EntryAction, MemoryJournal
+from gateway.memory.kept_texts import Kept, KeptTexts
 from gateway.memory.live_file import Step
 from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate
 from gateway.memory.writer import DocumentWriter
@@ -73,6 +75,7 @@ class MarkdownFileMemoryProvider:
         self._lock_timeout_s = lock_timeout_s
         self._step = on_step
         self._writers: dict[str, DocumentWriter] = {}
+        self._texts = KeptTexts(self._root)
 
     @property
     def root(self) -> Path:
@@ -90,7 +93,8 @@ class MarkdownFileMemoryProvider:
             FileError: neither can be read.
         """
         check_ids(scope)
-        user, project = await asyncio.to_thread(self._read_both, scope)
+        known = self._known(scope)
+        user, project = await asyncio.to_thread(self._read_both, scope) if known is None else known
         if user is None and project is None:
             return None
         return MemoryContext(user_memory=user, project_memory=project)
@@ -327,6 +331,17 @@ class MarkdownFileMemoryProvider:
             return False
         return ask.action == "remove" or not draft(b"", [Wish(ask=ask)], max_bytes=self._max_bytes).changes
 
+    def _known(self, scope: MemoryScope) -> tuple[str | None, str | None] | None:
+        """Both texts where both files are as they were read last, None where one must be read."""
+        texts = []
+        for store in STORES:
+            key = document_key(scope, store)
+            kept = Kept(None, None) if key is None else self._texts.look(key)
+            if kept is None:
+                return None
+            texts.append(kept.text)
+        return texts[0], texts[1]
+
     def _read_both(self, scope: MemoryScope) -> tuple[str | None, str | None]:
         """Both texts; one that cannot be read does not hide the other.
 
@@ -338,16 +353,21 @@ class MarkdownFileMemoryProvider:
         for store in STORES:
             place = locate(self._root, scope, store)
             try:
-                snapshot = None if place is None else self._snapshot(place)
+                texts[store] = (
+                    None if place is None else self._texts.read(place.key, place.path, partial(self._shown, place))
+                )
             except FileError as error:
                 _log.error("memory_file_unreadable", store=store, error=str(error))
                 failures.append(error)
-                snapshot = None
-            text = "" if snapshot is None else rules.show(snapshot.data)
-            texts[store] = text if text.strip() else None
+                texts[store] = None
         if len(failures) == len(STORES):
             raise failures[0]
         return texts["user"], texts["memory"]
+
+    def _shown(self, place: DocumentPlace) -> str | None:
+        snapshot = self._snapshot(place)
+        text = "" if snapshot is None else rules.show(snapshot.data)
+        return text if text.strip() else None
 
     def _snapshot(self, place: DocumentPlace) -> FileSnapshot | None:
         writer = self._writers.get(str(place.path))

@@ -32,6 +32,8 @@ Work = Callable[[sqlite3.Connection], T]
 
 MAX_GROUP = 256
 READERS = 3
+# So long a job that is not urgent waits for another whose commit it can share.
+PATIENCE_S = 0.02
 BUSY_TIMEOUT_MS = 10_000
 # The log is carried over into the file when it has grown to 16 MB: each time costs two fsyncs, so not too often.
 CHECKPOINT_PAGES = 4_000
@@ -114,7 +116,8 @@ class Database:
         self._committing_since_s: float | None = None
         self._seen_version = _data_version(self._writer)
         self._foreign_commits = 0
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Sequence[_Job] | None] = queue.SimpleQueue()
+        self._patient: list[_Job] = []
         self._local = threading.local()
         self._reader_connections: list[sqlite3.Connection] = []
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
@@ -127,13 +130,16 @@ class Database:
         """Grows when another connection was seen to have committed; looked at with each commit of our own."""
         return self._foreign_commits
 
-    async def write(self, work: Work[T], *, is_durable: bool = True) -> T:
+    async def write(self, work: Work[T], *, is_durable: bool = True, is_urgent: bool = True) -> T:
         """Run `work` in a transaction and return its result once that is committed.
+
+        Jobs are committed in the order in which they are asked for.
 
         Args:
             work: called in the writer thread; takes back what it did when it raises.
             is_durable: False lets the commit survive a killed process but perhaps not a power cut, and costs no
                 fsync. A later durable commit makes it durable too.
+            is_urgent: False lets it wait a moment for the next job, to share its commit.
 
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was committed.
@@ -142,8 +148,17 @@ class Database:
             raise StoreUnavailable(f"{self.path} is closed")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        self._jobs.put(_Job(work, is_durable, loop, done))
+        self._patient.append(_Job(work, is_durable, loop, done))
+        if is_urgent:
+            self._hand_over()
+        elif len(self._patient) == 1:
+            loop.call_later(PATIENCE_S, self._hand_over)
         return await done
+
+    def _hand_over(self) -> None:
+        jobs, self._patient = self._patient, []
+        if jobs:
+            self._jobs.put(jobs)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` in a reader thread on a connection of its own."""
@@ -166,6 +181,7 @@ class Database:
         if self._is_closed:
             return
         self._is_closed = True
+        self._hand_over()
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
         await asyncio.to_thread(self._readers.shutdown)
@@ -188,13 +204,13 @@ class Database:
         is_open = True
         while is_open:
             group: list[_Job] = []
-            job = self._jobs.get()
-            while job is not None:
-                group.append(job)
-                if len(group) == MAX_GROUP or self._jobs.empty():
+            jobs = self._jobs.get()
+            while jobs is not None:
+                group += jobs
+                if len(group) >= MAX_GROUP or self._jobs.empty():
                     break
-                job = self._jobs.get()
-            is_open = job is not None
+                jobs = self._jobs.get()
+            is_open = jobs is not None
             if group:
                 self._committing_since_s = time.monotonic()
                 results = self._commit(group)

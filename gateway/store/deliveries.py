@@ -94,6 +94,29 @@ class SqliteDeliveries:
         now_ms = self._now_ms()
         return [_delivery(queue, row, now_ms) for row in rows]
 
+    async def unsettled(
+        self,
+        queue: Queue,
+        *,
+        state: str | None = None,
+        channel: str | None = None,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> Sequence[Delivery]:
+        """Dead letters and what is not finished, newest first; arguments as `rows` has them."""
+        found: list[Delivery] = []
+        if state in (None, "dead"):
+            found += await self.rows(queue, chosen="dead", channel=channel, limit=limit, before=before)
+        if state != "dead":
+            found += await self.rows(queue, chosen="open", channel=channel, state=state, limit=limit, before=before)
+        return sorted(found, key=lambda row: row.seq, reverse=True)[:limit]
+
+    async def find(self, queue: Queue, seq: int) -> Delivery | None:
+        """One row, whatever became of it."""
+        sql = f"SELECT {_COLUMNS[queue]} FROM {queue} WHERE seq = ?"  # noqa: S608 (parts of our own)
+        row = await self._database.read(lambda connection: connection.execute(sql, (seq,)).fetchone())
+        return None if row is None else _delivery(queue, row, self._now_ms())
+
     async def retry(self, queue: Queue, seq: int) -> ConversationRef | None:
         """Try a dead letter again from the start; its conversation, which is to be woken, or None: it is not dead."""
         afresh = ", is_told = 0, waits_for = NULL" if queue == "inbox" else ""

@@ -160,7 +160,7 @@ class _Outbox:
 
     async def record_sent(self, seq: int, receipt: Receipt) -> None:
         row = self._tables.answers[seq]
-        row.state, row.receipt, row.error = "sent", receipt, None
+        row.state, row.receipt, row.error, row.is_uncertain = "sent", receipt, None, False
 
     async def record_retry(
         self, seq: int, *, after_s: float, error: str, is_uncertain: bool, is_counted: bool = True
@@ -205,7 +205,7 @@ class _Sessions:
     ) -> Sequence[Session]:
         chosen = [
             session
-            for session in self._tables.sessions.values()
+            for session in reversed(self._tables.sessions.values())
             if self._is_of(user_id, session.user_id) and (before is None or session.updated_at < before)
         ]
         return sorted(chosen, key=lambda session: session.updated_at, reverse=True)[:limit]
@@ -292,9 +292,7 @@ class _Turns:
         if commit.memory is not None:
             tables.memory.setdefault(commit.memory[0].turn_id, commit.memory)
         for proposal in commit.proposals:
-            known_turns = {(one.scope.turn_id, one.store) for one in tables.proposals.values()}
-            if (proposal.scope.turn_id, proposal.store) not in known_turns:
-                tables.proposals[proposal.id] = proposal
+            tables.propose(proposal)
         if commit.people is not None:
             apply_change(tables, commit.people, inbox_seq=commit.inbox_seq)
         if commit.ingest is not None:

@@ -93,6 +93,7 @@ class Tables:
     memory: dict[str, tuple[MemoryScope, tuple[MemoryUpdate, ...]]] = field(default_factory=dict)
     proposals: dict[int, Proposal] = field(default_factory=dict)
     last_proposal: int = 0
+    written_facts: set[int] = field(default_factory=set)
     ingest: dict[str, Waiting] = field(default_factory=dict)
     turns_since: dict[str, int] = field(default_factory=dict)
     ranks: dict[str, Rank] = field(default_factory=dict)
@@ -110,6 +111,12 @@ class Tables:
         for one in ids:  # which grows
             ids += [link.absorbed for link in self.links.values() if link.survivor == one and link.undone_at is None]
         return ids
+
+    def propose(self, proposal: Proposal) -> None:
+        """Keep a proposal; one of the same turn, store and part is there already."""
+        known = {(one.scope.turn_id, one.store, one.part) for one in self.proposals.values()}
+        if (proposal.scope.turn_id, proposal.store, proposal.part) not in known:
+            self.proposals[proposal.id] = proposal
 
     def survivors(self) -> dict[str, str]:
         """Who was absorbed by whom."""

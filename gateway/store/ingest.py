@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Sequence
 
@@ -13,8 +14,8 @@ from gateway.store.payloads import from_ms, storable
 from gateway.store.statement import statement
 
 _ADD = """
-    INSERT INTO ingest_jobs (turn_id, user_id, personality_id, session_id, channel, speaker, due_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (turn_id) DO NOTHING
+    INSERT INTO ingest_jobs (turn_id, user_id, personality_id, session_id, channel, speaker, sources, due_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (turn_id) DO NOTHING
 """
 # The clock of an earlier process may have been wrong: what waits longer than any wait of ours is due.
 _DUE = """
@@ -45,7 +46,8 @@ def insert_job(connection: sqlite3.Connection, job: IngestJob, due_at_ms: int) -
     """Note the job, inside the transaction that commits its turn."""
     scope = job.scope
     values = (scope.turn_id, scope.user_id, scope.personality_id, scope.session_id, scope.channel)
-    connection.execute(_ADD, (*values, storable(job.speaker), due_at_ms))
+    sources = None if job.sources is None else storable(json.dumps(job.sources, ensure_ascii=False))
+    connection.execute(_ADD, (*values, storable(job.speaker), sources, due_at_ms))
 
 
 class SqliteIngestJobs:
@@ -120,4 +122,5 @@ def _job(row: sqlite3.Row) -> IngestJob:
         turn_id=row["turn_id"],
         channel=row["channel"],
     )
-    return IngestJob(scope=scope, speaker=row["speaker"], facts=row["facts"], attempts=row["attempts"])
+    sources = None if row["sources"] is None else tuple(json.loads(row["sources"]))
+    return IngestJob(scope=scope, speaker=row["speaker"], sources=sources, facts=row["facts"], attempts=row["attempts"])

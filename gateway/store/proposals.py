@@ -8,24 +8,33 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
+from gateway.fact_changes import FactChange
 from gateway.memory_proposals import Proposal, ProposalState
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 from gateway.store.memory_journal import insert_pending
 from gateway.store.payloads import from_ms, storable, to_ms
+from gateway.store.statement import statement
 
 _INSERT = """
     INSERT INTO memory_proposals (id, turn_id, personality_id, user_id, author_id, session_id, channel, place, store,
-                                  updates, sources, proposed_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (turn_id, store) DO NOTHING
+                                  part, updates, sources, proposed_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (turn_id, store, part) DO NOTHING
 """
 _LIST = """
     SELECT * FROM (SELECT * FROM memory_proposals WHERE ?1 IS NULL OR state = ?1 ORDER BY id DESC LIMIT ?2) ORDER BY id
 """
 _WAITING = "SELECT * FROM memory_proposals WHERE state = 'waiting' ORDER BY id DESC LIMIT ?"
-_EDIT = "UPDATE memory_proposals SET updates = ?, is_edited = 1 WHERE id = ? AND state = 'waiting'"
+_EDIT = """
+    UPDATE memory_proposals SET updates = ?1, is_edited = 1
+    WHERE id = ?2 AND state = 'waiting' AND (store = 'traces') = ?3
+"""
+_TO_WRITE = """
+    SELECT * FROM memory_proposals WHERE state = 'approved' AND store = 'traces' AND is_written = 0 ORDER BY id
+"""
+_WRITTEN = "UPDATE memory_proposals SET is_written = 1 WHERE id = ?"
 _DECIDE = "UPDATE memory_proposals SET state = ?, decided_at = ?, decided_by = ? WHERE id = ? AND state = 'waiting'"
 
 
@@ -37,7 +46,7 @@ def insert_proposals(connection: sqlite3.Connection, proposals: Sequence[Proposa
             _INSERT,
             (
                 *(proposal.id, scope.turn_id, scope.personality_id, scope.user_id, scope.author_id, scope.session_id),
-                *(scope.channel, scope.place, proposal.store, _updates_json(proposal.updates)),
+                *(scope.channel, scope.place, proposal.store, proposal.part, _content_json(proposal)),
                 *(storable(json.dumps(proposal.sources, ensure_ascii=False)), to_ms(proposal.proposed_at)),
             ),
         )
@@ -75,8 +84,34 @@ class SqliteProposals:
 
     async def edit(self, proposal_id: int, updates: Sequence[MemoryUpdate]) -> bool:
         """Put other updates in place; False where it is not waiting any more."""
-        values = (_updates_json(updates), proposal_id)
+        values = (_updates_json(updates), proposal_id, False)
         return await self._database.write(lambda connection: connection.execute(_EDIT, values).rowcount == 1)
+
+    async def edit_fact(self, proposal_id: int, fact: FactChange) -> bool:
+        """Put another change in place; False where it is not waiting any more, or not about a fact."""
+        values = (_fact_json(fact), proposal_id, True)
+        return await self._database.write(lambda connection: connection.execute(_EDIT, values).rowcount == 1)
+
+    async def add(self, proposals: Sequence[Proposal]) -> None:
+        """Keep proposals that were found after their turn; those that are there already stay as they are."""
+        await self._database.write(lambda connection: insert_proposals(connection, proposals))
+
+    async def of_turn(self, turn_id: str) -> Sequence[Proposal]:
+        """All that the turn has proposed, whatever became of it."""
+        sql = "SELECT * FROM memory_proposals WHERE turn_id = ? ORDER BY id"
+        return await self._database.read(
+            lambda connection: [_proposal(row) for row in connection.execute(sql, (turn_id,)).fetchall()]
+        )
+
+    async def facts_to_write(self) -> Sequence[Proposal]:
+        """Approved changes of facts that the trace memory may not have yet, oldest first."""
+        return await self._database.read(
+            lambda connection: [_proposal(row) for row in connection.execute(_TO_WRITE).fetchall()]
+        )
+
+    async def fact_is_written(self, proposal_id: int) -> None:
+        """The trace memory has it. Not durable by itself: written again, it changes nothing."""
+        await self._database.write(statement(_WRITTEN, (proposal_id,)), is_durable=False)
 
     async def decide(self, proposal_id: int, state: Literal["approved", "refused"], *, by: str) -> bool:
         """End the wait, durably; the updates of one that is approved go into the journal with the same commit."""
@@ -97,11 +132,21 @@ def _one(connection: sqlite3.Connection, proposal_id: int) -> Proposal | None:
     return None if row is None else _proposal(row)
 
 
+def _content_json(proposal: Proposal) -> str:
+    return _updates_json(proposal.updates) if proposal.fact is None else _fact_json(proposal.fact)
+
+
+def _fact_json(fact: FactChange) -> str:
+    return storable(json.dumps(fact.as_value(), ensure_ascii=False))
+
+
 def _updates_json(updates: Sequence[MemoryUpdate]) -> str:
     return storable(json.dumps([[update.action, update.content] for update in updates], ensure_ascii=False))
 
 
 def _proposal(row: sqlite3.Row) -> Proposal:
+    content = json.loads(row["updates"])
+    is_fact = row["store"] == "traces"
     return Proposal(
         id=row["id"],
         scope=MemoryScope(
@@ -114,10 +159,11 @@ def _proposal(row: sqlite3.Row) -> Proposal:
             channel=row["channel"],
         ),
         store=row["store"],
-        updates=tuple(
-            MemoryUpdate(action=action, store=row["store"], content=content)
-            for action, content in json.loads(row["updates"])
-        ),
+        updates=()
+        if is_fact
+        else tuple(MemoryUpdate(action=action, store=row["store"], content=text) for action, text in content),
+        fact=FactChange.of_value(content) if is_fact else None,
+        part=row["part"],
         sources=tuple(json.loads(row["sources"])),
         state=row["state"],
         is_edited=bool(row["is_edited"]),

@@ -86,14 +86,17 @@ class SqliteUsage:
         return await self._database.write(work, is_durable=False)
 
     async def settle(self, reservation: int | None, spender: Spender, day: str, calls: Sequence[ModelUsage]) -> None:
-        """Note what calls did cost, none where nothing came of it; the reservation, where there is one, is over."""
+        """Note what calls did cost, none where nothing came of it; the reservation, where there is one, is over.
+
+        It shares the commit of what is written next, which is mostly the turn's own.
+        """
 
         def work(connection: sqlite3.Connection) -> None:
             if reservation is not None:
                 connection.execute("DELETE FROM reservations WHERE id = ?", (reservation,))
             _save(connection, spender, day, calls)
 
-        await self._database.write(work, is_durable=False)
+        await self._database.write(work, is_durable=False, is_urgent=False)
 
     async def forgive(self, owner: str) -> int:
         """For a start: end the reservations of other owners, who are known to be dead; how many.

@@ -192,7 +192,7 @@ class _Inside:
 
     def _ingest(self, span: Span) -> None:
         self._ingested.labels("released" if span.error == "CancelledError" else span.facts["outcome"]).inc()
-        for result in ("stored", "duplicate", "below_threshold", "over_limit"):
+        for result in ("stored", "proposed", "duplicate", "below_threshold", "over_limit"):
             self._facts.labels(result).inc(float(span.facts.get(result, 0)))
 
 

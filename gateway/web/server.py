@@ -58,8 +58,8 @@ class WebServer:
         allowed_hosts: names besides the loopback's under which people open the pages, without port.
         adapters: each is mounted at its `http_path`.
         metrics: None: there is no `/metrics`.
-        api: None: there is no `/api/v1`.
         dashboard: what its pages read; None: there is no `/dashboard`.
+        api: None: there is no `/api/v1`.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class WebServer:
         if self._metrics is not None:
             mounts["/metrics"] = OperatorOnly(Router(routes=[metrics_route(self._metrics)]))
         if self._dashboard is not None:
-            mounts[DASHBOARD_PATH] = self._dashboard.app
+            mounts[DASHBOARD_PATH] = self._dashboard
         mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", _home)])))
         return [
             *health_routes(self._health),

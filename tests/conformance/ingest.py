@@ -11,7 +11,9 @@ from gateway.turn_commit import TurnCommit
 from tests.conformance.stores import BEGAN, HERE, House, claimed, said, session_of, written
 
 
-async def answered(house: House, name: str, user_id: str = "u_ada", **changes: Any) -> IngestJob:
+async def answered(
+    house: House, name: str, user_id: str = "u_ada", *, sources: tuple[str, ...] | None = None, **changes: Any
+) -> IngestJob:
     """Accept, claim and answer a message, with a job."""
     store, turn_id = house.store, f"t_{name}"
     where = replace(HERE, conversation=name)
@@ -20,7 +22,7 @@ async def answered(house: House, name: str, user_id: str = "u_ada", **changes: A
     scope = MemoryScope(
         personality_id="assistant", user_id=user_id, session_id=f"s_{name}", turn_id=turn_id, channel="web"
     )
-    job = IngestJob(scope=scope, speaker="Ada")
+    job = IngestJob(scope=scope, speaker="Ada", sources=sources)
     session = session_of(name, user_id)
     messages = (
         written(session, turn_id, f"I like {name}"),
@@ -52,6 +54,15 @@ class IngestSuite:
         assert list(await house.store.ingest.due(1)) == [first]
         await house.store.ingest.end("t_one")
         assert list(await house.store.ingest.due(9)) == [other, second]
+
+    async def test_what_else_was_read_stays_with_the_job(self, house: House) -> None:
+        """Nothing but everything reviewed, or in words; and None, which is neither."""
+        jobs = [
+            await answered(house, f"{number}", f"u_{number}", sources=sources)
+            for number, sources in enumerate([None, (), ("quoted mail", "ein Anhang 🙂")])
+        ]
+        await house.reopen()
+        assert list(await house.store.ingest.due(9)) == jobs
 
     async def test_one_that_is_put_off_waits_and_keeps_the_facts_it_has(self, house: House) -> None:
         job, later = await answered(house, "one"), await answered(house, "two")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from gateway.fact_changes import FactChange
 from gateway.memory_proposals import Proposal
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.turn_commit import TurnCommit
@@ -28,6 +29,23 @@ def proposal(number: int, **changes: Any) -> Proposal:
         sources=("quoted mail",),
     )
     return replace(made, **changes)
+
+
+FACT = FactChange(
+    action="update",
+    scope="user",
+    trace_ids=("mt_1",),
+    content="new 🙂",
+    tags=("a", "b"),
+    type="semantic",
+    source="turn",
+    speaker="Ada",
+    intensity=0.5,
+)
+
+
+def about_a_fact(number: int) -> Proposal:
+    return replace(proposal(number), store="traces", updates=(), fact=FACT)
 
 
 async def kept(house: House, *proposals: Proposal) -> None:
@@ -98,6 +116,46 @@ class ProposalSuite:
         assert edited is not None
         assert edited.is_edited
         assert edited.updates == (MemoryUpdate.add("user", "newer"),)
+
+    async def test_a_fact_that_is_approved_is_to_be_written_until_it_is(self, house: House) -> None:
+        """And is no update of a document; a restart loses nothing of it."""
+        await kept(house, about_a_fact(1), replace(about_a_fact(2), scope=replace(SCOPE, turn_id="t_1"), part="tool 2"))
+        assert await house.store.proposals.facts_to_write() == []
+        for number in (1, 2):
+            assert await house.store.proposals.decide(number, "approved", by="u")
+        await house.reopen()
+        assert [one.fact for one in await house.store.proposals.facts_to_write()] == [FACT, FACT]
+        assert await house.store.turns.unsettled_memory() == []
+        await house.store.proposals.fact_is_written(1)
+        assert [one.id for one in await house.store.proposals.facts_to_write()] == [2]
+
+    async def test_a_refused_fact_is_never_to_be_written(self, house: House) -> None:
+        await kept(house, about_a_fact(1))
+        await house.store.proposals.decide(1, "refused", by="u")
+        assert await house.store.proposals.facts_to_write() == []
+
+    async def test_a_fact_that_waits_is_edited_and_one_that_is_decided_is_not(self, house: House) -> None:
+        await kept(house, about_a_fact(1))
+        await kept(house, proposal(2))
+        edited = replace(FACT, content="newer")
+        assert await house.store.proposals.edit_fact(1, edited)
+        assert not await house.store.proposals.edit(1, [MemoryUpdate.add("user", "x")])
+        assert not await house.store.proposals.edit_fact(2, edited)
+        await house.store.proposals.decide(1, "approved", by="u")
+        assert not await house.store.proposals.edit_fact(1, FACT)
+        found = await house.store.proposals.proposal(1)
+        assert found is not None
+        assert (found.fact, found.is_edited) == (edited, True)
+
+    async def test_what_is_found_after_the_turn_is_kept_once(self, house: House) -> None:
+        found = [replace(about_a_fact(number), scope=SCOPE, part=f"said {number}") for number in (1, 2)]
+        await house.store.proposals.add(found)
+        await house.store.proposals.decide(1, "refused", by="u")
+        await house.store.proposals.add([replace(one, id=one.id + 7) for one in found])
+        assert [(one.id, one.state) for one in await house.store.proposals.of_turn("t_1")] == [
+            (1, "refused"), (2, "waiting"),
+        ]  # fmt: skip
+        assert await house.store.proposals.of_turn("t_9") == []
 
     async def test_the_newest_are_listed_oldest_first(self, house: House) -> None:
         for number in range(1, 6):

@@ -67,6 +67,13 @@ class SessionSuite:
         rest = await sessions.list_sessions(user_id=ADA, before=page[-1].updated_at)
         assert [session.id for session in rest] == ["s_0"]
 
+    async def test_of_sessions_of_one_moment_the_newest_is_listed_first(self, house: House) -> None:
+        for name in ("one", "two", "three"):
+            await wrote(house, session_of(name), "x")
+        await wrote(house, session_of("one"), "again")
+        listed = await house.store.sessions.list_sessions()
+        assert [session.id for session in listed] == ["s_three", "s_two", "s_one"]
+
     async def test_messages_come_back_whole_and_in_order(self, house: House) -> None:
         session = session_of("one")
         messages = (

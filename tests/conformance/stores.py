@@ -167,6 +167,7 @@ class InboxSuite:
     async def test_an_event_is_one_row_for_ever_even_after_it_is_done_and_the_store_was_opened_anew(
         self, house: House
     ) -> None:
+        """Row 2."""
         assert await house.store.inbox.add(said("a"), "t_1") is not None
         assert await house.store.inbox.add(said("a", id="other"), "t_2") is None
         row = await claimed(house.store)
@@ -176,6 +177,7 @@ class InboxSuite:
         assert await house.store.inbox.waiting() == []
 
     async def test_a_message_is_one_row_whatever_event_delivers_it(self, house: House) -> None:
+        """Row 2: the logical id besides."""
         assert await house.store.inbox.add(said("a"), "t_1") is not None
         await house.reopen()
         assert await house.store.inbox.add(said("a", event_id="redelivered"), "t_2") is None

@@ -47,6 +47,7 @@ class FailingKernelStream(TracedStream):
 
 @pytest.mark.parametrize("injection", INJECTIONS)
 async def test_an_error_of_the_disk_delays_and_loses_nothing(injection: str) -> None:
+    """Row 8."""
     if (missing := strace_missing()) is not None:
         pytest.skip(missing)
     calls = injection.partition(":")[0]

@@ -85,6 +85,7 @@ async def traced() -> Trace:
 
 
 def test_a_message_is_synced_in_the_log_before_its_acknowledgement_begins(trace: Trace) -> None:
+    """Row 1."""
     for number, token in enumerate(trace.tokens, start=1):
         arrived = trace.first(lambda call: call.name == "recvfrom" and token in call.text)  # noqa: B023 (called at once)
         told = trace.first(

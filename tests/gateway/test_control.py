@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from gateway import control as control_module
 from gateway.control import SOCKET_NAME, ControlSocket, NotReached, ask
@@ -58,6 +59,24 @@ async def test_what_went_wrong_is_told(tmp_path: Path) -> None:
                 await asked(tmp_path, request)
         with pytest.raises(NotReached, match="word"):
             await asked(tmp_path, {"do": "echo"})
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("odd"), OSError(5, "odd"), ValueError("odd")])
+async def test_a_fault_of_the_gateway_is_answered_as_one_and_is_in_its_log(tmp_path: Path, fault: Exception) -> None:
+    """Without an answer a command takes it that no gateway runs, and goes on as if it were alone."""
+
+    async def breaks(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise fault
+
+    (tmp_path / "run").mkdir()
+    control = ControlSocket(tmp_path, {"break": breaks})
+    await control.start()
+    try:
+        with structlog.testing.capture_logs() as logged, pytest.raises(NotReached, match="its log says why"):
+            await asked(tmp_path, {"do": "break"})
+        assert [line["event"] for line in logged] == ["control_fault"]
+    finally:
+        await control.stop()
 
 
 async def test_what_is_no_request_harms_nothing(tmp_path: Path) -> None:

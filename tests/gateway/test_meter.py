@@ -23,9 +23,10 @@ from gateway.agent.model import (
     Spender,
     StreamRestarted,
 )
+from gateway.agent.request_size import most_input_tokens
 from gateway.budgets import Ask, Budgets, DayUsage, Denied, Granted, Limit, Totals, grant
 from gateway.errors import BudgetExhausted, ConfigError, ModelUnavailable, StoreUnavailable
-from gateway.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter, most_input_tokens
+from gateway.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter
 from gateway.store.in_memory_usage import InMemoryUsage
 from tests.scripted_model import Hang, ScriptedModel
 

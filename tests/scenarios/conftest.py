@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 import adapters.discord  # noqa: F401 (before the SDK by itself: it knows which of its warnings mean nothing)
+from tests.adapters.email.mail_server import MailServer, missing_packages, running_mail_server
 from tests.scenarios.process import Ethos
+
+
+@pytest.fixture(scope="session")
+def mail_server() -> Iterator[MailServer]:
+    missing = missing_packages()
+    if missing is not None:
+        pytest.skip(missing)
+    with running_mail_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from adapters.telegram.delivery import PLACEHOLDER
 from tests.adapters.discord.platform import Outcome
-from tests.adapters.email.mail_server import MailServer, missing_packages, running_mail_server
+from tests.adapters.email.mail_server import MailServer
 from tests.adapters.slack.fake_slack import Fault
 from tests.scenarios.people import ByMail, InTerminal, OnDiscord, OnPage, OnSlack, OnTelegram, Way, ask, changed
 from tests.scenarios.platforms import ALL, Platforms, Served, running_platforms
@@ -97,15 +97,6 @@ class World:
             async with asyncio.TaskGroup() as tasks:
                 for way in others:
                     tasks.create_task(ask(way, f"what is my {what}?", f"From my notes: {what.title()}: {value}"))
-
-
-@pytest.fixture(scope="session")
-def mail_server() -> Iterator[MailServer]:
-    missing = missing_packages()
-    if missing is not None:
-        pytest.skip(missing)
-    with running_mail_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -154,6 +154,23 @@ def test_a_retried_reply_is_sent_by_the_running_gateway_at_once(ethos: Ethos, se
         assert time.monotonic() < deadline
 
 
+def test_a_second_gateway_on_one_directory_is_refused_until_the_first_is_gone(
+    ethos: Ethos, service: Callable[..., Service]
+) -> None:
+    """Row 9: it is told whose the directory is; a kill lets go of it at once, and SIGTERM ends with 0."""
+    first = service()
+    first.logged("channel_up")
+    refused = ethos.run("serve", "--no-chat")
+    assert refused.returncode == 75
+    assert f"process {first.process.pid}" in refused.stderr
+    first.process.kill()
+    first.ended()
+    second = service()
+    second.logged("channel_up")
+    second.process.send_signal(signal.SIGTERM)
+    assert second.ended() == 0
+
+
 # ---- the end --------------------------------------------------------------------------------------------------------
 
 

@@ -16,10 +16,10 @@ from typing import Self
 from gateway.errors import TraceError
 from gateway.memory.traces import changes
 from gateway.memory.traces.changes import Added, Merged
-from gateway.memory.traces.rows import NOT_SHARED, as_json, find, find_to_change, places, visible
+from gateway.memory.traces.rows import NOT_SHARED, Kept, as_json, find, find_to_change, places, visible
 from gateway.memory.traces.search import Found, Wanted, search
 from gateway.memory.traces.search_words import register_functions
-from gateway.memory.traces.trace import STABILITY_MS, Trace, Viewer, united
+from gateway.memory.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, united
 from gateway.store.database import Database
 from gateway.store.schema import migrate, migrations
 
@@ -27,7 +27,8 @@ PersonIds = Callable[[str], Awaitable[Sequence[str]]]
 """All ids of the person that a user id stands for, that id among them; see `gateway.linking.links.LinkStore`."""
 
 BRAIN_NAME = "brain.sqlite"
-_FEWEST_TO_MERGE = 2
+FEWEST_TO_MERGE = 2
+_TOO_FEW = "traceIds must contain at least 2 trace IDs."
 
 
 def open_brain(
@@ -98,7 +99,7 @@ class Brain:
         Raises:
             TraceError: the content is blank, or the owner is not the viewer's.
         """
-        _check_content(trace.content)
+        check_content(trace.content)
         if trace.owner not in viewer.owners:
             raise TraceError(f"A trace of {trace.owner.kind} {trace.owner.id} is not yours to write.")
         if not viewer.may_change(trace.owner):
@@ -124,7 +125,7 @@ class Brain:
             TraceError: the new content is blank, or everybody shares the trace and the viewer may not change that.
         """
         if content is not None:
-            _check_content(content)
+            check_content(content)
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> bool:
@@ -187,19 +188,40 @@ class Brain:
             TraceError: fewer than two traces are named, or are there; or they belong to different owners.
         """
         wanted = list(dict.fromkeys(trace_ids))
-        if len(wanted) < _FEWEST_TO_MERGE:
-            raise TraceError("traceIds must contain at least 2 trace IDs.")
+        if len(wanted) < FEWEST_TO_MERGE:
+            raise TraceError(_TOO_FEW)
         if content is not None:
-            _check_content(content)
+            check_content(content)
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> Merged:
             sources = [kept for each in wanted if (kept := find_to_change(connection, viewer, each)) is not None]
-            if len(sources) < _FEWEST_TO_MERGE:
-                raise TraceError(f"Found only {len(sources)} active trace(s) for the provided IDs. Need at least 2.")
+            _check_sources(sources)
             return changes.merge(connection, sources, self.now(), content=content)
 
         return await self.database.write(work)
+
+    async def check_change(
+        self, viewer: Viewer, trace_ids: Sequence[str], *, is_merge: bool = False
+    ) -> ScopeKind | None:
+        """Whose the traces are that are to be changed later; None where the viewer has none of them now.
+
+        Raises:
+            TraceError: they may not be changed, or merged, in the words in which `update` and `merge` say so.
+        """
+        wanted = list(dict.fromkeys(trace_ids))
+        if is_merge and len(wanted) < FEWEST_TO_MERGE:
+            raise TraceError(_TOO_FEW)
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> ScopeKind | None:
+            found = [kept for each in wanted if (kept := find_to_change(connection, viewer, each)) is not None]
+            if is_merge:
+                _check_sources(found)
+                changes.check_same_owner([kept.trace for kept in found])
+            return found[0].trace.owner.kind if found else None
+
+        return await self.database.read(work)
 
     async def offered(self, viewer: Viewer, query_id: str, *, used: Sequence[str], unused: Sequence[str] = ()) -> int:
         """Say what became of the traces that a query brought up; how many uses were counted.
@@ -234,6 +256,16 @@ class Brain:
         return await self.database.read(work)
 
 
-def _check_content(content: str) -> None:
+def _check_sources(sources: Sequence[Kept]) -> None:
+    if len(sources) < FEWEST_TO_MERGE:
+        raise TraceError(f"Found only {len(sources)} active trace(s) for the provided IDs. Need at least 2.")
+
+
+def check_content(content: str) -> None:
+    """Refuse a trace that says nothing.
+
+    Raises:
+        TraceError: the content is blank.
+    """
     if not content.strip():
         raise TraceError("The content of a trace must not be blank.")

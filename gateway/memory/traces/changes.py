@@ -24,6 +24,7 @@ _SET_CONTENT = """
     UPDATE traces SET content = ?, content_hash = ?, embedding = NULL, embedding_model = NULL WHERE number = ?
 """
 _HIDE = "UPDATE traces SET deleted_at = ?, merged_into = ? WHERE number = ?"
+_NOTE = "INSERT INTO document_updates (turn_id, update_index) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _USE = "INSERT INTO uses (query_id, trace, used_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 # An edge that would lead from the new trace to itself goes; one that is there already keeps the greater weight.
 _REPOINT = """
@@ -110,8 +111,7 @@ def merge(
         TraceError: they belong to different owners; also if those are one person, because their accounts are linked.
     """
     traces = [source.trace for source in sources]
-    if len({trace.owner for trace in traces}) > 1:
-        raise TraceError(_APART if len({trace.owner.kind for trace in traces}) == 1 else _OTHER_SCOPES)
+    check_same_owner(traces)
     new = _union(traces, now, content)
     for source in sources:
         hide(connection, source.number, now, merged_into=new.id)
@@ -119,6 +119,16 @@ def merge(
         connection.execute(_DROP_EDGES, (source.trace.id,))
     insert(connection, new)
     return Merged(id=new.id, sources_deleted=len(sources))
+
+
+def check_same_owner(traces: Sequence[Trace]) -> None:
+    """Only what is one owner's becomes one trace.
+
+    Raises:
+        TraceError: they belong to different owners.
+    """
+    if len({trace.owner for trace in traces}) > 1:
+        raise TraceError(_APART if len({trace.owner.kind for trace in traces}) == 1 else _OTHER_SCOPES)
 
 
 def _union(traces: Sequence[Trace], now: datetime, content: str | None) -> Trace:
@@ -140,6 +150,11 @@ def _union(traces: Sequence[Trace], now: datetime, content: str | None) -> Trace
         embedding=None,
         embedding_model=None,
     )
+
+
+def note_once(connection: sqlite3.Connection, turn_id: str, index: int) -> bool:
+    """Note that an update is applied; False where that is noted already."""
+    return connection.execute(_NOTE, (turn_id, index)).rowcount == 1
 
 
 def use(connection: sqlite3.Connection, kept: Kept, query_id: str, now: datetime) -> bool:

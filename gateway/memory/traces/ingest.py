@@ -13,7 +13,7 @@ from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.changes import add
 from gateway.memory.traces.extraction import Exchange, Fact
 from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.rows import owner_number
+from gateway.memory.traces.rows import known_number
 from gateway.memory.traces.similar import similar_to
 from gateway.memory.traces.trace import Owner, ScopeKind, Trace, Viewer
 
@@ -50,24 +50,33 @@ async def keep_facts(
         TraceError: the viewer has no such scope.
         StoreUnavailable: the disk is full or broken; nothing was stored.
     """
+    traces = admitted(brain, viewer, turn, rules, scope=scope)
+    stored, duplicate, over_limit = await brain.database.write(partial(_store, traces=traces, rules=rules, brain=brain))
+    return IngestReport(
+        extracted=len(turn.facts),
+        stored=stored,
+        duplicate=duplicate,
+        below_threshold=len(turn.facts) - len(traces),
+        over_limit=over_limit,
+    )
+
+
+def admitted(
+    brain: Brain, viewer: Viewer, turn: TurnFacts, rules: IngestRules, *, scope: ScopeKind = "user"
+) -> Sequence[Trace]:
+    """The traces of those facts that are important enough, the most important first.
+
+    Raises:
+        TraceError: the viewer has no such scope.
+    """
     owner = viewer.owner(scope)
     weighed = sorted(
         ((fact.importance + rules.gains.get(fact.category, 0.0), fact) for fact in turn.facts),
         key=lambda each: each[0],
         reverse=True,
     )
-    admitted = [fact for importance, fact in weighed if importance >= rules.threshold - 1e-9]
-    work = partial(
-        _store, traces=[_trace(turn, fact, owner, brain.stability_ms) for fact in admitted], rules=rules, brain=brain
-    )
-    stored, duplicate, over_limit = await brain.database.write(work)
-    return IngestReport(
-        extracted=len(turn.facts),
-        stored=stored,
-        duplicate=duplicate,
-        below_threshold=len(weighed) - len(admitted),
-        over_limit=over_limit,
-    )
+    important = (fact for importance, fact in weighed if importance >= rules.threshold - 1e-9)
+    return [_trace(turn, fact, owner, brain.stability_ms) for fact in important]
 
 
 def _trace(turn: TurnFacts, fact: Fact, owner: Owner, stability_ms: float) -> Trace:
@@ -102,7 +111,7 @@ def _store(
     for trace in traces:
         if _was_stored(connection, trace):
             before += 1
-        elif _says_nearly_the_same(connection, trace, rules):
+        elif says_nearly_the_same(connection, trace, rules):
             duplicate += 1
         elif stored + before >= rules.most:
             over_limit += 1
@@ -117,9 +126,11 @@ def _was_stored(connection: sqlite3.Connection, trace: Trace) -> bool:
     return connection.execute("SELECT 1 FROM traces WHERE id = ?", (trace.id,)).fetchone() is not None
 
 
-def _says_nearly_the_same(connection: sqlite3.Connection, trace: Trace, rules: IngestRules) -> bool:
+def says_nearly_the_same(connection: sqlite3.Connection, trace: Trace, rules: IngestRules) -> bool:
     """By the cosine where both have embeddings; without them, the same words."""
-    for each in similar_to(connection, owner_number(connection, trace.owner), trace, above=0.0):
+    least = rules.duplicate_from if trace.embedding is not None else 1.0
+    owner = known_number(connection, trace.owner)
+    for each in () if owner is None else similar_to(connection, owner, trace, above=least - 1e-9):
         is_embedded = trace.embedding is not None and each.kept.trace.embedding is not None
         if each.similarity >= (rules.duplicate_from if is_embedded else 1.0):
             return True

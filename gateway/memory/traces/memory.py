@@ -83,11 +83,11 @@ class TraceMemory:
             self._offers.popitem(last=False)
         return [_recollection(each.trace) for each in found]
 
-    def job(self, scope: MemoryScope, speaker: str) -> IngestJob | None:
+    def job(self, scope: MemoryScope, speaker: str, sources: tuple[str, ...] | None = None) -> IngestJob | None:
         """What is to be committed with the turn; None where nobody is known, or nothing is ingested."""
         if self._ingest is None or scope.user_id is None:
             return None
-        return IngestJob(scope=scope, speaker=speaker)
+        return IngestJob(scope=scope, speaker=speaker, sources=sources)
 
     def after_turn(self, scope: MemoryScope, answer: str) -> None:
         """Say that the turn is committed. Returns at once."""

@@ -42,7 +42,6 @@ _WRITE = """
     ON CONFLICT (key) DO UPDATE SET content = excluded.content, modified_at = excluded.modified_at
 """
 _ARCHIVE = "INSERT INTO document_archive (key, content, archived_at) VALUES (?, ?, ?)"
-_NOTE = "INSERT INTO document_updates (turn_id, update_index) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _HIDE = "UPDATE traces SET deleted_at = ? WHERE owner = ? AND content_hash = ? AND deleted_at IS NULL"
 _RESTORE = "UPDATE traces SET deleted_at = NULL, merged_into = NULL WHERE id = ? AND deleted_at IS NOT NULL"
 _IS_THERE = "SELECT 1 FROM traces WHERE id = ?"
@@ -132,7 +131,7 @@ class TraceMemoryProvider:
     def _apply(
         self, connection: sqlite3.Connection, scope: MemoryScope, index: int, update: MemoryUpdate
     ) -> UpdateOutcome:
-        if connection.execute(_NOTE, (scope.turn_id, index)).rowcount == 0:
+        if not changes.note_once(connection, scope.turn_id, index):
             return "replayed"
         key = document_key(scope, update.store)
         if key is None:

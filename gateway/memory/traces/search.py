@@ -131,6 +131,8 @@ def _owners(connection: sqlite3.Connection, viewer: Viewer, scope: ScopeKind | N
 def _matches(connection: sqlite3.Connection, query: Query, owners: Sequence[int], wanted: Wanted) -> dict[int, _Match]:
     among = " OR ".join(f'"{number}"' for number in owners)
     expression = f"scope : ({among}) AND {{context text}} : ({query.expression})"
+    if query.more:  # the scope holds for every trace that is found: so these need not stand in it, and count if they do
+        expression += f" AND (scope : ({among}) OR {{context text}} : ({query.more}))"
     types = () if wanted.type is None else (wanted.type,)
     ranked = _RANKED.format(filters=_OF_TYPE if types else "")
     sql = _MATCHES.format(ranked=ranked, owners=places(owners))

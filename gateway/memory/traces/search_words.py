@@ -24,6 +24,8 @@ _FUNCTION_WORDS = frozenset(
 )
 COMMON_SHARE = 0.2
 """A word that more of all traces hold is left out of a query, where rarer ones are left."""
+_RANKED_AT_LEAST = 1_000
+_RANKED_AT_MOST = 8_000
 _COMMON_FROM = 200  # traces; among fewer a share means little
 
 _OPERATORS = frozenset(["AND", "OR", "NOT"])
@@ -52,10 +54,12 @@ class Query:
     Attributes:
         expression: in FTS5's language, https://www.sqlite.org/fts5.html#full_text_query_syntax; empty: nothing.
         words: all words of the question, those without weight too.
+        more: words, as an expression, that raise what `expression` finds, and find nothing by themselves; may be empty.
     """
 
     expression: str
     words: tuple[str, ...]
+    more: str = ""
 
 
 def read_query(text: str, connection: sqlite3.Connection) -> Query:
@@ -71,7 +75,8 @@ def read_query(text: str, connection: sqlite3.Connection) -> Query:
         if expression is not None:
             return Query(expression, words)
     terms = [term for written in tokens if written not in ("(", ")") for term in _plain_terms(written)]
-    return Query(" OR ".join(map(_quoted, _telling(terms, connection))), words)
+    needed, more = _telling(terms, connection)
+    return Query(_any_of(needed), words, more=_any_of(more))
 
 
 def _plain_terms(written: str) -> Iterator[Term]:
@@ -86,17 +91,37 @@ def _plain_terms(written: str) -> Iterator[Term]:
             yield from (Term(part) for part in parts if len(part) > 1)
 
 
-def _telling(terms: Sequence[Term], connection: sqlite3.Connection) -> Sequence[Term]:
-    """Those that say something, if any does."""
+def _telling(terms: Sequence[Term], connection: sqlite3.Connection) -> tuple[Sequence[Term], Sequence[Term]]:
+    """Those that say something, if any does: those that find, and those that only raise what the others find."""
     terms = list(dict.fromkeys(terms))[:MAX_TERMS]
     telling = [term for term in terms if term.text not in _FUNCTION_WORDS] or terms
     (traces,) = connection.execute("SELECT ifnull(max(number), 0) FROM traces").fetchone()
     if traces < _COMMON_FROM:
-        return telling
-    shares = [_documents(term, connection) / traces for term in telling]
-    return [term for term, share in zip(telling, shares, strict=True) if share <= COMMON_SHARE] or [
-        telling[shares.index(min(shares))] if telling else term for term in telling[:1]
-    ]
+        return telling, ()
+    rarest_first = sorted(((_documents(term, connection), term) for term in telling), key=lambda pair: pair[0])
+    rare = [(documents, term) for documents, term in rarest_first if documents <= COMMON_SHARE * traces]
+    return _needed(rare or rarest_first[:1])
+
+
+def _needed(rarest_first: Sequence[tuple[int, Term]]) -> tuple[Sequence[Term], Sequence[Term]]:
+    """Part the words so that not too many traces have to be ranked, and enough are.
+
+    To rank a trace costs fifteen times what it costs to find it, and the rare words decide which are the best: a trace
+    that has none of them gets into the first ten hardly ever. Turtle and Flood, Query Evaluation: Strategies and
+    Optimizations (1995), call this max score.
+    """
+    needed: list[Term] = []
+    found = 0
+    for documents, term in rarest_first:
+        if found >= _RANKED_AT_LEAST and found + documents > _RANKED_AT_MOST:
+            break
+        needed.append(term)
+        found += documents
+    return needed, [term for _, term in rarest_first[len(needed) :]]
+
+
+def _any_of(terms: Sequence[Term]) -> str:
+    return " OR ".join(map(_quoted, terms))
 
 
 def _documents(term: Term, connection: sqlite3.Connection) -> int:

@@ -8,12 +8,15 @@ import struct
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from gateway.memory.traces.rows import SELECT, Kept, kept
+from gateway.memory.traces.rows import SELECT, Kept, kept, places
 from gateway.memory.traces.trace import Trace
 from gateway.store.words import words_of
 
 CANDIDATES = 20
 _TELLING_WORDS = 8
+_SHORTEST_STEM_CHARS = 3
+_LONGEST_ENDING_CHARS = 3
+_DOCUMENTS = "SELECT max(doc) FROM search_vocabulary WHERE term IN ({places})"
 
 _NEAR = """
     SELECT search.rowid FROM search WHERE search MATCH ? AND rank MATCH 'bm25(0.0, 0.0, 1.0)' ORDER BY rank LIMIT ?
@@ -32,7 +35,7 @@ def similar_to(connection: sqlite3.Connection, owner: int, trace: Trace, *, abov
     """The owner's traces that are alike, the most similar first; the trace itself is not among them."""
     found = [
         Similar(other, how_alike)
-        for other in _near(connection, owner, trace)
+        for other in _near(connection, owner, trace, above)
         if other.trace.id != trace.id and (how_alike := similarity(trace, other.trace)) > above
     ]
     return sorted(found, key=lambda each: each.similarity, reverse=True)
@@ -66,14 +69,12 @@ def _floats(embedding: bytes) -> Sequence[float]:
     return struct.unpack(f"<{len(embedding) // 2}e", embedding[: len(embedding) // 2 * 2])
 
 
-def _near(connection: sqlite3.Connection, owner: int, trace: Trace) -> Iterator[Kept]:
+def _near(connection: sqlite3.Connection, owner: int, trace: Trace, above: float) -> Iterator[Kept]:
     """Those that share the words which are in the fewest traces."""
     words = list(dict.fromkeys(words_of(trace.content).split()))
     if not words:
         return
-    wanted = _rarest(connection, words)
-    if not wanted:
-        return
+    wanted = _rarest(connection, words, _enough(len(words), 0.0 if trace.embedding else above))
     expression = f'scope : "{owner}" AND text : ({" OR ".join(wanted)})'
     for (number,) in connection.execute(_NEAR, (expression, CANDIDATES)).fetchall():
         row = connection.execute(f"{SELECT} WHERE traces.number = ? AND deleted_at IS NULL", (number,)).fetchone()
@@ -81,12 +82,27 @@ def _near(connection: sqlite3.Connection, owner: int, trace: Trace) -> Iterator[
             yield kept(row)
 
 
-def _rarest(connection: sqlite3.Connection, words: Sequence[str]) -> list[str]:
-    """The words, quoted; of many, those in the fewest traces. A word that stemming changes counts as rare."""
-    if len(words) <= _TELLING_WORDS:
+def _enough(words: int, above: float) -> int:
+    """Of how many words, whichever they are, two texts share one if they share more than that part of all.
+
+    Whoever leaves out as many as this has too few left to be so alike: Chaudhuri, Ganti and Kaushik, A Primitive
+    Operator for Similarity Joins in Data Cleaning (2006). The rarest find the fewest others.
+    """
+    return min(_TELLING_WORDS, words - math.floor(above * words))
+
+
+def _rarest(connection: sqlite3.Connection, words: Sequence[str], count: int) -> list[str]:
+    """So many of the words, quoted: those in the fewest traces."""
+    if len(words) <= count:
         return [f'"{word}"' for word in words]
-    documents: dict[str, int] = {}
-    for word in words:
-        row = connection.execute("SELECT doc FROM search_vocabulary WHERE term = ?", (word,)).fetchone()
-        documents[word] = 0 if row is None else int(row[0])
-    return [f'"{word}"' for word in sorted(words, key=lambda word: documents[word])[:_TELLING_WORDS]]
+    documents = {word: _documents(connection, word) for word in words}
+    return [f'"{word}"' for word in sorted(words, key=lambda word: documents[word])[:count]]
+
+
+def _documents(connection: sqlite3.Connection, word: str) -> int:
+    """In how many traces the word stands, or the most frequent stem that it may have: the index holds stems only."""
+    stems = {word[:end] for end in range(max(_SHORTEST_STEM_CHARS, len(word) - _LONGEST_ENDING_CHARS), len(word) + 1)}
+    if word.endswith("y"):
+        stems.add(word[:-1] + "i")
+    sql = _DOCUMENTS.format(places=places([*stems]))
+    return int(connection.execute(sql, [*stems]).fetchone()[0] or 0)

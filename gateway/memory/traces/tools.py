@@ -8,17 +8,20 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gateway.agent.tools import Arguments, Tool, ToolContext, ToolError
+from gateway.agent.tools import MAX_RESULT_CHARS, Arguments, Tool, ToolContext, ToolError
 from gateway.errors import TraceError
+from gateway.fact_changes import FactChange, as_proposed
 from gateway.memory.traces.archive import rehydrate
-from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.brain import Brain, check_content
 from gateway.memory.traces.consolidation import Consolidation
+from gateway.memory.traces.rows import NOT_SHARED
 from gateway.memory.traces.search import MOST, Wanted
 from gateway.memory.traces.trace import ScopeKind, Trace, TraceType, Viewer, united
 from gateway.roles import may
 
 TraceId = Annotated[str, Field(alias="traceId", min_length=1, description="as another memory tool gave it")]
 Tags = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=50)]
+LONGEST_PROPOSED_CHARS = 8_000
 Content = Annotated[str, Field(max_length=20_000)]
 
 
@@ -33,20 +36,27 @@ def viewer_of(context: ToolContext) -> Viewer:
     )
 
 
-def _check_write(context: ToolContext) -> None:
-    """Nobody plants, changes or removes a fact by what they send to a person.
+def _needs_yes(context: ToolContext) -> bool:
+    """Whether a change waits: nobody plants, changes or removes a fact by what they send to a person.
 
     Raises:
-        ToolError: it would need a person's yes, which a fact cannot wait for.
+        ToolError: nothing may be written at all.
     """
     if context.writes == "off":
         raise ToolError("nothing may be written to the memory here")
-    if context.is_reviewed:
-        raise ToolError(
-            "a person's yes would be needed, because not all that was read is their own or every change is reviewed, "
-            "so no fact is written or changed in this answer. If the person wants it, let them say it in a message of "
-            "their own in a new session"
-        )
+    return context.is_reviewed
+
+
+def _proposed(change: FactChange) -> str:
+    """The answer of a tool whose change waits; the turn makes a proposal of it.
+
+    Raises:
+        ToolError: it would not be answered whole.
+    """
+    answer = as_proposed(change)
+    if len(answer) > MAX_RESULT_CHARS:
+        raise ToolError(f"this is too long to wait for a person's yes; say it in {LONGEST_PROPOSED_CHARS} characters")
+    return answer
 
 
 def trace_tools(brain: Brain, consolidation: Consolidation) -> Sequence[Tool]:
@@ -89,9 +99,10 @@ class MemoryAdd(Arguments):
 
 def _add(brain: Brain) -> Tool:
     async def call(arguments: MemoryAdd, context: ToolContext) -> str:
-        _check_write(context)
         viewer = viewer_of(context)
         try:
+            if _needs_yes(context):
+                return _propose_new(viewer, arguments)
             trace = Trace(
                 content=arguments.content.strip(),
                 owner=viewer.owner(arguments.scope),
@@ -119,6 +130,16 @@ def _add(brain: Brain) -> Tool:
     )
 
 
+def _propose_new(viewer: Viewer, arguments: MemoryAdd) -> str:
+    content, owner = arguments.content.strip(), viewer.owner(arguments.scope)
+    check_content(content)
+    if not viewer.may_change(owner):
+        raise TraceError(NOT_SHARED)
+    tags = united(arguments.tags)
+    change = FactChange(action="add", scope=arguments.scope, content=content, type=arguments.type, tags=tags)
+    return _proposed(change)
+
+
 class MemoryUpdate(Arguments):
     """Arguments of `memory_update`."""
 
@@ -129,9 +150,10 @@ class MemoryUpdate(Arguments):
 
 def _update(brain: Brain) -> Tool:
     async def call(arguments: MemoryUpdate, context: ToolContext) -> str:
-        _check_write(context)
         content = None if arguments.content is None else arguments.content.strip()
         try:
+            if _needs_yes(context):
+                return await _propose_update(brain, viewer_of(context), arguments, content)
             updated = await brain.update(viewer_of(context), arguments.trace_id, content=content, tags=arguments.tags)
         except TraceError as error:
             raise ToolError(str(error)) from error
@@ -148,6 +170,16 @@ def _update(brain: Brain) -> Tool:
     )
 
 
+async def _propose_update(brain: Brain, viewer: Viewer, arguments: MemoryUpdate, content: str | None) -> str:
+    if content is not None:
+        check_content(content)
+    scope = await brain.check_change(viewer, [arguments.trace_id])
+    if scope is None:
+        return _json(updated=False)
+    ids, tags = (arguments.trace_id,), arguments.tags
+    return _proposed(FactChange(action="update", scope=scope, trace_ids=ids, content=content, tags=tags))
+
+
 class MemoryDelete(Arguments):
     """Arguments of `memory_delete`."""
 
@@ -156,9 +188,14 @@ class MemoryDelete(Arguments):
 
 def _delete(brain: Brain) -> Tool:
     async def call(arguments: MemoryDelete, context: ToolContext) -> str:
-        _check_write(context)
+        viewer = viewer_of(context)
         try:
-            return _json(deleted=await brain.delete(viewer_of(context), arguments.trace_id))
+            if _needs_yes(context):
+                scope = await brain.check_change(viewer, [arguments.trace_id])
+                if scope is None:
+                    return _json(deleted=False)
+                return _proposed(FactChange(action="delete", scope=scope, trace_ids=(arguments.trace_id,)))
+            return _json(deleted=await brain.delete(viewer, arguments.trace_id))
         except TraceError as error:
             raise ToolError(str(error)) from error
 
@@ -183,9 +220,13 @@ class MemoryMerge(Arguments):
 
 def _merge(brain: Brain) -> Tool:
     async def call(arguments: MemoryMerge, context: ToolContext) -> str:
-        _check_write(context)
+        viewer, ids = viewer_of(context), arguments.trace_ids
+        content = (arguments.content or "").strip() or None
         try:
-            merged = await brain.merge(viewer_of(context), arguments.trace_ids, arguments.content)
+            if _needs_yes(context):
+                scope = await brain.check_change(viewer, ids, is_merge=True) or "user"
+                return _proposed(FactChange(action="merge", scope=scope, trace_ids=ids, content=content))
+            merged = await brain.merge(viewer, ids, arguments.content)
         except TraceError as error:
             raise ToolError(str(error)) from error
         return _json(mergedTraceId=merged.id, sourcesDeleted=merged.sources_deleted)

@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
 from gateway.agent.model import Model, Spender
+from gateway.errors import TraceError
 from gateway.ingest import IngestJob, Said
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.extraction import Exchange, Fact, extract
 from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.ingest import TurnFacts, keep_facts
+from gateway.memory.traces.ingest import TurnFacts, admitted, keep_facts
+from gateway.memory.traces.proposing import propose_facts
 from gateway.memory.traces.trace import Viewer
+from gateway.memory_proposals import ProposalStore
 from gateway.observe import note, span
 from gateway.protocols import MemoryScope
 
@@ -28,10 +31,14 @@ def viewer_of(scope: MemoryScope) -> Viewer:
 class TurnFactsTaker:
     """Takes the facts of turns; see `gateway.ingest.TakesFacts`."""
 
-    def __init__(self, brain: Brain, model: Callable[[], Model], rules: RulesOf) -> None:
+    def __init__(
+        self, brain: Brain, model: Callable[[], Model], rules: RulesOf, proposals: ProposalStore | None = None
+    ) -> None:
+        """Nothing is asked yet; `proposals` takes the facts that need a yes, which are lost where it is None."""
         self._brain = brain
         self._model = model
         self._rules = rules
+        self._proposals = proposals
 
     async def extract(self, job: IngestJob, said: Said) -> str:
         """Ask the model what is worth keeping.
@@ -48,7 +55,7 @@ class TurnFactsTaker:
         return json.dumps([asdict(fact) for fact in facts], ensure_ascii=False)
 
     async def keep(self, job: IngestJob, said: Said, facts: str) -> Mapping[str, int]:
-        """Store what the rules admit.
+        """Store what the rules admit, or propose it where it needs a person's yes.
 
         Raises:
             TraceError: nobody is known.
@@ -63,8 +70,15 @@ class TurnFactsTaker:
             channel=scope.channel,
             session_id=scope.session_id,
         )
-        report = await keep_facts(self._brain, viewer_of(scope), turn, self._rules(scope.personality_id))
-        return asdict(report)
+        rules, viewer = self._rules(scope.personality_id), viewer_of(scope)
+        if job.sources is None:
+            return asdict(await keep_facts(self._brain, viewer, turn, rules))
+        if self._proposals is None:
+            raise TraceError("the facts of this turn need a person's yes, and nobody can be asked for it")
+        traces = admitted(self._brain, viewer, turn, rules)
+        report = await propose_facts(self._brain, self._proposals, job, traces, rules)
+        left_out = len(turn.facts) - len(traces)
+        return {**report, "extracted": len(turn.facts), "below_threshold": left_out}
 
 
 def _exchange(job: IngestJob, said: Said) -> Exchange:

@@ -105,13 +105,14 @@ class Proposal(Wire):
     """What a turn would remember, and somebody has to say yes to.
 
     Attributes:
+        store: of a document, or `traces`: then it is about one fact, and `updates` has its new text, if there is one.
         sources: what the turn had read that is not its author's.
         diff: what it would change in the text of now; empty where it is decided, or would change nothing.
     """
 
     id: int
     state: ProposalState
-    store: StoreName
+    store: StoreName | Literal["traces"]
     personality: str
     user: str | None
     author: str | None

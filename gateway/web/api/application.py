@@ -16,7 +16,7 @@ from gateway.desk.caller import Caller
 from gateway.desk.desks import Desks
 from gateway.errors import EthosError
 from gateway.sdk.models.wire import ConflictProblem, Problem
-from gateway.web.api import PATH, chat, memory, sessions, system
+from gateway.web.api import PATH, chat, deliveries, memory, sessions, system
 from gateway.web.api.access import Requires, requires
 from gateway.web.api.idempotency import IdempotentWrites, RequestStore
 from gateway.web.api.problems import on_error, on_fault, on_http_error, on_invalid
@@ -94,7 +94,14 @@ def make_fastapi(desks: Desks) -> FastAPI:
         },
     )
     app.state.desks = desks
-    app.state.routers = (memory.router, sessions.router, chat.router, system.router, _about_itself(app))
+    app.state.routers = (
+        memory.router,
+        sessions.router,
+        chat.router,
+        deliveries.router,
+        system.router,
+        _about_itself(app),
+    )
     for router in app.state.routers:
         app.include_router(router)
     return app

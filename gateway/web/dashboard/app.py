@@ -11,10 +11,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from gateway.errors import EthosError
-from gateway.web.auth import OperatorAuth, OperatorOnly, client_address, is_https
+from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https
 from gateway.web.dashboard.frame import THEME_COOKIE, THEMES, Frame, own_path
 from gateway.web.dashboard.page import BASE, all_pages
 from gateway.web.dashboard.sources import Sources
@@ -48,19 +48,19 @@ class Dashboard:
             ],
             exception_handlers={HTTPException: self._http_problem, EthosError: self._ethos_problem},
         )
+        self.routes = self._inside.routes
         self._operator_only = OperatorOnly(self._inside)
-        self.app: ASGIApp = self._enter
 
     # ---- who comes in ----------------------------------------------------------------------------------------------
 
-    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As `OperatorOnly`, but what a form holds is kept through the login."""
         request = Request(scope, receive) if scope["type"] == "http" else None
         if request is None or not _is_form_of_a_browser(request):
             await self._operator_only(scope, receive, send)
         elif request.url.path == BASE + AGAIN_PATH:
             await (await self._log_in_again(request))(scope, receive, send)
-        elif request.user.is_authenticated:
+        elif _is_operator(request):
             await self._inside(scope, receive, send)
         else:
             async with self._held_forms:
@@ -73,7 +73,7 @@ class Dashboard:
             form = await read_form(request)
         action = own_path(form.get("next"), BASE + "/")
         held = Form([(key.removeprefix("held."), value) for key, value in form.fields if key.startswith("held.")])
-        if request.user.is_authenticated:  # in another window, meanwhile
+        if _is_operator(request):  # in another window, meanwhile
             return self.frame.offer_again(request, held, action)
         result = self._auth.try_token(form.get("token").strip(), client_address(request.scope))
         if not result.is_accepted:
@@ -123,6 +123,10 @@ class Dashboard:
     async def _ethos_problem(self, request: Request, error: Exception) -> Response:
         """An error of ours says what is wrong and what to do, for people."""
         return self.frame.problem(request, "That did not work", str(error), status=409)
+
+
+def _is_operator(request: Request) -> bool:
+    return OPERATOR in request.auth.scopes
 
 
 def _is_form_of_a_browser(request: Request) -> bool:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gateway import __version__
+from gateway.desk.caller import Caller, operator
 from gateway.web.auth import OperatorAuth, is_https
 from gateway.web.dashboard.live import TOPICS, Live
 from gateway.web.dashboard.notes import Note, Notes, Undo
@@ -34,7 +35,8 @@ class Frame:
     """One for the dashboard.
 
     Attributes:
-        sources: what the pages read and change.
+        sources: what the pages read and change; `desks` are those that say what an operator can do.
+        caller: as whom the desks are asked.
         live: tells open pages what has changed; a page that changes something says so there.
     """
 
@@ -43,6 +45,8 @@ class Frame:
         self._tokens = FormTokens(key)
         self._notes = Notes(key, auth.cookie_name.replace("session", "note"))
         self.sources = sources
+        self.desks = sources.desks
+        self.caller: Caller = operator("dashboard")
         self.live = Live()
 
     @cached_property
@@ -122,15 +126,15 @@ class Frame:
     def _html(self, request: Request, template: str, values: Mapping[str, Any], status: int) -> Response:
         theme = request.cookies.get(THEME_COOKIE, "")
         here = request.url.path.removeprefix(BASE).strip("/").partition("/")[0]
-        html = self._templates.get_template(f"dashboard/{template}").render(
-            pages=all_pages(),
-            here=here,
-            path=request.url.path,
-            theme=theme if theme in THEMES else "",
-            topics=TOPICS,
-            version=__version__,
-            **values,
-        )
+        layout = {
+            "pages": all_pages(),
+            "here": here,
+            "address": _address(request, here),
+            "theme": theme if theme in THEMES else "",
+            "topics": TOPICS,
+            "version": __version__,
+        }
+        html = self._templates.get_template(f"dashboard/{template}").render(**values, layout=layout)
         return HTMLResponse(html, status_code=status)
 
     # ---- forms -----------------------------------------------------------------------------------------------------
@@ -160,6 +164,13 @@ class Frame:
 
     def _cookie(self, request: Request) -> str:
         return request.cookies.get(self._auth.cookie_name, "")
+
+
+def _address(request: Request, page: str) -> str:
+    """Where this page can be seen again; what a form was answered with is no page of its own."""
+    if request.method != "GET":
+        return f"{BASE}/{page}"
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
 
 
 def own_path(wanted: str, otherwise: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.budgets import UsageStore
 from gateway.config import Config
-from gateway.health import Health
+from gateway.desk.desks import Desks, desks_of
+from gateway.desk.naming import Naming
+from gateway.personalities import Personalities
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -19,14 +20,27 @@ class Sources:
     """Parts of the running gateway.
 
     Attributes:
+        desks: what an operator can do; the same that the API asks.
         config: the configuration in force; a reload gives another.
+        naming: whom and what people name.
     """
 
-    health: Callable[[], Awaitable[Health]]
-    usage: UsageStore
+    desks: Desks
     config: Callable[[], Config]
+    naming: Naming
+    personalities: Personalities
 
 
 def sources_of(gateway: Gateway) -> Sources:
     """Those of a gateway."""
-    return Sources(health=gateway.health, usage=gateway.store.usage, config=lambda: gateway.config)
+    return Sources(
+        desks=desks_of(gateway),
+        config=lambda: gateway.config,
+        naming=Naming(
+            gateway.home,
+            gateway.identities,
+            gateway.personalities,
+            default_personality=lambda: gateway.config.personality,
+        ),
+        personalities=gateway.personalities,
+    )

@@ -35,6 +35,7 @@ async def met(person: SocketHarness) -> str:
 async def test_messages_mentions_and_threads_of_the_time_between_arrive_once_and_in_order(
     person: SocketHarness,
 ) -> None:
+    """Row 11."""
     thread, slack = await met(person), person.slack
     slack.page_size = 2
     slack.write(DIRECT, "first")

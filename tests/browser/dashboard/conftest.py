@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,14 +14,13 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from gateway.app import Gateway
-from gateway.messages import ConversationRef, InboundMessage, Sender
-from tests.gateway.way.conftest import House, settled
+from tests.browser.dashboard.writing import OPERATOR, write
+from tests.gateway.way.conftest import House
 
 DESKTOP, PHONE = (1280, 900), (360, 740)
 WCAG_AA = {
     "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 }
-OPERATOR = "operator"
 Scheme = Literal["light", "dark"]
 
 
@@ -57,21 +54,6 @@ class Desk:
         """With the token, on a page that asks for it."""
         await page.fill("#token", (self.gateway.home / "web-token").read_text().strip())
         await page.press("#token", "Enter")
-
-
-async def write(gateway: Gateway, text: str, *, conversation: str = "main", sender: str = OPERATOR) -> None:
-    """A message of the web channel, and wait until it is answered and remembered."""
-    event_id = secrets.token_hex(8)
-    message = InboundMessage(
-        id=f"web:{event_id}",
-        event_id=event_id,
-        conversation=ConversationRef(channel="web", conversation=conversation),
-        sender=Sender(channel="web", user=sender, display_name="Ada", is_verified=True),
-        text=text,
-        sent_at=datetime.now(UTC),
-    )
-    await gateway.supervisor._accept_from("web")(message)
-    await settled(gateway)
 
 
 @asynccontextmanager

@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, TextDelta, ToolCall, ToolSpec
+from gateway.agent.model import (
+    ChatMessage,
+    ModelEvent,
+    ModelReply,
+    ModelRequest,
+    Spender,
+    TextDelta,
+    ToolCall,
+    ToolSpec,
+)
 from gateway.agent.models import WireModel
 from gateway.errors import ConfigError
 from tests.model_bench import KEY, Bench, open_bench
@@ -159,6 +168,26 @@ async def test_hidden_reasoning_is_not_shown_but_given_back_with_the_tools_resul
     assert "The clock must tell." in json.dumps(bench.server.requests[1].body)
     if bench.provider == "anthropic":
         assert "c2lnbmVk" in json.dumps(bench.server.requests[1].body)  # with its signature
+
+
+async def test_what_one_persons_call_said_never_stands_in_the_conversation_of_another(bench: Bench) -> None:
+    """Row 28, on a server that counts its calls from zero: the ids of two people's calls are the same."""
+    adas = Call(name="look_up", arguments='{"word": "adas secret"}', id="call_0")
+    bens = Call(name="look_up", arguments='{"word": "bens"}', id="call_0")
+    bench.server.script(
+        [Answer(calls=(bens,), reasoning="Ben thinks."), Answer(calls=(adas,), reasoning="Ada thinks.")]
+    )
+    model = bench.make()
+    ben, ada = Spender(user_id="u_ben", turn_id="t_ben"), Spender(user_id="u_ada", turn_id="t_ada")
+    asked = (await reply(model, ask("Ben's?", tools=(LOOK_UP,), spender=ben))).message
+    await reply(model, ask("Ada's?", tools=(LOOK_UP,), spender=ada))
+    result = ChatMessage(role="tool", text="found", tool_call_id=asked.tool_calls[0].id)
+    await reply(model, ask("Ben's?", asked, result, tools=(LOOK_UP,), spender=ben))
+    sent = json.dumps(bench.server.requests[-1].body)
+    assert "bens" in sent
+    assert "Ben thinks." in sent
+    assert "adas secret" not in sent
+    assert "Ada thinks." not in sent
 
 
 async def test_usage_is_counted_and_the_configured_price_wins(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 
 import httpx
@@ -17,7 +18,7 @@ from gateway.web.api.application import make_fastapi, routes_of, rule_of
 from gateway.web.auth import OperatorOnly
 from gateway.web.dashboard.app import Dashboard
 
-from .conftest import OPERATOR
+from .conftest import OPERATOR, WAIT_S
 
 ClientWith = Callable[[str | None], httpx.AsyncClient]
 # What everybody may see, each with its reason.
@@ -75,6 +76,22 @@ async def test_nobody_comes_in_anywhere_without_a_token(gateway: Gateway, client
                 response = await client.request(method, path_of(route), json={})
                 assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer"), route.path
                 assert response.headers["content-type"] == "application/problem+json"
+
+
+async def test_nobody_opens_a_page_of_the_dashboard_or_sends_its_forms(gateway: Gateway) -> None:
+    assert gateway.web is not None
+    (dashboard,) = {
+        route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, Dashboard)
+    }
+    assert len(dashboard.routes) > 4
+    async with httpx.AsyncClient(base_url=gateway.web.url, trust_env=False, timeout=WAIT_S) as client:
+        for route in dashboard.routes:
+            assert isinstance(route, Route)
+            path = "/dashboard" + re.sub(r"{[^}]+}", "x", route.path)
+            for method in route.methods or ():
+                assert (await client.request(method, path)).status_code == 401, (method, path)
+                form = await client.request(method, path, data={"a": "b"}, headers={"accept": "text/html"})
+                assert form.status_code == 401 or form.headers["location"].startswith("/login?next="), (method, path)
 
 
 @pytest.mark.parametrize("scope", PERMISSIONS)
@@ -201,7 +218,7 @@ async def test_whoever_sees_one_person_is_no_operator_even_with_every_scope(ada:
 
 
 def path_of(route: APIRoute) -> str:
-    return route.path.replace("{change}", "1").replace("{proposal}", "1")
+    return re.sub(r"\{[a-z]+\}", "1", route.path)
 
 
 async def test_many_first_requests_at_once_make_one_application(gateway: Gateway, client_with: ClientWith) -> None:

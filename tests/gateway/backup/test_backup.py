@@ -125,6 +125,19 @@ async def test_a_file_that_is_there_already_is_never_written_over(tmp_path: Path
     assert (tmp_path / "mine").read_text() == "mine"
 
 
+async def test_a_name_that_is_no_text_is_left_out_and_told_and_all_else_is_saved(tmp_path: Path, home: Path) -> None:
+    """A file from an old archive, whose name is in Latin-1, must not mean that there are no backups any more."""
+    (home / "notes").mkdir()
+    (home / "notes" / "plain.txt").write_text("kept")
+    odd = os.open(os.fsencode(home / "notes") + b"/caf\xe9.txt", os.O_CREAT | os.O_WRONLY, 0o600)
+    os.close(odd)
+    taken = await take_backup(home, tmp_path / "backup.tar.gz")
+    assert taken.left_out == ("notes/caf\\xe9.txt has a name that is not UTF-8; rename it",)
+    assert "notes/plain.txt" in taken.contents.files
+    restore(taken.path, tmp_path / "other")
+    assert (tmp_path / "other" / "notes" / "plain.txt").read_text() == "kept"
+
+
 # ---- secrets (row 26) -----------------------------------------------------------------------------------------------
 
 CANARY = "canary-5ca1ab1e"

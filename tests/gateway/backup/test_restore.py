@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gateway.app import Gateway
+from gateway.backup import placing
 from gateway.backup.archive import check_archive
 from gateway.backup.placing import finish_broken_off, finish_placing
 from gateway.backup.restoring import restore
@@ -79,6 +80,51 @@ async def test_secrets_of_the_directory_before_are_kept_and_missing_ones_are_nam
     assert (home / "secrets" / "a.key").read_text() == "k"
     elsewhere = restore(backup, tmp_path / "other")
     assert elsewhere.missing_secrets == ("secrets", "web-token")
+
+
+async def test_secrets_are_on_the_disk_before_the_directory_they_came_from_is_put_aside(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut behind the restore leaves no key as an empty file."""
+    (home / "secrets" / "mail").mkdir(parents=True)
+    (home / "secrets" / "mail" / "a.key").write_text("k")
+    (home / "web-token").write_text("t" * 40)
+    backup = (await take_backup(home, tmp_path)).path
+    synced: set[int] = set()
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        sync(descriptor)
+        if not (home / ".placing.json").exists():
+            synced.add(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    restore(backup, home, is_replacing=True)
+    for name in ("secrets", "secrets/mail", "secrets/mail/a.key", "web-token"):
+        assert (home / name).stat().st_ino in synced, name
+
+
+async def test_what_was_there_is_out_of_the_way_for_good_before_anything_takes_its_name(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system may make two renames durable in any order, and the older file must outlive both."""
+    backup = (await take_backup(home, tmp_path)).path
+    steps: list[str] = []
+    rename, sync = Path.rename, placing.sync_directory
+
+    def renamed(path: Path, target: Path) -> Path:
+        steps.append("aside" if "replaced-" in str(target) else "into place" if target.parent == home else "else")
+        return rename(path, target)
+
+    def synced(path: Path) -> None:
+        steps.append(f"synced {'aside' if 'replaced-' in str(path) else 'home' if path == home else 'else'}")
+        sync(path)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(placing, "sync_directory", synced)
+    restore(backup, home, is_replacing=True)
+    between = steps[len(steps) - steps[::-1].index("aside") : steps.index("into place")]
+    assert set(between) == {"synced aside", "synced home"}
 
 
 async def test_replies_that_waited_are_uncertain_afterwards(tmp_path: Path, home: Path) -> None:
@@ -212,6 +258,7 @@ def nothing(_value: dict[str, object]) -> None:
         (lambda value: value["files"]["a"].update(sha256="0"), [], "is damaged"),
         (lambda value: value["links"].update({"l": "/etc"}), [], "leads out"),
         (lambda value: value["links"].update({"l": "../x"}), [], "leads out"),
+        (lambda value: value["links"].update({"l": "m/../x", "m": "."}), [], "leads out"),
         (lambda value: value.update(files=[]), [], "cannot be read"),
     ],
 )

@@ -35,6 +35,7 @@ async def two_people(path: Path) -> tuple[str, str]:
 
 
 async def test_a_map_that_is_cut_anywhere_serves_whom_it_knew(path: Path) -> None:
+    """Row 15."""
     known = await two_people(path)
     whole = path.read_bytes()
     running = IdentityMap(path)
@@ -80,6 +81,7 @@ async def test_a_stranger_who_comes_to_a_cut_map_is_new_and_nobody_is_lost(path:
 async def test_a_damaged_map_serves_whom_it_knew_and_is_kept_beside_when_it_is_replaced(
     path: Path, damage, no_grace: None
 ) -> None:
+    """Row 15."""
     known = await two_people(path)
     broken = damage(path.read_bytes())
     path.write_bytes(broken)

@@ -34,6 +34,7 @@ def test_four_processes_that_meet_the_same_fifty_people_agree_on_each(path: Path
 
 
 def test_two_thousand_people_met_by_four_processes_are_all_there_each_once(path: Path) -> None:
+    """Row 14."""
     shares = [[f"k{process}:{number}" for number in range(500)] for process in range(4)]
     answers = minters.run_together([minters.start(path, share) for share in shares])
     told = {}
@@ -45,6 +46,7 @@ def test_two_thousand_people_met_by_four_processes_are_all_there_each_once(path:
 
 
 async def test_a_process_that_is_killed_while_it_writes_loses_nobody_and_breaks_nothing(path: Path) -> None:
+    """Row 14."""
     ada = await IdentityMap(path).resolve("telegram:1", "Ada")
     for round_ in range(8):
         process = minters.start(path, [f"r{round_}:{number}" for number in range(2000)], "in-turn")

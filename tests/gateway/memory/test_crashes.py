@@ -41,14 +41,14 @@ def start(tmp_path):
     return root, prepare_database(tmp_path / "journal.db")
 
 
-async def replay(root, path):
+async def replay(root, path, turns=TURNS):
     """What the next start does."""
     database = Database(path)
     provider = MarkdownFileMemoryProvider(
         root, SqliteMemoryJournal(database), max_file_bytes=writer_process.MAX_FILE_BYTES
     )
     await provider.replay()
-    for turn in TURNS:  # and the turns that were not committed come again
+    for turn in turns:  # and the turns that were not committed come again
         await provider.sync(writer_process.turn_scope(turn), writer_process.turn_updates(turn))
     log = await provider.log(writer_process.turn_scope("x"), limit=1000)
     left = await SqliteMemoryJournal(database).unsettled()
@@ -76,6 +76,7 @@ LATE = [(step, count) for step in ("compared", "exchanged", "renamed") for count
 
 @pytest.mark.parametrize(("step", "count"), [*((step, count) for step in STEPS for count in (1, 2, 4)), *LATE])
 async def test_a_process_killed_at_any_step_is_made_good_by_the_next(tmp_path, step, count):
+    """Row 14."""
     root, path = start(tmp_path)
     died = await asyncio.to_thread(run, root, path, step, count, TURNS)
     assert died == -signal.SIGKILL
@@ -85,6 +86,27 @@ async def test_a_process_killed_at_any_step_is_made_good_by_the_next(tmp_path, s
     assert [entry.action for entry in changed].count("edit") == 1  # the text that was there before us, and no other
     for newer, older in pairwise(changed):
         assert newer.hash_before == older.hash_after
+
+
+async def test_many_processes_that_write_one_memory_and_are_killed_lose_and_double_nothing(tmp_path):
+    """Row 14: four of them, each killed twice in the middle of a write and started again."""
+    root, path = start(tmp_path)
+    mine = {f"w{writer}": [f"w{writer}-{number}" for number in range(12)] for writer in range(4)}
+    steps = {"w0": "staged", "w1": "recorded", "w2": "exchanged", "w3": "renamed"}
+
+    def write(name):
+        for step, count in ((steps[name], 4), (steps[name], 9), ("never", 1)):
+            died = run(root, path, step, count, mine[name])
+            assert died == (0 if step == "never" else -signal.SIGKILL)
+
+    await asyncio.gather(*(asyncio.to_thread(write, name) for name in mine))
+    await replay(root, path, turns=())
+    turns = [turn for theirs in mine.values() for turn in theirs]
+    assert sorted(lines(root / MEMORY)) == sorted(["kept line", *(f"fact {turn}." for turn in turns)])
+    assert sorted(lines(root / USER)) == sorted(f"trait {turn}." for turn in turns)
+    for theirs in mine.values():
+        order = [line for line in lines(root / MEMORY) if any(line == f"fact {turn}." for turn in theirs)]
+        assert order == [f"fact {turn}." for turn in theirs]
 
 
 @pytest.mark.parametrize("step", ["staged", "linked", "recorded", "compared", "renamed", "synced"])

@@ -94,6 +94,7 @@ class _Failing:
 async def test_a_failure_at_any_statement_of_a_turns_commit_leaves_nothing_of_it(
     store: SqliteStore, is_after: bool
 ) -> None:
+    """Row 4."""
     await turn(store, session=session_of("k"), messages=(written(session_of("k"), "t_before", "old"),))
     await store.turns.save_steps("t_a", "steps", is_durable=True)
     await store.inbox.add(said("a"), "t_a")
@@ -234,8 +235,13 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str]) -> str:
+    """Kill it; what it had written that is not read yet, also what lies in our buffer, which `communicate` forgets."""
+    assert process.stdin is not None
+    assert process.stdout is not None
     process.send_signal(signal.SIGKILL)
-    rest, _ = process.communicate(timeout=DEADLINE_S)
+    with process.stdin, process.stdout:
+        rest = process.stdout.read()
+    process.wait(timeout=DEADLINE_S)
     return rest
 
 
@@ -261,6 +267,7 @@ async def test_a_process_killed_between_the_writes_and_the_commit_of_a_turn_leav
 
 
 async def test_what_was_said_to_be_committed_is_there_after_kill_9_at_any_moment(path: Path) -> None:
+    """Row 1."""
     accepted: set[str] = set()
     answered: set[str] = set()
     for life, lines in enumerate((40, 173, 391)):

@@ -70,6 +70,44 @@ async def test_those_who_wait_share_one_commit(database: Database) -> None:
     assert len(commits) == 2, "the holder's own, and one for all who waited"
 
 
+async def test_one_that_is_not_urgent_shares_the_next_commit_and_comes_before_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.store.database.PATIENCE_S", 3600.0)
+    commits = []
+    await database.write(lambda c: c.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None))
+    commits.clear()
+    patient = asyncio.create_task(database.write(insert(1), is_durable=False, is_urgent=False))
+    await asyncio.sleep(0)
+    before = await database.write(lambda c: c.execute("SELECT count(*) FROM t").fetchone()[0])
+    await patient
+    assert before == 1
+    assert commits == ["COMMIT"]
+
+
+async def test_one_that_is_not_urgent_is_committed_when_nothing_else_comes(database: Database) -> None:
+    async with asyncio.timeout(20):
+        await database.write(insert(1), is_urgent=False)
+    assert await rows(database) == [1]
+
+
+async def test_one_that_is_not_urgent_is_committed_when_the_database_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.store.database.PATIENCE_S", 3600.0)
+    database = Database(tmp_path / "closed.db")
+    await database.write(lambda c: c.execute("CREATE TABLE t (x INTEGER UNIQUE)").close())
+    patient = asyncio.create_task(database.write(insert(1), is_urgent=False))
+    await asyncio.sleep(0)
+    await database.close()
+    await patient
+    again = Database(tmp_path / "closed.db")
+    try:
+        assert await rows(again) == [1]
+    finally:
+        await again.close()
+
+
 async def test_one_that_fails_takes_back_only_itself(database: Database) -> None:
     def half_done(c: sqlite3.Connection) -> None:
         c.execute("INSERT INTO t VALUES (100)")

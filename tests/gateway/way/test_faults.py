@@ -41,6 +41,7 @@ async def make_room(gateway: Gateway) -> None:
 
 
 async def test_on_a_full_disk_nothing_is_acknowledged_and_afterwards_everything_works(house: House) -> None:
+    """Row 8."""
     async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
         await fill_disk(gateway)
         message = channel.message("x" * 50_000)
@@ -142,6 +143,7 @@ async def test_memory_that_was_committed_and_not_written_is_written_at_the_next_
 async def test_a_turn_that_does_not_end_in_time_at_the_stop_is_given_back_and_answered_after_the_restart(
     house: House,
 ) -> None:
+    """Row 9."""
     hang = Hang()
     async with house.gateway(ScriptedModel([hang, "never"]), shutdown_s=0) as (_, channel):
         message = await channel.say("hello")

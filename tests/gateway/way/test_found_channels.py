@@ -139,6 +139,8 @@ async def test_a_key_that_is_refused_in_a_running_connection_is_not_tried_again(
 
 
 async def test_a_backfill_that_fails_is_made_again_with_the_next_connection() -> None:
+    """Row 11."""
+
     class Backfilling(FakeChannel):
         fills = 0
 

@@ -35,6 +35,7 @@ async def test_the_platforms_own_word_on_when_to_come_back_is_honoured(house: Ho
 async def test_after_eight_tries_a_reply_is_a_dead_letter_with_its_reason_and_the_next_one_goes_out(
     house: House,
 ) -> None:
+    """Row 7."""
     async with house.gateway(ScriptedModel("lost", "next")) as (gateway, channel):
         channel.failures = [TransientSendError("still busy")] * 8
         first = await channel.say("a")
@@ -55,6 +56,7 @@ async def test_a_permanent_failure_is_a_dead_letter_at_once(house: House) -> Non
 
 
 async def test_an_uncertain_send_is_repeated_plainly_where_that_shows_one_message(house: House) -> None:
+    """Row 6: where the platform takes an id once."""
     async with house.gateway(ScriptedModel("hello", "next"), fake={"is_idempotent": True}) as (_, channel):
         channel.failures_after = [UncertainSendError("the line broke")]
         await channel.ask("a")
@@ -64,6 +66,7 @@ async def test_an_uncertain_send_is_repeated_plainly_where_that_shows_one_messag
 
 
 async def test_an_uncertain_send_is_marked_where_nobody_can_tell(house: House) -> None:
+    """Row 6: where it can do neither, the person is told."""
     async with house.gateway(ScriptedModel("hello", "next")) as (_, channel):
         channel.failures_after = [UncertainSendError("the line broke")]
         await channel.ask("a")
@@ -75,6 +78,8 @@ async def test_an_uncertain_send_is_marked_where_nobody_can_tell(house: House) -
 async def test_a_platform_that_can_be_asked_is_asked(
     house: House, monkeypatch: pytest.MonkeyPatch, *, has_arrived: bool
 ) -> None:
+    """Row 6: where the platform can be asked."""
+
     async def find_sent(self: FakeChannel, message: OutboundMessage) -> Receipt | None:
         found = any(sent.id == message.id for sent in self.sent)
         assert found is has_arrived

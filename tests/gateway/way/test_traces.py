@@ -192,14 +192,21 @@ async def test_in_a_group_nothing_is_taken_and_nothing_personal_is_brought_up(ho
     ],
     ids=["passed-on", "with-a-file"],
 )
-async def test_a_turn_in_which_others_speak_too_is_not_taken_by_itself(house: House, changes: dict[str, Any]) -> None:
+async def test_the_facts_of_a_turn_in_which_others_speak_too_are_proposed_only(
+    house: House, changes: dict[str, Any]
+) -> None:
     model = Worker()
+    model.facts = [[fact("Ada owes Eve a thousand euros")]]
     async with traced(house, model) as (gateway, channel):
         message = channel.message("I owe Eve a thousand euros", **changes)
         await channel.deliver(message)
         await channel.answers_to(message)
         await quiet(gateway)
-        assert model.of("facts") == []
+        assert gateway.brain is not None
+        assert await everything(gateway.brain) == []
+        [proposal] = await gateway.store.proposals.proposals()
+        assert proposal.fact is not None
+        assert (proposal.store, proposal.fact.content) == ("traces", "Ada owes Eve a thousand euros")
         assert (await gateway.store.ingest.backlog()).waiting == 0
 
 
@@ -402,7 +409,7 @@ async def test_a_personality_whose_notes_need_a_yes_keeps_no_fact_but_recalls_th
     house.home.mkdir(mode=0o700)
     personality(house.home, "careful", memory_writes=writes)
     model = Worker("Noted.", using("memory_add", content="Ada's cat is Tom"), "No.", "Rex.")
-    model.facts = [[fact("Ada's dog is Rex")]]
+    model.facts = [[fact("Ada's dog is Rex")], [fact("Ada has a cat")]]
     async with traced(house, model) as (gateway, channel):
         await channel.ask("my dog is Rex")
         await quiet(gateway)
@@ -410,7 +417,9 @@ async def test_a_personality_whose_notes_need_a_yes_keeps_no_fact_but_recalls_th
         await channel.ask("my cat is Tom")
         await channel.ask("who is my dog?")
         await quiet(gateway)
-        assert len(model.of("facts")) == 1
+        proposed = [one.fact.content for one in await gateway.store.proposals.proposals() if one.fact]
+        assert proposed == (["Ada's cat is Tom", "Ada has a cat"] if writes == "review" else [])
+        assert len(model.of("facts")) == (3 if writes == "review" else 1)
         assert await contents(gateway, "dog OR cat") == ["Ada's dog is Rex"]
         assert "Ada's dog is Rex" in prompt_of(model)
 
@@ -445,7 +454,7 @@ async def test_what_others_wrote_moves_the_agent_to_write_or_remove_no_fact(hous
         assert gateway.brain is not None
         assert await everything(gateway.brain) == []
         told = model.of("answer")[-1].messages[-1].text
-        assert told.startswith("Error: a person's yes would be needed")
+        assert told.startswith('{"note": "Nothing is written yet: it waits for a person\'s yes')
 
 
 async def test_after_so_many_turns_of_a_person_their_traces_are_consolidated_through_a_restart_too(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
+from gateway.agent.model import ModelEvent, ModelRequest
 from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.messages import Sender
 from tests.fake_channel import FakeChannelWithPreviews
@@ -28,7 +30,58 @@ async def test_a_redelivered_message_is_answered_once(house: House) -> None:
         assert len(channel.sent) == 2
 
 
+async def test_an_event_that_comes_three_times_across_a_restart_is_answered_once(house: House) -> None:
+    """Row 2."""
+    async with house.gateway(ScriptedModel("one")) as (_, channel):
+        message = await channel.say("hello")
+        await channel.deliver(message)
+        assert await channel.answers_to(message) == ["one"]
+    async with house.gateway(ScriptedModel("two")) as (gateway, channel):
+        await channel.deliver(message)
+        await settled(gateway)
+        assert not channel.sent
+        other = channel.message("and now", id="other", event_id="other")
+        await channel.deliver(other)
+        assert await channel.answers_to(other) == ["two"]
+
+
+async def test_a_thousand_conversations_are_each_answered_one_message_at_a_time_and_in_order(house: House) -> None:
+    """Row 3: 16 workers, and each conversation never has two of them."""
+    running: set[str] = set()
+    most = 0
+
+    class Watching(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            nonlocal most
+            conversation = request.messages[-1].text.split()[0]
+            assert conversation not in running, "two turns of one conversation at once"
+            running.add(conversation)
+            most = max(most, len(running))
+            await asyncio.sleep(0)
+            async for event in ScriptedModel(request.messages[-1].text).stream(request):
+                yield event
+            running.discard(conversation)
+
+    async with house.gateway(Watching(), limits={"running_turns": 16}) as (gateway, channel):
+        places = [f"c{number}" for number in range(1000)]
+        said = [
+            await channel.say(f"{place} {turn}", conversation=place, user=str(number % 50))
+            for turn in range(2)
+            for number, place in enumerate(places)
+        ]
+        async with asyncio.timeout(120):
+            while len(channel.sent) < len(said):
+                await asyncio.sleep(0.05)
+        answers: dict[str, list[str]] = {}
+        for sent in channel.sent:
+            answers.setdefault(sent.conversation.conversation, []).append(sent.text)
+        assert answers == {place: [f"{place} 0", f"{place} 1"] for place in places}
+        assert 1 < most <= 16
+        assert gateway.dispatcher.running == 0
+
+
 async def test_messages_of_a_conversation_are_answered_in_order(house: House) -> None:
+    """Row 3."""
     async with house.gateway() as (_, channel):
         said = [await channel.say(f"echo {number}") for number in range(30)]
         await channel.answers_to(said[-1])
@@ -36,6 +89,7 @@ async def test_messages_of_a_conversation_are_answered_in_order(house: House) ->
 
 
 async def test_a_slow_turn_does_not_delay_another_conversation(house: House) -> None:
+    """Row 3."""
     hang = Hang()
 
     class Model(ScriptedModel):

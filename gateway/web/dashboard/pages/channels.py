@@ -9,15 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.health import ChannelHealth, Health
-from gateway.supervisor import ChannelState
+from gateway.sdk.models.system import Channel, Health
 from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.page import Page
 
 # Younger than this, a waiting message is on its way, and not late.
 LATE_S = 60.0
 
-_WORDS: Mapping[ChannelState, tuple[str, str]] = {
+_WORDS: Mapping[str, tuple[str, str]] = {
     "up": ("Connected", "ok"),
     "starting": ("Connecting", ""),
     "down": ("Not connected", "warn"),
@@ -36,7 +35,7 @@ class ChannelRow:
         dead: messages and answers that were given up.
     """
 
-    health: ChannelHealth
+    channel: Channel
     word: str
     colour: str
     advice: str | None
@@ -45,7 +44,7 @@ class ChannelRow:
     @property
     def lag_s(self) -> float:
         """Age of the oldest message or answer that waits."""
-        return max(self.health.inbox_lag_s, self.health.outbox_lag_s)
+        return max(self.channel.inbox_lag_s, self.channel.outbox_lag_s)
 
 
 def channel_rows(health: Health) -> Sequence[ChannelRow]:
@@ -57,14 +56,14 @@ def channel_rows(health: Health) -> Sequence[ChannelRow]:
     return [_row(channel, dead.get(channel.name, 0)) for channel in health.channels]
 
 
-def _row(channel: ChannelHealth, dead: int) -> ChannelRow:
+def _row(channel: Channel, dead: int) -> ChannelRow:
     word, colour = _WORDS[channel.state]
     if channel.state == "up" and max(channel.inbox_lag_s, channel.outbox_lag_s) >= LATE_S:
         word, colour = "Connected, but behind", "warn"
-    return ChannelRow(health=channel, word=word, colour=colour, advice=_advice(channel, dead), dead=dead)
+    return ChannelRow(channel=channel, word=word, colour=colour, advice=_advice(channel, dead), dead=dead)
 
 
-def _advice(channel: ChannelHealth, dead: int) -> str | None:
+def _advice(channel: Channel, dead: int) -> str | None:
     if channel.state == "auth_failed":
         return (
             "The platform does not take the channel's key, and it is not tried again. Put a valid one where the "
@@ -85,7 +84,7 @@ def _advice(channel: ChannelHealth, dead: int) -> str | None:
 
 def _routes(frame: Frame) -> Sequence[Route]:
     async def show(request: Request) -> Response:
-        health = await frame.sources.health()
+        health = await frame.desks.system.health(frame.caller)
         return frame.render(
             request, "channels/index.html", title=PAGE.title, health=health, channels=channel_rows(health)
         )

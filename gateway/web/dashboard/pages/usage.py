@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.budgets import DayUsage
-from gateway.config import zone_of
+from gateway.sdk.models.system import UsageRow
 from gateway.web.dashboard.bars import Chart, chart
 from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.page import Page
@@ -20,6 +20,7 @@ from gateway.web.dashboard.words import number, usd
 PERIODS_DAYS = (7, 30, 90, 365)
 DEFAULT_DAYS = 30
 
+T = TypeVar("T")
 Figure = Callable[["Sum"], float]
 
 
@@ -38,7 +39,7 @@ class Sum:
         """Read and said."""
         return self.input_tokens + self.output_tokens
 
-    def add(self, row: DayUsage) -> None:
+    def add(self, row: UsageRow) -> None:
         """One more row."""
         self.turns += row.turns
         self.calls += row.calls
@@ -53,29 +54,29 @@ MEASURES: Mapping[str, tuple[str, Callable[[float], str], Figure]] = {
     "turns": ("Turns", number, lambda found: found.turns),
     "cost": ("Cost", usd, lambda found: found.cost_usd),
 }
-_PARTS: Mapping[str, tuple[str, Callable[[DayUsage], str]]] = {
-    "person": ("By person", lambda row: row.user_id or "nobody in particular"),
-    "personality": ("By personality", lambda row: row.personality_id or "none"),
+_PARTS: Mapping[str, tuple[str, Callable[[UsageRow], str]]] = {
+    "person": ("By person", lambda row: row.user),
+    "personality": ("By personality", lambda row: row.personality or "none"),
     "model": ("By model", lambda row: row.model),
 }
 
 
-def sums(rows: Sequence[DayUsage], key: Callable[[DayUsage], str]) -> dict[str, Sum]:
+def sums(rows: Sequence[UsageRow], key: Callable[[UsageRow], T]) -> dict[T, Sum]:
     """What was used, by whatever `key` says."""
-    found: dict[str, Sum] = {}
+    found: dict[T, Sum] = {}
     for row in rows:
         found.setdefault(key(row), Sum()).add(row)
     return found
 
 
-def day_chart(by_day: Mapping[str, Sum], first: date, days: int, measure: str) -> Chart:
+def day_chart(by_day: Mapping[date, Sum], first: date, days: int, measure: str) -> Chart:
     """A bar for each day, also for those on which nothing happened; whole weeks where there are too many days."""
     title, said, figure = MEASURES[measure]
     step = 7 if days > 120 else 1
     points = []
     for start in range(0, days, step):
         dates = [first + timedelta(days=start + more) for more in range(min(step, days - start))]
-        value = sum(figure(by_day.get(day.isoformat(), Sum())) for day in dates)
+        value = sum(figure(by_day.get(day, Sum())) for day in dates)
         label = f"{dates[0]:%-d %b}"
         span = label if step == 1 else f"week of {label}"
         points.append((label, value, f"{span}: {said(value)} {title.lower() if measure != 'cost' else ''}".rstrip()))
@@ -87,10 +88,8 @@ def _routes(frame: Frame) -> Sequence[Route]:
         asked = request.query_params
         days = next((days for days in PERIODS_DAYS if str(days) == asked.get("days")), DEFAULT_DAYS)
         measure = asked["measure"] if asked.get("measure") in MEASURES else "tokens"
-        budgets = frame.sources.config().budgets
-        today = datetime.now(UTC).astimezone(zone_of(budgets.time_zone)).date()
-        first = today - timedelta(days=days - 1)
-        rows = await frame.sources.usage.spent(since=first.isoformat())
+        usage = await frame.desks.system.usage(frame.caller, days=days)
+        rows = usage.rows
         by_day = sums(rows, lambda row: row.day)
         total = Sum()
         for row in rows:
@@ -110,11 +109,12 @@ def _routes(frame: Frame) -> Sequence[Route]:
             measures={name: title for name, (title, _, _) in MEASURES.items()},
             said=said,
             figure=figure,
-            zone=budgets.time_zone,
+            zone=usage.time_zone,
             by_day=sorted(by_day.items(), reverse=True),
             total=total,
-            chart=day_chart(by_day, first, days, measure),
+            chart=day_chart(by_day, usage.since, days, measure),
             parts=parts,
+            names=await frame.sources.naming.labels(),
         )
 
     return [Route("/usage", show)]

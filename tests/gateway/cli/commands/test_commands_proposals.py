@@ -74,7 +74,7 @@ def test_author_source_and_difference_are_shown(ethos: Ethos, waiting: str) -> N
     assert first == {
         "id": 1, "state": "waiting", "store": "user", "personality_id": "assistant", "user_id": waiting,
         "author_id": waiting, "channel": "fake", "sources": ["quoted mail"], "is_edited": False,
-        "updates": [{"action": "add", "content": "Likes spam."}],
+        "updates": [{"action": "add", "content": "Likes spam."}], "fact": None,
         "diff": "@@ -1 +1,3 @@\n Dog: called Rex\n+\n+Likes spam.",
     }  # fmt: skip
 

@@ -1,0 +1,92 @@
+"""Two edits of one text, united: the three-way merge of lines, with a rule for notes: where both only added, both stay.
+
+Known as diff3; described in Khanna, Kunal, Pierce, "A Formal Investigation of Diff3", FSTTCS 2007.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+# As in every version control, so that people know what they see.
+MINE_MARK = "<<<<<<< yours"
+BETWEEN_MARK = "======="
+THEIRS_MARK = ">>>>>>> in the file now"
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What came of it.
+
+    Attributes:
+        conflicts: places that both changed in different ways; in the text both stand there, between marks.
+    """
+
+    text: str
+    conflicts: int
+
+
+def merge(base: str, mine: str, theirs: str) -> Merged:
+    """Unite what `mine` and `theirs` made of `base`. Takes time: a blocking call for texts that are large."""
+    lines: list[str] = []
+    conflicts = 0
+    for old, left, right in _chunks(base.split("\n"), mine.split("\n"), theirs.split("\n")):
+        if right in (old, left):
+            lines += left
+        elif left == old:
+            lines += right
+        elif not old:
+            lines += [*right, *left]
+        else:
+            conflicts += 1
+            lines += [MINE_MARK, *left, BETWEEN_MARK, *right, THEIRS_MARK]
+    return Merged("\n".join(lines), conflicts)
+
+
+def has_marks(text: str) -> bool:
+    """Whether a conflict in it is not decided yet."""
+    return any(line.rstrip() in (MINE_MARK, THEIRS_MARK) for line in text.splitlines())
+
+
+_Chunk = tuple[Sequence[str], Sequence[str], Sequence[str]]
+
+
+def _chunks(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> Iterator[_Chunk]:
+    """The three texts in pieces that belong together, by turns: where they differ, and where all agree."""
+    at_base = at_mine = at_theirs = 0
+    for start, end, in_mine, in_theirs in _agreed(base, mine, theirs):
+        if start > at_base or in_mine > at_mine or in_theirs > at_theirs:
+            yield base[at_base:start], mine[at_mine:in_mine], theirs[at_theirs:in_theirs]
+        same = base[start:end]
+        if same:
+            yield same, same, same
+        at_base, at_mine, at_theirs = end, in_mine + end - start, in_theirs + end - start
+
+
+def _agreed(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
+    """Where all three are the same: from and to in `base`, from in the others; the last is the end of all."""
+    left, right = _matches(base, mine), _matches(base, theirs)
+    here = there = 0
+    while here < len(left) and there < len(right):
+        left_base, in_left, left_size = left[here]
+        right_base, in_right, right_size = right[there]
+        start, end = max(left_base, right_base), min(left_base + left_size, right_base + right_size)
+        if start < end:
+            yield start, end, in_left + start - left_base, in_right + start - right_base
+        if left_base + left_size < right_base + right_size:
+            here += 1
+        else:
+            there += 1
+    yield len(base), len(base), len(mine), len(theirs)
+
+
+def _matches(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int]]:
+    """Pieces that are in both, in order: where in `old`, where in `new`, how many lines."""
+    shortest = min(len(old), len(new))
+    head = next((number for number in range(shortest) if old[number] != new[number]), shortest)
+    rest = shortest - head
+    tail = next((number for number in range(rest) if old[-1 - number] != new[-1 - number]), rest)
+    middle = SequenceMatcher(None, old[head : len(old) - tail], new[head : len(new) - tail]).get_matching_blocks()
+    found = [(0, 0, head), *((head + block.a, head + block.b, block.size) for block in middle)]
+    return [*(block for block in found if block[2]), (len(old) - tail, len(new) - tail, tail)]

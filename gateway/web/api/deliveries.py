@@ -1,0 +1,59 @@
+"""`/deliveries`: the queues, their dead letters among them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from gateway.desk.caller import Caller
+from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
+from gateway.sdk.models.wire import Page
+from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.answers import problems
+from gateway.web.api.naming import RowId
+from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
+
+router = APIRouter(prefix="/deliveries", tags=["deliveries"])
+
+Reader = Annotated[Caller, Depends(requires("deliveries:read"))]
+Writer = Annotated[Caller, Depends(requires("deliveries:write"))]
+_NONE = problems(not_found="The queue has no such message.")
+_NOT_NOW = problems(not_found="The queue has no such message.", not_possible="Its state does not allow that.")
+
+
+@router.get("/{queue}")
+async def list_deliveries(
+    *,
+    caller: Reader,
+    desks: WithDesks,
+    queue: Queue,
+    state: Annotated[DeliveryState | None, Query(description="Only those; `dead` is tried no more.")] = None,
+    channel: Annotated[str | None, Query(min_length=1, max_length=64, description="Of one channel only.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[Delivery]:
+    """Dead letters and what is not finished, the newest first."""
+    place = place_of(f"deliveries {queue}", cursor, int)
+    before = place[0] if place is not None and isinstance(place[0], int) else None
+    rows = await desks.deliveries.list(caller, queue, state=state, channel=channel, limit=limit + 1, before=before)
+    rest = cursor_of(f"deliveries {queue}", (rows[limit - 1].seq,)) if len(rows) > limit else None
+    return Page(items=tuple(rows[:limit]), next_cursor=rest)
+
+
+@router.get("/{queue}/{seq}", responses=_NONE)
+async def get_delivery(caller: Reader, desks: WithDesks, queue: Queue, seq: RowId) -> Delivery:
+    """One message or reply, also one that is over."""
+    return await desks.deliveries.get(caller, queue, seq)
+
+
+@router.post("/{queue}/{seq}/retry", responses=_NOT_NOW)
+async def retry_delivery(caller: Writer, desks: WithDesks, queue: Queue, seq: RowId) -> Delivery:
+    """Try a dead letter again, from the start."""
+    return await desks.deliveries.retry(caller, queue, seq)
+
+
+@router.post("/{queue}/{seq}/drop", responses=_NOT_NOW)
+async def drop_delivery(caller: Writer, desks: WithDesks, queue: Queue, seq: RowId) -> Delivery:
+    """Finish it without a delivery; the row stays, so that the same event never comes in again."""
+    return await desks.deliveries.drop(caller, queue, seq)

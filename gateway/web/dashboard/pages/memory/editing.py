@@ -1,0 +1,98 @@
+"""Editing a file of the memory, while the agent and other editors may do so, too."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.errors import EthosError, MemoryConflict
+from gateway.memory.history import difference
+from gateway.memory.merging import has_marks, merge
+from gateway.web.dashboard.frame import Frame
+from gateway.web.dashboard.notes import Undo
+from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.pages.memory.choice import Choice, choice_of
+from gateway.web.forms import Form
+
+BASE_FIELD = "_base"
+"""The text with which an edit began. It travels with the form, so that nothing has to remember it."""
+
+
+class MemoryEditing:
+    """The editor, and what it says where the file has changed meanwhile."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._desk = frame.desks.memory
+
+    async def show(self, request: Request) -> Response:
+        """The editor, with the file as it is now."""
+        choice = choice_of(request.query_params)
+        document = await self._desk.get(self._frame.caller, choice.wanted)
+        form = Form([("content", document.content), (BASE_FIELD, document.content), ("version", document.version)])
+        return self._editor(request, choice, form)
+
+    async def save(self, request: Request, form: Form) -> Response:
+        """Write it, if the file is what it was; else show how to unite both."""
+        choice = choice_of(dict(form.fields))
+        content = form.get("content")
+        if has_marks(content):
+            problem = "There are still marks of the conflict in the text. Decide at each, take the marks out, and save."
+            return self._editor(request, choice, form, problem=problem)
+        if content == form.get(BASE_FIELD):
+            return self._frame.go(request, choice.path(with_store=False), f"{choice.file_name} is as it was.")
+        try:
+            await self._desk.write(self._frame.caller, choice.wanted, content, form.get("version"))
+        except MemoryConflict as conflict:
+            return await self._conflict(request, choice, form, conflict)
+        except EthosError as error:  # what was typed stays in the editor
+            return self._editor(request, choice, form, problem=str(error))
+        self._frame.live.changed("memory")
+        return self._frame.go(
+            request, choice.path(with_store=False), f"{choice.file_name} is saved.", undo=await self._undo(choice)
+        )
+
+    async def _undo(self, choice: Choice) -> Undo | None:
+        changes = await self._desk.history(self._frame.caller, choice.wanted, limit=1)
+        if not changes:
+            return None
+        back = choice.path(with_store=False)
+        return Undo(action=f"{BASE}/memory/undo", fields=[("change", str(changes[0].id)), ("back", back)])
+
+    def _editor(self, request: Request, choice: Choice, form: Form, *, problem: str | None = None) -> Response:
+        return self._frame.render(
+            request,
+            "memory/edit.html",
+            title=f"Edit {choice.file_name}",
+            trail=[("Memory", choice.path(with_store=False))],
+            status=200 if problem is None else 409,
+            choice=choice,
+            content=form.get("content"),
+            base=form.get(BASE_FIELD),
+            version=form.get("version"),
+            problem=problem,
+        )
+
+    async def _conflict(self, request: Request, choice: Choice, form: Form, conflict: MemoryConflict) -> Response:
+        base, mine, theirs = form.get(BASE_FIELD), form.get("content"), conflict.current
+        merged = await asyncio.to_thread(merge, base, mine, theirs)
+        changes = await self._desk.history(self._frame.caller, choice.wanted, limit=1)
+        return self._frame.render(
+            request,
+            "memory/conflict.html",
+            title=f"{choice.file_name} has changed meanwhile",
+            trail=[("Memory", choice.path(with_store=False))],
+            status=409,
+            choice=choice,
+            merged=merged,
+            base=base,
+            mine=mine,
+            theirs=theirs,
+            version=conflict.current_version,
+            my_diff=await asyncio.to_thread(difference, base, mine),
+            their_diff=await asyncio.to_thread(difference, base, theirs),
+            change=changes[0] if changes else None,
+            names=await self._frame.sources.naming.labels(),
+        )

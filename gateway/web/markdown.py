@@ -1,0 +1,89 @@
+"""Markdown of people and of the agent, on pages of ours: data, of which nothing runs and nothing loads by itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+from markdown_it.utils import OptionsDict
+from markupsafe import Markup, escape
+
+MAX_RENDERED_CHARS = 60_000
+"""Rendering takes about 2 ms per 1000 characters (2 cores, 2026)."""
+MAX_RENDERED_PIPES = 4_000
+"""A short table can mean half a million cells."""
+_LINKS = ("http://", "https://", "mailto:")
+# Above it stand the title of the page and that of the part.
+_LEVEL_AROUND = 2
+
+
+def is_too_long(markdown: str) -> bool:
+    """Whether it is better shown as it was written."""
+    return len(markdown) > MAX_RENDERED_CHARS or markdown.count("|") > MAX_RENDERED_PIPES
+
+
+def to_html(markdown: str) -> Markup:
+    """Render it; what is too long as it was written. Headings follow one of the second level, without gaps."""
+    if is_too_long(markdown):
+        return Markup("<pre>{}</pre>\n").format(markdown)
+    return Markup(_renderer().render(markdown))  # noqa: S704 (the renderer escapes all that is not its own)
+
+
+@functools.cache
+def _renderer() -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
+    markdown.validateLink = _is_safe_link  # type: ignore[method-assign,assignment]
+    markdown.core.ruler.push("headings", _lower_headings)
+    markdown.add_render_rule("image", _render_image)
+    markdown.add_render_rule("link_open", _render_link_open)
+    markdown.add_render_rule("th_open", _render_cell_open)
+    markdown.add_render_rule("td_open", _render_cell_open)
+    markdown.render("")  # compiles its rules, which threads must not do at once
+    return markdown
+
+
+def _is_safe_link(address: str) -> bool:
+    return address.lower().startswith(_LINKS)
+
+
+def _lower_headings(state: StateCore) -> None:
+    last = _LEVEL_AROUND
+    for token in state.tokens:
+        if token.type == "heading_open":
+            last = min(int(token.tag[1:]) + _LEVEL_AROUND, last + 1, 6)
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{last}"
+
+
+def _render_image(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: dict[str, Any]
+) -> str:
+    """The picture's text, and its address: nothing is fetched, and a link in a link is none."""
+    token = tokens[index]
+    label = renderer.renderInlineAsText(token.children or [], options, env).strip() or "picture"
+    return escape(f"{label} ({token.attrs['src']})")
+
+
+def _render_link_open(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: dict[str, Any]
+) -> str:
+    token = tokens[index]
+    address = str(token.attrs["href"])
+    token.attrs = {"href": address, "rel": "noopener noreferrer nofollow", "target": "_blank", "title": address}
+    return renderer.renderToken(tokens, index, options, env)
+
+
+def _render_cell_open(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: dict[str, Any]
+) -> str:
+    """The alignment as a class: the page's policy has no place for styles inside it."""
+    token = tokens[index]
+    style = str(token.attrs.pop("style", ""))
+    if style:
+        token.attrs["class"] = "align-" + style.removeprefix("text-align:")
+    return renderer.renderToken(tokens, index, options, env)

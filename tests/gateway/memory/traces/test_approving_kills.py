@@ -1,0 +1,68 @@
+"""A yes to a fact, with the process killed anywhere in it: the fact is written once, or still waits for the yes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.fact_changes import FactChange
+from gateway.memory.traces.brain import BRAIN_NAME, open_brain
+from gateway.memory.traces.trace import Trace, Viewer
+from gateway.memory_proposals import Proposal
+from gateway.store.sqlite import open_store
+from tests.conformance.proposals import SCOPE
+from tests.gateway.memory.traces.approving_process import STEPS
+
+ROOT = Path(__file__).parents[4]
+ADA = Viewer(user_id=SCOPE.user_id, personality_id=SCOPE.personality_id, session_id=SCOPE.session_id)
+
+
+async def approve(home: Path, step: str) -> int:
+    """Say yes in a process of its own; how it ended."""
+    program = [sys.executable, "-m", "tests.gateway.memory.traces.approving_process", str(home), step]
+    process = await asyncio.create_subprocess_exec(*program, cwd=ROOT)
+    async with asyncio.timeout(60):
+        return await process.wait()
+
+
+async def contents(home: Path) -> list[str]:
+    async with open_brain(home / BRAIN_NAME) as brain:
+        sql = "SELECT content FROM traces WHERE deleted_at IS NULL ORDER BY number"
+        return await brain.database.read(lambda connection: [row[0] for row in connection.execute(sql)])
+
+
+async def propose(home: Path, fact: FactChange) -> None:
+    store = open_store(home / "ethos.sqlite")
+    await store.proposals.add([Proposal(id=1, scope=SCOPE, store="traces", fact=fact, sources=("quoted mail",))])
+    await store.close()
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_kill_at_any_step_of_a_yes_loses_no_fact_and_writes_none_twice(tmp_path: Path, step: str) -> None:
+    """Killed before the yes is committed, it was none, and can be said again."""
+    await propose(tmp_path, FactChange(action="add", scope="user", content="Ada likes tea"))
+    assert await approve(tmp_path, step) == -signal.SIGKILL
+    assert await approve(tmp_path, "none") == 0
+    is_decided = step != "before decide"
+    assert await contents(tmp_path) == (["Ada likes tea"] if is_decided else [])
+    assert await approve(tmp_path, "again") == 0
+    assert await approve(tmp_path, "none") == 0
+    assert await contents(tmp_path) == ["Ada likes tea"]
+
+
+async def test_a_correction_that_was_written_is_not_written_over_a_later_one(tmp_path: Path) -> None:
+    """The process died before it could say that it is written; meanwhile somebody else corrected the fact again."""
+    async with open_brain(tmp_path / BRAIN_NAME) as brain:
+        kept = await brain.add(ADA, Trace(content="Rex is a dog", owner=ADA.owner("user")))
+    await propose(tmp_path, FactChange(action="update", scope="user", trace_ids=(kept.id,), content="Rex is a cat"))
+    assert await approve(tmp_path, "before fact_is_written") == -signal.SIGKILL
+    assert await contents(tmp_path) == ["Rex is a cat"]
+    async with open_brain(tmp_path / BRAIN_NAME) as brain:
+        assert await brain.update(replace(ADA), kept.id, content="Rex is a wolf")
+    assert await approve(tmp_path, "none") == 0
+    assert await contents(tmp_path) == ["Rex is a wolf"]
