@@ -31,6 +31,7 @@ TOP = {
     "gateway.config",
     "gateway.configured",
     "gateway.desk",
+    "gateway.privacy",
     "gateway.reloading",
     "gateway.trace_setup",
     "gateway.web",

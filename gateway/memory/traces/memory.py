@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 import structlog
@@ -64,6 +65,9 @@ class TraceMemory:
         self._ingest = ingest
         self._schedule = schedule
         self._offers: OrderedDict[str, Sequence[Trace]] = OrderedDict()
+        self._work: asyncio.Task[None] | None = None
+        self._may_work = asyncio.Event()
+        self._may_work.set()
         self._ended: asyncio.Queue[tuple[MemoryScope, Sequence[Trace], str]] = asyncio.Queue()
 
     # ---- what a turn asks ------------------------------------------------------------------------------------------
@@ -104,6 +108,42 @@ class TraceMemory:
 
     async def run(self) -> None:
         """Do what turns left to do, until cancelled."""
+        while True:
+            await self._may_work.wait()
+            self._work = asyncio.create_task(self._do_all(), name="traces at work")
+            try:
+                await asyncio.wait([self._work])
+            finally:
+                await self._stop()
+            if not self._work.cancelled():
+                self._work.result()  # a fault
+
+    @asynccontextmanager
+    async def resting(self, user_ids: Collection[str]) -> AsyncGenerator[None]:
+        """Do nothing in the background, and drop what turns of these people left to do: they are being erased.
+
+        What others' turns left is done afterwards; it is durable, or is a little strength.
+        """
+        self._may_work.clear()
+        try:
+            await self._stop()
+            for _ in range(self._ended.qsize()):
+                ended = self._ended.get_nowait()
+                if ended[0].user_id not in user_ids:
+                    self._ended.put_nowait(ended)
+                self._ended.task_done()
+            if self._schedule is not None:
+                self._schedule.forget(user_ids)
+            yield
+        finally:
+            self._may_work.set()
+
+    async def _stop(self) -> None:
+        if self._work is not None and not self._work.done():
+            self._work.cancel()
+            await asyncio.wait([self._work])
+
+    async def _do_all(self) -> None:
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self._learn(), name="trace feedback")
             if self._ingest is not None:
