@@ -11,6 +11,7 @@ from gateway.desk.deliveries import DeliveryDesk
 from gateway.desk.keys import KeyDesk
 from gateway.desk.memory import MemoryDesk, MemoryParts
 from gateway.desk.naming import Naming
+from gateway.desk.personalities import PersonalityDesk
 from gateway.desk.sessions import SessionDesk
 from gateway.desk.system import SystemDesk, SystemParts
 from gateway.memory_review import MemoryReview
@@ -29,6 +30,7 @@ class Desks:
     system: SystemDesk
     keys: KeyDesk
     deliveries: DeliveryDesk
+    personalities: PersonalityDesk
 
 
 def desks_of(gateway: Gateway) -> Desks:
@@ -54,6 +56,7 @@ def desks_of(gateway: Gateway) -> Desks:
                 sizes=lambda: gateway.config.memory,
             )
         ),
+        personalities=PersonalityDesk(gateway.home, gateway.personalities),
         sessions=SessionDesk(store.session_edits, naming, forget=gateway.history.forget),
         chat=ChatDesk(
             ChatParts(

@@ -143,7 +143,7 @@ def read_personality(root: Path, personality_id: str, source: str) -> Personalit
 def _read_soul(root: Path, personality_id: str, problems: list[str]) -> str:
     label = f"personalities/{personality_id}/{SOUL_NAME}"
     try:
-        data = _bytes_of(root, personality_id, SOUL_NAME)
+        data = bytes_of(root, personality_id, SOUL_NAME)
     except FileError as error:
         problems.append(str(error))
         return ""
@@ -168,7 +168,7 @@ def _read_soul(root: Path, personality_id: str, problems: list[str]) -> str:
 
 def _read_settings(root: Path, personality_id: str, problems: list[str]) -> PersonalitySettings | None:
     try:
-        data = _bytes_of(root, personality_id, SETTINGS_NAME)
+        data = bytes_of(root, personality_id, SETTINGS_NAME)
     except FileError as error:
         problems.append(str(error))
         return None
@@ -178,7 +178,8 @@ def _read_settings(root: Path, personality_id: str, problems: list[str]) -> Pers
     return settings
 
 
-def _bytes_of(root: Path, personality_id: str, name: str) -> bytes | None:
+def bytes_of(root: Path, personality_id: str, name: str) -> bytes | None:
+    """A file of a personality: its own, or else the built-in one; None where there is neither."""
     own = read_settled(inside(root, "personalities", personality_id, name))
     if own is not None:
         return own.data
