@@ -10,8 +10,11 @@ from gateway.desk.deliveries import DeliveryDesk
 from gateway.desk.keys import KeyDesk
 from gateway.desk.memory import MemoryDesk, MemoryParts
 from gateway.desk.naming import Naming
+from gateway.desk.pairing import PairingDesk
+from gateway.desk.people import PeopleDesk, PeopleParts
 from gateway.desk.system import SystemDesk, SystemParts
 from gateway.memory_review import MemoryReview
+from gateway.store.standing import SqliteStanding
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -25,6 +28,8 @@ class Desks:
     system: SystemDesk
     keys: KeyDesk
     deliveries: DeliveryDesk
+    people: PeopleDesk
+    pairing: PairingDesk
 
 
 def desks_of(gateway: Gateway) -> Desks:
@@ -57,4 +62,23 @@ def desks_of(gateway: Gateway) -> Desks:
             ApiKeys(store.api_keys), naming, survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1]
         ),
         deliveries=DeliveryDesk(store.deliveries, gateway.wake),
+        people=_people_desk(gateway, naming),
+        pairing=PairingDesk(gateway.entrance, store.people, gateway.wake),
+    )
+
+
+def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
+    store = gateway.store
+    return PeopleDesk(
+        PeopleParts(
+            identities=gateway.identities,
+            naming=naming,
+            store=store.people,
+            standing=SqliteStanding(store.database),
+            links=store.links,
+            linking=gateway.linking,
+            entrance=gateway.entrance,
+            kind=gateway.supervisor.kind,
+            operator_accounts=gateway.operators.accounts,
+        )
     )
