@@ -1,7 +1,8 @@
 # ruff: noqa: INP001 (a program beside the pages, not a package)
-"""Makes `docs/images/web.png` anew: `.venv/bin/python docs/make_screenshots.py`.
+"""Makes `docs/images/web.png` and `docs/images/dashboard/` anew: `.venv/bin/python docs/make_screenshots.py`.
 
 A real `ethos serve` on a new data directory, a real Chromium on its page, a desktop's and a phone's width side by side.
+Of the dashboard every page is kept in light, in dark and as a phone shows it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,17 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from gateway.web.dashboard.page import all_pages
+
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "images" / "web.png"
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 DESKTOP, PHONE = (960, 640), (320, 640)
+DASHBOARD = ROOT / "docs" / "images" / "dashboard"
+# Name, colours and size of the pictures of each page; together they stay below two MB.
+VIEWS = (("light", "light", (1120, 760)), ("dark", "dark", (1120, 760)), ("phone", "light", (360, 720)))
+MAX_PICTURE_BYTES = 120_000
 
 SCENE = (
     ("hello", "I am the offline model"),
@@ -95,8 +102,30 @@ def shoot(page: Page) -> bytes:
     return page.screenshot(animations="disabled")
 
 
+def shoot_dashboard(browser: Browser, address: str) -> None:
+    """Every page of the dashboard, each way; what is larger than a document can bear is refused."""
+    DASHBOARD.mkdir(exist_ok=True)
+    for old in DASHBOARD.glob("*.jpg"):
+        old.unlink()
+    home, _, token = address.partition("?")
+    for name, colours, (width, height) in VIEWS:
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=colours, reduced_motion="reduce", locale="en-GB"
+        )
+        page = context.new_page()
+        page.goto(f"{home}?{token}")
+        for shown in all_pages():
+            page.goto(home.rstrip("/") + shown.path)
+            expect(page.locator("h1")).to_be_visible()
+            path = DASHBOARD / f"{shown.name}-{name}.jpg"
+            page.screenshot(path=path, type="jpeg", quality=72, animations="disabled")
+            if path.stat().st_size > MAX_PICTURE_BYTES:
+                raise RuntimeError(f"{path.name} has {path.stat().st_size} bytes; {MAX_PICTURE_BYTES} is the most")
+        context.close()
+
+
 def main() -> None:
-    """Write the picture."""
+    """Write the pictures."""
     with served() as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         desktop = opened(browser, address, DESKTOP)
@@ -107,6 +136,7 @@ def main() -> None:
         frame.set_content(FRAME.format(pictures=pictures))
         PICTURE.parent.mkdir(exist_ok=True)
         frame.locator("body").screenshot(path=PICTURE)
+        shoot_dashboard(browser, address)
         browser.close()
     sys.stdout.write(f"{PICTURE.relative_to(ROOT)}: {PICTURE.stat().st_size} bytes\n")
 

@@ -94,6 +94,7 @@ class Gateway(Composition):
             stack.push_async_callback(self.reloading.close)
             stack.push_async_callback(self.history.close)
             stack.push_async_callback(self.linking.close)
+            await self.privacy.clean()
             await self.operators.join(self.identities)
             if self._is_served:
                 self.web = self._web_server()
@@ -101,6 +102,7 @@ class Gateway(Composition):
                 await self.web.start()
             stack.push_async_callback(self.control.stop)
             self.control.add("links", operating(self.linking))
+            self.control.add("erase", self.privacy.erase)
             await self.control.start()
             url = self.web.url if self.web else None
             stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
@@ -166,6 +168,7 @@ class Gateway(Composition):
                 ("memory", self.memory.run()),
                 ("traces", self.traces.run()),
                 ("supervisor", self.supervisor.run()),
+                ("privacy", self.privacy.run()),
             )
         ]
         if self.web is not None:

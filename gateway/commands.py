@@ -15,9 +15,10 @@ from gateway.linking.links import Party
 from gateway.memory_commands import USAGE, MemoryCall, MemoryCommands
 from gateway.memory_proposals import Reviewer
 from gateway.memory_review import MemoryReview
-from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage
+from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, OutboundMessage
 from gateway.meter import Meter
 from gateway.people import PeopleChange
+from gateway.personal import PersonalCommands, PersonalData
 from gateway.personalities import Personalities, Personality
 from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
 from gateway.roles import Right, Role, may, needs
@@ -28,7 +29,7 @@ __all__ = ["CommandCall", "CommandResult", "Commands", "ParsedCommand", "parse_c
 
 SEARCH_LIMIT = 10
 # Their answers are about one person, and are not for a group.
-PERSONAL = frozenset({"memory", "whoami", "search", "usage", "link", "unlink"})
+PERSONAL = frozenset({"export", "forget-me", "memory", "whoami", "search", "usage", "link", "unlink"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ class CommandResult:
     session: Session | None = None
     ask_again: bool = False
     actions: tuple[Action, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
     notices: tuple[OutboundMessage, ...] = ()
     people: PeopleChange | None = None
     woken: tuple[ConversationRef, ...] = ()
@@ -96,6 +98,7 @@ class Commands:
         personalities: Personalities,
         sessions: SessionStore,
         memory: MemoryProvider,
+        personal: PersonalData,
         review: MemoryReview,
         usage: UsageStore,
         meter: Meter,
@@ -105,6 +108,7 @@ class Commands:
         self._personalities = personalities
         self._sessions = sessions
         self._memory = MemoryCommands(memory, review)
+        self._personal = PersonalCommands(personal)
         self._usage = usage
         self._meter = meter
         self._linking = linking
@@ -127,6 +131,8 @@ class Commands:
                 ("usage", "/usage", "show what you have used, and what is left", self._show_usage),
                 ("stop", "/stop", "stop the answer that is being written", self._stop),
                 ("retry", "/retry", "answer my last message again", self._retry),
+                ("export", "/export", "give you everything that is kept about you", self._export),
+                ("forget-me", "/forget-me [code]", "erase everything that is kept about you", self._forget_me),
             )
         }
 
@@ -191,7 +197,8 @@ class Commands:
             channel=call.message.conversation.channel,
             author_id=call.user_id,
         )
-        reviewer = Reviewer(user_id=call.user_id, role=call.role)
+        ids = tuple(await self._linking.people.ids(call.user_id))
+        reviewer = Reviewer(user_id=call.user_id, role=call.role, other_ids=ids)
         answer = await self._memory.run(
             call.arguments,
             MemoryCall(words="", scope=scope, reviewer=reviewer, personality_name=call.personality.name),
@@ -233,6 +240,14 @@ class Commands:
 
     async def _stop(self, call: CommandCall) -> CommandResult:
         return CommandResult(text="Stopped." if call.had_effect else "Nothing was running.")
+
+    async def _export(self, call: CommandCall) -> CommandResult:
+        text, files = await self._personal.export(call.user_id, call.message.conversation)
+        return CommandResult(text=text, attachments=files)
+
+    async def _forget_me(self, call: CommandCall) -> CommandResult:
+        text, actions = await self._personal.forget_me(call.user_id, call.message, call.arguments, call.turn_id)
+        return CommandResult(text=text, actions=actions)
 
     async def _retry(self, call: CommandCall) -> CommandResult:
         if call.had_effect:

@@ -34,6 +34,7 @@ from gateway.operators import Operators
 from gateway.outbox import Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
+from gateway.privacy.worker import PrivacyWorker
 from gateway.protocols import AdapterServices, ChannelAdapter
 from gateway.reloading import Reloading
 from gateway.store.notes import SqliteNotes
@@ -70,6 +71,7 @@ class Composition:
         self.config = config
         self.web: WebServer | None = None
         self.reloading = Reloading(self)
+        self.privacy = PrivacyWorker(self)
         self._only = only
         self._model = model
         self._started_at = datetime.now(UTC)
@@ -118,7 +120,7 @@ class Composition:
             store.outbox,
             self._adapter_if_up,
             policy=policy_of(self.config),
-            on_sent=lambda channel: self.supervisor.exchanged(channel),  # noqa: PLW0108 (made later)
+            on_sent=self._exchanged,
         )
         self.linking: Linking = linking_on(
             self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self.outbox.wake
@@ -130,6 +132,7 @@ class Composition:
             memory=self.memory_files,
             review=MemoryReview(store.proposals, self.memory_files, self.memory, lambda: self.traces.facts),
             linking=self.linking,
+            personal=self.privacy,
             meter=self.meter,
             usage=store.usage,
         )
@@ -202,6 +205,7 @@ class Composition:
             commands=self.commands,
             toolbox=Toolbox([*own_tools(self.store.sessions), *self.traces.tools]),
             parking=self.parking,
+            presence=self.privacy.presence,
             model=self.meter.model,
             adapter=self._adapter_if_up,
             kind=self._kind,
@@ -240,3 +244,7 @@ class Composition:
 
     def _kind(self, channel: str) -> str:
         return self.supervisor.kind(channel)
+
+    def _exchanged(self, channel: str) -> None:
+        self.supervisor.exchanged(channel)
+        self.privacy.sent()

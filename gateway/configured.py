@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from gateway.access import AccessRule
 from gateway.budgets import Budgets, Limit
-from gateway.config import OTLP_ENDPOINT, Config, DayBudget, zone_of
+from gateway.config import OTLP_ENDPOINT, Config, DayBudget
+from gateway.config.values import zone_of
 from gateway.logs import hiding, secrets_in
 from gateway.outbox import DeliveryPolicy
 from gateway.telemetry import start_metrics, start_traces

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -131,9 +131,18 @@ class History:
             self._tasks[session.id] = task
             task.add_done_callback(lambda _task: self._tasks.pop(session.id, None))
 
+    async def drop(self, session_ids: Iterable[str]) -> None:
+        """Forget what is kept of these sessions, summaries that are being made among it."""
+        ids = list(session_ids)
+        for session_id in ids:
+            self.forget(session_id)
+        await self._give_up([self._tasks[each] for each in ids if each in self._tasks])
+
     async def close(self) -> None:
         """Give up summaries that are being made; they are made again after a later turn."""
-        tasks = list(self._tasks.values())
+        await self._give_up(list(self._tasks.values()))
+
+    async def _give_up(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         for task in tasks:
             task.cancel()
         if tasks:

@@ -74,14 +74,23 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewer:
-    """Who looks at proposals; `user_id` None is whoever holds the machine, and may do everything."""
+    """Who looks at proposals; `user_id` None is whoever holds the machine, and may do everything.
+
+    Attributes:
+        other_ids: further ids of the same person, whose accounts are linked.
+    """
 
     user_id: str | None
     role: Role = "member"
+    other_ids: tuple[str, ...] = ()
+
+    def is_called(self, user_id: str | None) -> bool:
+        """Whether the id is one of the person's."""
+        return user_id is not None and user_id in {self.user_id, *self.other_ids}
 
     def may_see(self, proposal: Proposal) -> bool:
         """Their own, and what they may decide."""
-        return self.may_decide(proposal) or self.user_id in {proposal.scope.user_id, proposal.scope.author_id}
+        return self.may_decide(proposal) or any(map(self.is_called, (proposal.scope.user_id, proposal.scope.author_id)))
 
     def may_decide(self, proposal: Proposal) -> bool:
         """What only its person reads is theirs to decide, even for the owner; what is shared is the owner's."""
@@ -89,7 +98,7 @@ class Reviewer:
             return True
         if proposal.is_shared:
             return self.role == "owner"
-        return proposal.scope.user_id == self.user_id
+        return self.is_called(proposal.scope.user_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -270,4 +270,4 @@ class MemoryReview:
         """One's own documents, and of shared ones what one has brought in; the owner all. A guest nothing shared."""
         if reviewer.user_id is None or not is_shared(scope, store) or reviewer.role == "owner":
             return True
-        return reviewer.role != "guest" and change.author_id == reviewer.user_id
+        return reviewer.role != "guest" and reviewer.is_called(change.author_id)

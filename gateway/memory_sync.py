@@ -8,7 +8,7 @@ owners are kept here, and the journal is read again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from weakref import WeakValueDictionary
 
@@ -55,6 +55,7 @@ class MemorySync:
         self._late_turns = 0
         self._put_off: dict[str, set[str]] = {}  # turns that became late since the journal was read, and whose they are
         self._has_late = asyncio.Event()
+        self._forgotten: set[str] = set()  # ids are never given twice
 
     @property
     def late(self) -> int:
@@ -84,6 +85,13 @@ class MemorySync:
                 self._late_owners |= owners
                 self._put_off[scope.turn_id] = owners
                 self._has_late.set()
+
+    async def forget(self, user_ids: Collection[str]) -> None:
+        """Apply nothing more that comes from these users, who are being erased, and end what is under way."""
+        self._forgotten.update(user_ids)
+        for gate in tuple(self._gates.values()):
+            async with gate:
+                pass
 
     async def replay(self) -> int:
         """Apply what an earlier process committed and may not have applied; returns the number of turns.
@@ -145,6 +153,8 @@ class MemorySync:
 
     async def _apply(self, batch: Batch) -> bool:
         """Whether the memory has it now, or never will."""
+        if not self._forgotten.isdisjoint((batch[0].user_id, batch[0].author_id)):
+            return True
         with span("memory.sync", turn_id=batch[0].turn_id, updates=len(batch[1]), result="late"):
             return await self._applied(batch)
 

@@ -16,6 +16,7 @@ from gateway.memory_sync import MemorySync
 from gateway.messages import ConversationRef
 from gateway.parking import Parking
 from gateway.personalities import Personalities
+from gateway.presence import Presence
 from gateway.protocols import ChannelAdapter, MemoryContext
 from gateway.recall import Recall
 from gateway.sessions import SessionScope, SessionStore
@@ -61,6 +62,7 @@ class Services:
     commands: Commands
     toolbox: Toolbox
     parking: Parking
+    presence: Presence
     model: Callable[[str | None], Model]
     adapter: Callable[[str], ChannelAdapter | None]
     kind: Callable[[str], str]

@@ -68,7 +68,10 @@ class TurnRunner:
         if entry.verdict != "answer":
             await self._meet(row, control, entry)
             return None
-        async with services.people.present(entry.account, row.message.sender.display_name) as user_id:
+        async with (
+            services.presence.turn(entry.account, row.message.conversation, control.stop),
+            services.people.present(entry.account, row.message.sender.display_name) as user_id,
+        ):
             if entry.role == "owner" and row.message.is_direct:
                 await services.entrance.people.keep_chat(user_id, row.message.conversation)
             key = session_key(row.message, user_id, self._settings.session_scope)
@@ -160,7 +163,7 @@ class TurnRunner:
         await self._ending.commit(self._ending.of(row, replies=() if text is None else (text,)))
 
     async def _commit_command(self, turn: OpenTurn, result: CommandResult) -> None:
-        reply = reply_to(turn.row, result.text, "reply", result.actions)
+        reply = replace(reply_to(turn.row, result.text, "reply", result.actions), attachments=result.attachments)
         commit = replace(self._ending.of(turn.row), session=result.session, people=result.people)
         await self._ending.commit(replace(commit, replies=(reply, *result.notices)))
         for conversation in result.woken:

@@ -104,6 +104,7 @@ class ChatPages:
                 conversations=listed,
                 max_text_chars=self._max_text_chars,
                 last=_last(request),
+                theme=_theme(request),
                 commands=[
                     {"name": command.name, "usage": command.usage, "description": command.description}
                     for command in self._services.commands
@@ -222,6 +223,12 @@ class _EventStreamResponse(Response):
                     await send({"type": "http.response.body", "body": frame, "more_body": True})
         except EthosError as error:  # the page comes again by itself
             _log.warning("event stream ended", channel=self._conversation.channel, reason=str(error))
+
+
+def _theme(request: Request) -> str:
+    """The colours that were chosen on the dashboard; none: the system's."""
+    chosen = request.cookies.get("ethos_theme", "")
+    return chosen if chosen in ("light", "dark") else ""
 
 
 async def _has_left(receive: Receive) -> None:

@@ -24,10 +24,12 @@ NAME = re.compile(r"ethos-\d{8}T\d{6}Z\.tar\.gz")
 
 # What is made anew, or means nothing to another process; the databases have a way of their own.
 _LEFT_AT_TOP = re.compile(
-    rf"{re.escape(LOCK_NAME)}|(?:{re.escape(DATABASE_NAME)}|brain\.sqlite).*|{re.escape(LOG_NAME)}|{re.escape(PLACING_NAME)}|run"
+    rf"{re.escape(LOCK_NAME)}|(?:{re.escape(DATABASE_NAME)}|brain\.sqlite).*|{re.escape(LOG_NAME)}|{re.escape(PLACING_NAME)}|run|exports"
     rf"|{re.escape(STAGING_PREFIX)}.*|{re.escape(UNPACKED_PREFIX)}.*|{re.escape(REPLACED_PREFIX)}.*|{NAME.pattern}"
 )
-_LEFT_ANYWHERE = re.compile(rf"\.memory\.lock|\.identity-map\.lock|\.(?:MEMORY|USER)\.md\..*|\..*\.tmp|{NAME.pattern}")
+_LEFT_ANYWHERE = re.compile(
+    rf"\.memory\.lock|\.identity-map\.lock|\.erasures\.lock|\.(?:MEMORY|USER)\.md\..*|\..*\.tmp|{NAME.pattern}"
+)
 _SECRETS_AT_TOP = frozenset(["secrets", TOKEN_NAME, ".env"])
 
 

@@ -14,6 +14,7 @@ from gateway.cli import (
     keys,
     memory,
     personalities,
+    privacy,
     queues,
     reload,
     running,
@@ -39,6 +40,7 @@ app.command("reload")(reload.reload)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("usage")(usage.usage)
+app.command("retention")(privacy.retention)
 app.add_typer(config.app, name="config")
 app.add_typer(memory.app, name="memory")
 app.add_typer(keys.app, name="keys")

@@ -38,9 +38,10 @@ def restore(
     from gateway.backup.restoring import restore as restored
     from gateway.cli.output import print_json
     from gateway.config.file import data_directory
+    from gateway.privacy.home import clean_restored
 
     home = data_directory()
-    done = restored(file, home, is_replacing=replace)
+    done = restored(file, home, is_replacing=replace, clean=[clean_restored])
     if as_json:
         print_json({"home": home, **asdict(done)})
         return

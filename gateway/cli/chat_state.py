@@ -57,6 +57,18 @@ class ChatState:
             return f"not kept in a file either ({error.strerror}): {text}"
         return f"in {path}"
 
+    def erase(self) -> None:
+        """Remove all of it, of every conversation.
+
+        Raises:
+            OSError: a file cannot be removed.
+        """
+        unsent = self.directory / "unsent"
+        for path in (self.directory / "history", *self.directory.glob("cursor-*"), *unsent.glob("*")):
+            path.unlink(missing_ok=True)
+        if unsent.is_dir():
+            unsent.rmdir()
+
     def _cursor_file(self) -> Path:
         name = hashlib.sha256(self.conversation.encode()).hexdigest()[:16]  # any name fits into a file's name so
         return self.directory / f"cursor-{name}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,8 +10,6 @@ from gateway.cli.errors import EXIT_CONFIG
 from gateway.cli.options import AsJson
 
 app = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
-
-HIDDEN = "(hidden)"
 
 
 def init(
@@ -51,50 +48,16 @@ def check(as_json: AsJson = False) -> None:
 @app.command()
 def show(as_json: AsJson = False) -> None:
     """Print every setting with its value and where it comes from; secrets are hidden."""
+    from dataclasses import asdict
+
     from gateway.cli.output import print_json, print_table
     from gateway.config.file import load_config
+    from gateway.config.listing import settings_of, written
 
     loaded = load_config()
-    values = dict(_values(loaded.config))
-    settings = [
-        # What was looked up elsewhere may be a secret even where the setting is not made for one.
-        {"key": key, "value": HIDDEN if ", from " in source else values[key], "source": source}
-        for key, source in loaded.sources.items()
-    ]
+    settings = settings_of(loaded.config, loaded.sources)
     if as_json:
-        print_json(settings)
+        print_json([asdict(one) for one in settings])
     else:
-        rows = [(one["key"], _written(one["value"]), one["source"]) for one in settings]
+        rows = [(one.key, written(one.value), one.source) for one in settings]
         print_table(("key", "value", "from"), rows, flexible=("value",))
-
-
-def _values(config: Any) -> Iterator[tuple[str, Any]]:
-    """Every setting under the name that `Loaded.sources` has for it."""
-    from pydantic import BaseModel, SecretStr
-
-    from gateway.config import ChannelConfig
-    from gateway.marked.yaml import KeyPath, dotted
-
-    def walk(value: Any, path: KeyPath) -> Iterator[tuple[str, Any]]:
-        if isinstance(value, BaseModel):
-            for name, item in value:
-                is_own = isinstance(value, ChannelConfig) and name == "settings"
-                yield from walk(item, path if is_own else (*path, name))
-        elif isinstance(value, dict):
-            for name, item in value.items():
-                yield from walk(item, (*path, name))
-        else:
-            is_simple = value is None or isinstance(value, str | int | float | tuple | list)
-            shown = value if is_simple else str(value)  # an adapter's own kinds of values
-            yield dotted(path), HIDDEN if isinstance(value, SecretStr) else shown
-
-    return walk(config, ())
-
-
-def _written(value: Any) -> str | None:
-    """As one would write it into the file."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple | list | frozenset | set):
-        return "[" + ", ".join(map(str, value)) + "]"
-    return None if value is None else str(value)

@@ -25,7 +25,7 @@ from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.store.schema import migrations
 from gateway.store.sqlite import SqliteStore, open_store
 
-_PARTS = ("personality", "memory", "web", "budgets")
+_PARTS = ("personality", "memory", "web", "budgets", "retention")
 
 
 def operator_config(home: Path) -> Config:

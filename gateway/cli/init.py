@@ -20,8 +20,9 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
-from gateway.config import OFFLINE, WebAddress
+from gateway.config import OFFLINE
 from gateway.config.file import CONFIG_NAME
+from gateway.config.values import WebAddress
 from gateway.errors import ConfigError, FileError
 from gateway.files import make_private_directory, sync_directory, write_atomically, write_new
 from gateway.marked.validation import did_you_mean

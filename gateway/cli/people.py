@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,9 +17,9 @@ from gateway.cli.options import AsJson, run
 from gateway.roles import Role
 
 if TYPE_CHECKING:
-    from gateway.identity import IdentityMap
+    from gateway.identity import IdentityMap, User
     from gateway.pairing import Pairing
-    from gateway.people import Request
+    from gateway.people import Rank, Request
     from gateway.store.people import SqlitePeople
 
 pair = typer.Typer(help="See who asks to be let in, and decide.", no_args_is_help=True)
@@ -100,6 +100,22 @@ async def _desk(home: Path, *, is_made: bool = False) -> AsyncIterator[_Desk | N
         yield _Desk(
             store.people, known, Pairing(store.people, people, access, known, pepper=partial(load_pepper, home))
         )
+
+
+async def given_roles(home: Path, users: Sequence[User]) -> Mapping[str, Rank]:
+    """What each user was given, by id; nobody else: they have the role of the channel."""
+    from gateway.people import ranks_of
+    from gateway.roles import highest
+
+    async with _desk(home) as desk:
+        ranks = {} if desk is None else (await desk.store.book()).ranks
+    found: dict[str, Rank] = {}
+    for user in users:
+        given = ranks_of([account.key for account in user.accounts], ranks)
+        role = "revoked" if "revoked" in given else highest(rank for rank in given if rank != "revoked")
+        if role is not None:
+            found[user.id] = role
+    return found
 
 
 async def _list(*, as_json: bool) -> None:

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli import people
+from gateway.cli import people, privacy
 from gateway.cli.options import AsJson, run
 
 app = typer.Typer(help="See who is who, let people in, and say what they may do.", no_args_is_help=True)
 app.add_typer(people.pair, name="pair")
+app.command("export")(privacy.export)
+app.command("erase")(privacy.erase)
 app.command("role")(people.role)
 app.command("revoke")(people.revoke)
 app.command("owner-code")(people.owner_code)
@@ -18,7 +20,7 @@ app.command("owner-code")(people.owner_code)
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """List everybody with their accounts."""
+    """List everybody with their accounts, and the roles that were given to them."""
     run(_list(as_json=as_json))
 
 
@@ -69,12 +71,15 @@ async def _list(*, as_json: bool) -> None:
     def since(user: User) -> object:
         return min((account.first_seen_at for account in user.accounts if account.first_seen_at), default=None)
 
-    users = await identities(data_directory()).users()
+    home = data_directory()
+    users = await identities(home).users()
+    roles = await people.given_roles(home, users) if users else {}
     if as_json:
         print_json(
             [
                 {
                     "id": user.id,
+                    "role": roles.get(user.id),
                     "since": since(user),
                     "accounts": [
                         {
@@ -93,8 +98,8 @@ async def _list(*, as_json: bool) -> None:
         say("Nobody is known yet; whoever writes first becomes known.")
     else:
         rows = [
-            (user.id, since(user), account.key, account.label, account.via)
+            (user.id, roles.get(user.id, "of the channel"), since(user), account.key, account.label, account.via)
             for user in users
             for account in user.accounts
         ]
-        print_table(("id", "since", "account", "name", "via"), rows, flexible=("account", "name"))
+        print_table(("id", "role", "since", "account", "name", "via"), rows, flexible=("account", "name"))

@@ -5,25 +5,26 @@ Every key, with what it is for, stands in `config.example.yaml`; a test keeps th
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, tzinfo
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from gateway.config.channel_kinds import Access, GroupAccess
+from gateway.config.values import (
+    AccountId,
+    Count,
+    Days,
+    Host,
+    Seconds,
+    Section,
+    Share,
+    Text,
+    Usd,
+    WebAddress,
+    no_truth,
+    time_of_day,
+    zone_name,
+)
 
 OFFLINE = "offline"
 """The model that is always there: no key, no network."""
@@ -32,86 +33,6 @@ DEFAULT_CHANNELS = {"terminal": {"kind": "cli"}, "web": {"kind": "web"}}
 
 OTLP_ENDPOINT = "http://localhost:4318"
 """Where a collector listens by default, as OpenTelemetry has it."""
-
-_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
-_HOST = re.compile(r"[A-Za-z0-9._:\[\]%-]+")
-
-
-def _no_truth(value: object) -> object:
-    """Python takes `true` for 1; a person who writes `port: true` means something else."""
-    if isinstance(value, bool):
-        raise ValueError(f"{str(value).lower()} is not a number; expected a number")  # noqa: TRY004 (pydantic's way)
-    return value
-
-
-def _id_text(value: object) -> object:
-    """Platforms number people; nobody should have to quote a number."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _host(value: str) -> str:
-    if not _HOST.fullmatch(value):
-        raise ValueError("not a host; expected a name or an address, such as 127.0.0.1")
-    return value
-
-
-def _web_address(value: str) -> str:
-    try:
-        parts = urlsplit(value)
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and " " not in value
-    except ValueError:
-        is_good, parts = False, urlsplit("")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("the address holds a password; expected it without, and the key in `api_key`")
-    if not is_good:
-        raise ValueError("not a web address; expected one such as http://127.0.0.1:11434/v1")
-    return value
-
-
-def _time_of_day(value: str) -> str:
-    if not _TIME_OF_DAY.fullmatch(value):
-        raise ValueError("not a time of day; expected one such as 03:00")
-    return value
-
-
-def zone_of(name: str) -> tzinfo:
-    """The time zone; UTC is there on every machine.
-
-    Raises:
-        ValueError: there is no such zone.
-    """
-    if name == "UTC":
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(
-            "no time zone of this machine; expected a name such as Europe/Berlin or UTC (`pip install tzdata` brings "
-            "all of them)"
-        ) from error
-
-
-def _zone_name(value: str) -> str:
-    zone_of(value)
-    return value
-
-
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Count = Annotated[int, BeforeValidator(_no_truth)]
-Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400)]
-Usd = Annotated[float, BeforeValidator(_no_truth), Field(ge=0)]
-Share = Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=1)]
-AccountId = Annotated[Text, BeforeValidator(_id_text)]
-Host = Annotated[Text, AfterValidator(_host)]
-WebAddress = Annotated[Text, AfterValidator(_web_address)]
-
-
-class Section(BaseModel):
-    """A part of the configuration; never changed after it was read."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, validate_default=True
-    )
 
 
 class ModelConfig(Section):
@@ -224,8 +145,21 @@ class ConsolidateConfig(Section):
 
     enabled: bool = True
     every_turns: Annotated[Count, Field(ge=1, le=100_000)] = 50
-    at: Annotated[Text, AfterValidator(_time_of_day)] = "03:00"
+    at: Annotated[Text, AfterValidator(time_of_day)] = "03:00"
     model: Text | None = None
+
+
+class EmbeddingsConfig(Section):
+    """Vectors of the traces, so that they are found by what they mean; without a `model` there are none.
+
+    `least_similarity` is the cosine that a trace must have to be found without a word of the question in it.
+    """
+
+    model: Text | None = None
+    dimensions: Annotated[Count, Field(ge=1, le=16_384)] | None = None
+    batch: Annotated[Count, Field(ge=1, le=2_048)] = 64
+    query_timeout_s: Annotated[Seconds, Field(le=60)] = 1
+    least_similarity: Share = 0.25
 
 
 class TracesConfig(Section):
@@ -240,9 +174,10 @@ class TracesConfig(Section):
 
     enabled: bool = False
     recall: Literal["fill", "tail"] = "fill"
-    stability_days: Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=36_500)] = 30
+    stability_days: Days = 30
     ingest: IngestConfig = Field(default_factory=IngestConfig)
     consolidate: ConsolidateConfig = Field(default_factory=ConsolidateConfig)
+    embeddings: EmbeddingsConfig = Field(default_factory=EmbeddingsConfig)
     gist: bool = False
 
 
@@ -272,7 +207,7 @@ class LimitsConfig(Section):
     running_turns: Annotated[Count, Field(ge=1, le=10_000)] = 16
     running_turns_per_user: Annotated[Count, Field(ge=1, le=10_000)] = 4
     queued_messages_per_user: Annotated[Count, Field(ge=1, le=1_000_000)] = 100
-    parked_expire_after_h: Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=8_760)] = 168
+    parked_expire_after_h: Annotated[float, BeforeValidator(no_truth), Field(gt=0, le=8_760)] = 168
     steps_per_turn: Annotated[Count, Field(ge=1, le=1_000)] = 12
     turn_timeout_s: Seconds = 600
     history_tokens: Annotated[Count, Field(ge=500, le=10_000_000)] = 24_000
@@ -299,7 +234,7 @@ class BudgetsConfig(Section):
         gateway: for everything together.
     """
 
-    time_zone: Annotated[Text, AfterValidator(_zone_name)] = "UTC"
+    time_zone: Annotated[Text, AfterValidator(zone_name)] = "UTC"
     user: DayBudget | None = None
     personality: DayBudget | None = None
     personalities: dict[str, DayBudget] = Field(default_factory=dict)
@@ -340,6 +275,28 @@ class LogConfig(Section):
     message_text: bool = False
 
 
+class RetentionConfig(Section):
+    """After how many days what is forgotten; None: never, unless its person is erased.
+
+    Attributes:
+        messages_days: texts in the queues, in and out; what was said stands in the sessions, too.
+        sessions_days: counted from the last message of a session.
+        memory_history_days: who changed which memory when; the memory itself is not touched.
+        usage_days: single calls of models, and sums of days.
+        exports_days: files that `/export` made.
+        copies_days: of the database, from before an upgrade.
+        log_days: lines of the log file that `ethos chat` writes.
+    """
+
+    messages_days: Days | None = 90
+    sessions_days: Days | None = None
+    memory_history_days: Days | None = 365
+    usage_days: Days | None = 400
+    exports_days: Days | None = 7
+    copies_days: Days | None = 30
+    log_days: Days | None = 30
+
+
 class TelemetryConfig(Section):
     """What others may measure; both are off, and cost nothing, unless switched on.
 
@@ -377,8 +334,9 @@ class Config(Section):
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)
     log: LogConfig = Field(default_factory=LogConfig)
+    retention: RetentionConfig = Field(default_factory=RetentionConfig)
     telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
-    shutdown_s: Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=3_600)] = 10
+    shutdown_s: Annotated[float, BeforeValidator(no_truth), Field(ge=0, le=3_600)] = 10
 
     @field_validator("models")
     @classmethod

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.config import Config, Section
+from gateway.config import Config
+from gateway.config.values import Section
 
 # Whole sections, or single settings of one; whatever is not named here needs a restart.
 AT_ONCE = frozenset(
@@ -23,6 +24,7 @@ AT_ONCE = frozenset(
         "delivery",
         "budgets",
         "log",
+        "retention",
         "shutdown_s",
     ]
 )

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from gateway.budgets import UsageStore
-from gateway.config import Config, zone_of
+from gateway.config import Config
+from gateway.config.values import zone_of
 from gateway.desk.caller import Caller
 from gateway.desk.naming import Naming
 from gateway.health import Health

@@ -116,6 +116,14 @@ class IdentityDocument:
             top = {"version": VERSION, **top}
         return IdentityDocument.of(top, is_own_form=True, source=_render(top))
 
+    def without_users(self, user_ids: Collection[str]) -> IdentityDocument | None:
+        """The same map without the accounts of some users; None where it has none of theirs."""
+        entries = {key: entry for key, entry in self.top["identities"].items() if self.users[key] not in user_ids}
+        if len(entries) == len(self.users):
+            return None
+        top = {"version": VERSION, **self.top, "identities": entries}
+        return IdentityDocument.of(top, is_own_form=True, source=_render(top))
+
     def with_accounts(self, accounts: Iterable[Account]) -> IdentityDocument:
         """The same map with more accounts at its end."""
         added = {account.key: _entry_of(account) for account in accounts}

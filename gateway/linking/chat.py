@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -14,6 +14,7 @@ from gateway.identity import User
 from gateway.linking import words
 from gateway.linking.job import LinkJob
 from gateway.linking.links import (
+    UNFINISHED,
     AccountBefore,
     Link,
     LinkRequest,
@@ -236,6 +237,18 @@ class Linking:
         self.carry_out(link)
         await self._job.finished(link.id, FINISH_S)
         return await self._store.link(link.id) or link
+
+    async def settle(self, user_ids: Collection[str]) -> None:
+        """Wait until nothing that was decided about these users is still being carried out.
+
+        Raises:
+            NotLinked: it takes too long now; it goes on.
+        """
+        for link in await self._store.links():
+            if link.state in UNFINISHED and not {link.survivor, link.absorbed}.isdisjoint(user_ids):
+                finished = await self.finish(link)
+                if finished.state in UNFINISHED:
+                    raise NotLinked(f"link {link.id} is still being carried out")
 
     async def end(self, link: Link) -> Link | None:
         """Commit that a link ends; None where it is not carried out yet, or has ended."""

@@ -38,6 +38,8 @@ def merge(base: str, mine: str, theirs: str) -> Merged:
             lines += right
         elif not old:
             lines += [*right, *left]
+        elif (both := _line_by_line(old, left, right)) is not None:
+            lines += both
         else:
             conflicts += 1
             lines += [MINE_MARK, *left, BETWEEN_MARK, *right, THEIRS_MARK]
@@ -47,6 +49,16 @@ def merge(base: str, mine: str, theirs: str) -> Merged:
 def has_marks(text: str) -> bool:
     """Whether a conflict in it is not decided yet."""
     return any(line.rstrip() in (MINE_MARK, THEIRS_MARK) for line in text.splitlines())
+
+
+def _line_by_line(old: Sequence[str], left: Sequence[str], right: Sequence[str]) -> list[str] | None:
+    """Lines beside each other, of which each was changed on one side; None where it was not so."""
+    if not len(old) == len(left) == len(right):
+        return None
+    rows = list(zip(old, left, right, strict=True))
+    if any(mine not in (line, theirs) and theirs != line for line, mine, theirs in rows):
+        return None
+    return [theirs if mine == line else mine for line, mine, theirs in rows]
 
 
 _Chunk = tuple[Sequence[str], Sequence[str], Sequence[str]]

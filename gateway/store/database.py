@@ -57,6 +57,7 @@ class _Job:
     is_durable: bool
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[Any]
+    is_alone: bool = False
 
 
 def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None = None) -> sqlite3.Connection:
@@ -155,6 +156,22 @@ class Database:
             loop.call_later(PATIENCE_S, self._hand_over)
         return await done
 
+    async def alone(self, work: Work[T]) -> T:
+        """Run `work` in the writer thread outside of any transaction, for what SQLite does not do inside of one.
+
+        Whoever wants to write waits meanwhile. A transaction that `work` leaves open is rolled back.
+
+        Raises:
+            StoreUnavailable: the disk is full or broken.
+        """
+        if self._is_closed:
+            raise StoreUnavailable(f"{self.path} is closed")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._hand_over()
+        self._jobs.put([_Job(work, True, loop, done, is_alone=True)])  # noqa: FBT003 (a field, not a flag)
+        return await done
+
     def _hand_over(self) -> None:
         jobs, self._patient = self._patient, []
         if jobs:
@@ -205,7 +222,7 @@ class Database:
         while is_open:
             group: list[_Job] = []
             jobs = self._jobs.get()
-            while jobs is not None:
+            while jobs is not None and not jobs[0].is_alone:
                 group += jobs
                 if len(group) >= MAX_GROUP or self._jobs.empty():
                     break
@@ -216,6 +233,8 @@ class Database:
                 results = self._commit(group)
                 self._committing_since_s = None
                 _deliver(results)
+            if jobs is not None and jobs[0].is_alone:
+                _deliver([self._outside(jobs[0])])
 
     def _commit(self, group: Sequence[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
         """Run the jobs in one transaction. A commit that fails fails them all: nothing is half done."""
@@ -250,6 +269,17 @@ class Database:
         if self._problem is None:
             _log.error("store_down", error=problem)
         self._problem = problem
+
+    def _outside(self, job: _Job) -> tuple[_Job, Any, BaseException | None]:
+        try:
+            self._roll_back()
+            self._set_level("FULL")
+            return job, job.work(self._writer), None
+        except BaseException as error:  # noqa: BLE001 (the caller gets it; the thread must live on)
+            return job, None, self._translated(error)
+        finally:
+            with contextlib.suppress(sqlite3.Error):  # then the next group begins with it
+                self._roll_back()
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:

@@ -9,6 +9,7 @@ from gateway.inbox import InboxRow, NotDue, Parked, Refused, Room
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.store.clock import correct_waits, steady_ms, wall_ms
 from gateway.store.database import Database
+from gateway.store.erased_events import is_erased_event
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, from_ms, inbound, inbound_json, storable
 from gateway.store.statement import statement
@@ -81,6 +82,9 @@ class SqliteInbox:
         row = (*ids, inbound_json(message), storable(message.sender.user), now_ms, now_ms, wall_ms())
 
         def work(connection: sqlite3.Connection) -> int | Refused | None:
+            ids = {"event_id": message.event_id, "message_id": message.id}
+            if is_erased_event(connection, channel=where.channel, conversation=where.conversation, **ids):
+                return None
             oldest = None if room is None else _oldest_of_full_queue(connection, message, room)
             is_refused = oldest is not None
             notice = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gateway.messages import ConversationRef
 from gateway.protocols import LogEntry
 from gateway.store.database import Database
-from gateway.store.payloads import from_ms, inbound, outbound
+from gateway.store.payloads import from_ms, inbound, is_emptied, outbound
 
 _SAID = "SELECT * FROM inbox WHERE channel = ? AND conversation = ? AND thread IS ? AND seq > ? ORDER BY seq "
 _ANSWERED = "SELECT * FROM outbox WHERE channel = ? AND conversation = ? AND thread IS ? AND seq > ? ORDER BY seq "
@@ -30,8 +30,10 @@ class SqliteConversationLog:
         def work(connection: sqlite3.Connection) -> list[LogEntry]:
             connection.execute("BEGIN")  # both queues as they were at one moment, or a cursor could skip a row
             try:
-                entries = [_said(row) for row in connection.execute(_SAID + order, place)]
-                entries += [_answered(row) for row in connection.execute(_ANSWERED + order, place)]
+                entries = [_said(row) for row in connection.execute(_SAID + order, place) if not is_emptied(row)]
+                entries += [
+                    _answered(row) for row in connection.execute(_ANSWERED + order, place) if not is_emptied(row)
+                ]
             finally:
                 connection.execute("ROLLBACK")
             entries.sort(key=lambda entry: entry.cursor)

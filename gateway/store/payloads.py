@@ -21,6 +21,9 @@ from gateway.messages import (
 
 Row = sqlite3.Row
 
+EMPTIED = '{"is_emptied":true'
+"""How a payload begins whose text was forgotten for its age."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -94,6 +97,25 @@ def inbound(row: Row) -> InboundMessage:
             for origin, text, author in payload.get("quotes", ())  # rows from before 0.1.0 have none
         ),
     )
+
+
+def emptied(payload: str) -> str:
+    """The payload of either queue without what was said: who wrote, and what kind of message it was, stay."""
+    known = json.loads(payload)
+    kept = {name: value if isinstance(value, bool) else _nothing_of(value) for name, value in known.items()}
+    if "sender" in known:
+        channel, user, _, is_verified = known["sender"]
+        kept |= {"sender": [channel, user, "", is_verified], "sent_at": known["sent_at"]}
+    return _encode({"is_emptied": True, **kept})
+
+
+def is_emptied(row: Row) -> bool:
+    """Whether what was said in the row is forgotten."""
+    return bool(row["payload"].startswith(EMPTIED))
+
+
+def _nothing_of(value: object) -> object:
+    return "" if isinstance(value, str) else [] if isinstance(value, list) else {} if isinstance(value, dict) else None
 
 
 def outbound_json(message: OutboundMessage) -> str:

@@ -13,6 +13,18 @@ PERSON = """(
 )"""
 _IDS = f"SELECT * FROM {PERSON.format('?')}"  # noqa: S608 (a constant)
 
+_LIVING = """
+    WITH RECURSIVE heir (id, above) AS (
+        SELECT ?, 0
+        UNION SELECT survivor, above + 1 FROM user_links JOIN heir ON absorbed = heir.id WHERE undone_at IS NULL
+    ) SELECT id FROM heir ORDER BY above DESC LIMIT 1
+"""
+
+
+def living_id(connection: sqlite3.Connection, user_id: str) -> str:
+    """Who has absorbed the user, whoever has absorbed that one, and so on; the id itself where nobody has."""
+    return str(connection.execute(_LIVING, (user_id,)).fetchone()[0])
+
 
 def ids_of_person(connection: sqlite3.Connection, user_id: str) -> Sequence[str]:
     """The id itself first; nothing else for a user who was never linked, or is absorbed without having absorbed."""

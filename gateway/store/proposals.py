@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -15,6 +16,7 @@ from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 from gateway.store.memory_journal import insert_pending
 from gateway.store.payloads import from_ms, storable, to_ms
+from gateway.store.persons import living_id
 from gateway.store.statement import statement
 
 _INSERT = """
@@ -121,6 +123,10 @@ class SqliteProposals:
                 return False
             proposal = _one(connection, proposal_id)
             if state == "approved" and proposal is not None:
+                if proposal.scope.user_id is not None:  # who was absorbed since is remembered as who they are now
+                    living = living_id(connection, proposal.scope.user_id)
+                    proposal = replace(proposal, scope=replace(proposal.scope, user_id=living))
+                    connection.execute("UPDATE memory_proposals SET user_id = ? WHERE id = ?", (living, proposal_id))
                 insert_pending(connection, proposal.approved_scope, proposal.updates, datetime.now(UTC))
             return True
 

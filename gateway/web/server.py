@@ -198,7 +198,7 @@ class WebServer:
             mounts["/metrics"] = OperatorOnly(Router(routes=[metrics_route(self._metrics)]))
         if self._dashboard is not None:
             mounts[DASHBOARD_PATH] = self._dashboard
-        mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", _home)])))
+        mounts.setdefault("/", OperatorOnly(Router(routes=[Route("/", self._home)])))
         return [
             *health_routes(self._health),
             Route("/login", self._show_login, methods=["GET"]),
@@ -209,6 +209,10 @@ class WebServer:
             *(Route(path, _WithSlash(mounts[path]), methods=None) for path in mounts if path != "/"),
             *(Mount(path.rstrip("/"), mounts[path]) for path in sorted(mounts, key=len, reverse=True)),
         ]
+
+    async def _home(self, _request: Request) -> Response:
+        """Where no channel brings a page of its own."""
+        return logged_in_page() if self._dashboard is None else RedirectResponse(DASHBOARD_PATH + "/", status_code=303)
 
     async def _show_login(self, request: Request) -> Response:
         next_path = _next_path(request.query_params.get("next", "/"))
@@ -243,10 +247,6 @@ class WebServer:
         response = RedirectResponse("/login", status_code=303)
         self._auth.end_session(response)
         return response
-
-
-async def _home(request: Request) -> Response:  # noqa: ARG001 (Starlette's signature)
-    return logged_in_page()
 
 
 async def _small_form(request: Request) -> dict[str, str]:

@@ -13,7 +13,16 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from gateway.messages import Capabilities, ConversationRef, InboundMessage, OutboundMessage, Receipt, Sender
+from gateway.errors import PermanentSendError
+from gateway.messages import (
+    Attachment,
+    Capabilities,
+    ConversationRef,
+    InboundMessage,
+    OutboundMessage,
+    Receipt,
+    Sender,
+)
 from gateway.protocols import Accept, AdapterServices
 
 ACCESS_DEFAULT = "open"
@@ -27,6 +36,7 @@ class Config(BaseModel):
 
     is_idempotent: bool = False
     has_previews: bool = False
+    max_attachment_bytes: int = 0
 
 
 class FakeChannel:
@@ -39,6 +49,7 @@ class FakeChannel:
         self.capabilities = Capabilities(
             max_text_chars=4_000,
             is_idempotent_send=config.is_idempotent,
+            max_attachment_bytes=config.max_attachment_bytes,
             preview_interval_s=0.001 if config.has_previews else None,
         )
         self.sent: list[OutboundMessage] = []
@@ -81,6 +92,10 @@ class FakeChannel:
         if self.failures_after:
             raise self.failures_after.pop(0)
         return Receipt(message_ids=(f"p{len(self.sent)}",))
+
+    async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:  # noqa: ARG002 (the protocol's)
+        """There are no files here, unless a test brings some."""
+        raise PermanentSendError(f"there is no file {attachment.ref}")
 
     async def close(self) -> None:
         self.is_closed = True

@@ -29,6 +29,8 @@ CONFIG = "channels:\n  fake: {kind: tests.fake_channel}\n"
 KEPT = ("config.yaml", "identity-map.json", "USER.md", "MEMORY.md", "memory-archive.md")
 # By table, so that one script serves every schema.
 LEFT = {
+    "erasures": "INSERT INTO erasures VALUES ('er_0123456789abcdef', 1)",
+    "erased_events": "INSERT INTO erased_events VALUES (x'01', x'02')",
     "adapter_notes": "INSERT INTO adapter_notes (channel, key, text) VALUES ('fake', 'read until', '17')",
     "turn_steps": """INSERT INTO turn_steps (turn_id, steps, saved_at)
         SELECT turn_id, '{}', 1 FROM inbox WHERE state = 'done' ORDER BY seq LIMIT 1""",

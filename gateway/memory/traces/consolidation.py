@@ -7,6 +7,7 @@ step, and the file lock falls with it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -78,10 +79,15 @@ class Consolidation:
         Raises:
             StoreUnavailable: the disk is full or broken; the steps before are kept.
         """
+        taking = asyncio.ensure_future(asyncio.to_thread(hold, self._lock))
         try:
-            lock = await asyncio.to_thread(hold, self._lock)
+            lock = await asyncio.shield(taking)
         except DataDirectoryLocked:
             return ConsolidationReport()
+        except asyncio.CancelledError:  # the thread goes on, and nobody else would let go
+            with contextlib.suppress(DataDirectoryLocked):
+                (await taking).release()
+            raise
         try:
             return await self._run(viewer, reason)
         finally:

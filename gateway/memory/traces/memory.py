@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -21,6 +22,9 @@ from gateway.observe import note, span
 from gateway.protocols import MemoryHit, MemoryScope
 from gateway.recall import Recollection
 from gateway.store.words import words_of
+
+if TYPE_CHECKING:
+    from gateway.memory.traces.vectorizing import Vectorizing  # which loads numpy
 
 RECALLED_CHARS = 600
 """Of one fact in a prompt; `memory_search` gives the whole."""
@@ -48,6 +52,7 @@ class TraceMemory:
         counts: TurnCounts,
         ingest: IngestWorker | None,
         schedule: ConsolidationSchedule | None,
+        vectorizing: Vectorizing | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -57,13 +62,18 @@ class TraceMemory:
             counts: how many turns each person had.
             ingest: None where turns are not to give facts by themselves.
             schedule: None where nothing is consolidated by itself.
+            vectorizing: None where no embeddings are configured.
         """
         self.brain = brain
         self._rules = rules
         self._counts = counts
         self._ingest = ingest
         self._schedule = schedule
+        self._vectorizing = vectorizing
         self._offers: OrderedDict[str, Sequence[Trace]] = OrderedDict()
+        self._work: asyncio.Task[None] | None = None
+        self._may_work = asyncio.Event()
+        self._may_work.set()
         self._ended: asyncio.Queue[tuple[MemoryScope, Sequence[Trace], str]] = asyncio.Queue()
 
     # ---- what a turn asks ------------------------------------------------------------------------------------------
@@ -104,12 +114,50 @@ class TraceMemory:
 
     async def run(self) -> None:
         """Do what turns left to do, until cancelled."""
+        while True:
+            await self._may_work.wait()
+            self._work = asyncio.create_task(self._do_all(), name="traces at work")
+            try:
+                await asyncio.wait([self._work])
+            finally:
+                await self._stop()
+            if not self._work.cancelled():
+                self._work.result()  # a fault
+
+    @asynccontextmanager
+    async def resting(self, user_ids: Collection[str]) -> AsyncGenerator[None]:
+        """Do nothing in the background, and drop what turns of these people left to do: they are being erased.
+
+        What others' turns left is done afterwards; it is durable, or is a little strength.
+        """
+        self._may_work.clear()
+        try:
+            await self._stop()
+            for _ in range(self._ended.qsize()):
+                ended = self._ended.get_nowait()
+                if ended[0].user_id not in user_ids:
+                    self._ended.put_nowait(ended)
+                self._ended.task_done()
+            if self._schedule is not None:
+                self._schedule.forget(user_ids)
+            yield
+        finally:
+            self._may_work.set()
+
+    async def _stop(self) -> None:
+        if self._work is not None and not self._work.done():
+            self._work.cancel()
+            await asyncio.wait([self._work])
+
+    async def _do_all(self) -> None:
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self._learn(), name="trace feedback")
             if self._ingest is not None:
                 parts.create_task(self._ingest.run(), name="trace ingest")
             if self._schedule is not None:
                 parts.create_task(self._schedule.run(), name="trace consolidation")
+            if self._vectorizing is not None:
+                parts.create_task(self._vectorizing.run(), name="trace vectors")
 
     async def idle(self) -> None:
         """Wait until all that ended turns left to do is done, or put off."""
@@ -118,6 +166,9 @@ class TraceMemory:
             await self._ingest.idle()
         if self._schedule is not None:
             await self._schedule.idle()
+        if self._vectorizing is not None:
+            self._vectorizing.wake()
+            await self._vectorizing.idle()
 
     async def _learn(self) -> None:
         while True:
@@ -133,6 +184,8 @@ class TraceMemory:
 
     async def _ended_turn(self, scope: MemoryScope, offered: Sequence[Trace], answer: str) -> None:
         viewer = viewer_of(scope)
+        if self._vectorizing is not None:
+            self._vectorizing.wake()
         if offered:
             answer_words = words_of(answer).split()
             used = [each.id for each in offered if strength.is_quoted(words_of(each.content).split(), answer_words)]

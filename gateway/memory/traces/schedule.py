@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime, time, timedelta
 
 import structlog
@@ -58,6 +58,10 @@ class ConsolidationSchedule:
         self._idle.clear()
         self._is_wanted.set()
 
+    def forget(self, user_ids: Collection[str]) -> None:
+        """Drop what was wanted on behalf of these people."""
+        self._wanted = {viewer: why for viewer, why in self._wanted.items() if viewer.user_id not in user_ids}
+
     async def idle(self) -> None:
         """Wait until all that was wanted is done."""
         await self._idle.wait()
@@ -68,7 +72,11 @@ class ConsolidationSchedule:
         while True:
             while self._wanted:
                 viewer, reason = self._wanted.popitem()
-                await self._run(viewer, reason)
+                try:
+                    await self._run(viewer, reason)
+                except asyncio.CancelledError:  # whoever takes this up again does it
+                    self._wanted.setdefault(viewer, reason)
+                    raise
             if self._brain.now() >= night_at:
                 is_done = await self._run(None, NIGHTLY)
                 night_at = next_at(self._at, self._brain.now()) if is_done else self._brain.now() + RETRY

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import EthosError
 from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https
 from gateway.web.dashboard.frame import THEME_COOKIE, THEMES, Frame, own_path
+from gateway.web.dashboard.live import LiveStream
 from gateway.web.dashboard.page import BASE, all_pages
 from gateway.web.dashboard.sources import Sources
 from gateway.web.forms import FORM_TYPE, Form, read_form
@@ -95,11 +94,7 @@ class Dashboard:
     async def _events(self, _request: Request) -> Response:
         if self.frame.live.is_full:
             return Response("Too many pages are open; close some.", 503, headers={"retry-after": "30"})
-        return StreamingResponse(
-            _encoded(self.frame.live.events()),
-            media_type="text/event-stream",
-            headers={"x-accel-buffering": "no"},  # of a proxy that would hold it back
-        )
+        return LiveStream(self.frame.live)
 
     async def _choose_theme(self, request: Request, form: Form) -> Response:
         response = self.frame.go(request, own_path(form.get("back"), BASE + "/"))
@@ -133,8 +128,3 @@ def _is_form_of_a_browser(request: Request) -> bool:
     headers = request.headers
     is_form = headers.get("content-type", "").startswith(FORM_TYPE)
     return request.method == "POST" and is_form and "text/html" in headers.get("accept", "")
-
-
-async def _encoded(events: AsyncIterator[str]) -> AsyncIterator[Any]:
-    async for event in events:
-        yield event.encode()

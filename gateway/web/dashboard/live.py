@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from gateway.observe import Fact, Span, listening
 
@@ -19,6 +22,7 @@ HEARTBEAT_S = 25.0
 # A busy gateway changes all the time, and a person does not read faster.
 PAUSE_S = 0.5
 RETRY_MS = 2000
+LAST_WORD_S = 1.0
 
 # What may look different when a piece of work has ended.
 _OF_WORK: Mapping[str, tuple[str, ...]] = {
@@ -61,7 +65,7 @@ class Live:
             reader.topics.update(topics)
             reader.wake.set()
 
-    async def events(self) -> AsyncIterator[str]:
+    async def events(self) -> AsyncGenerator[str]:
         """A stream of server-sent events, until it is closed. Each names topics, with a space between them."""
         reader = _Reader()
         self._join(reader)
@@ -108,3 +112,37 @@ class Live:
         topics = _OF_WORK.get(name)
         if topics and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.changed, *topics)
+
+
+class LiveStream(Response):
+    """Writes the events until the page goes away or the server stops, and then ends as an answer should."""
+
+    def __init__(self, live: Live) -> None:
+        super().__init__(media_type="text/event-stream", headers={"x-accel-buffering": "no"})  # of a proxy's buffer
+        del self.headers["content-length"]
+        self._live = live
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's signature)
+        """Answer, until there is nobody to answer any more."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        writing = asyncio.create_task(self._write(send))
+        leaving = asyncio.create_task(_has_left(receive))
+        try:
+            await asyncio.wait({writing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            writing.cancel()
+            leaving.cancel()
+            await asyncio.gather(writing, leaving, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):  # a page that does not read any more must not hold us up
+            async with asyncio.timeout(LAST_WORD_S):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _write(self, send: Send) -> None:
+        async with contextlib.aclosing(self._live.events()) as events:
+            async for event in events:
+                await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+
+
+async def _has_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.config import Config
 from gateway.desk.desks import Desks, desks_of
 from gateway.desk.naming import Naming
 from gateway.personalities import Personalities
+from gateway.reloading import Reloaded
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -22,11 +24,15 @@ class Sources:
     Attributes:
         desks: what an operator can do; the same that the API asks.
         config: the configuration in force; a reload gives another.
+        home: the data directory.
         naming: whom and what people name.
+        reload: takes a changed configuration over.
     """
 
     desks: Desks
     config: Callable[[], Config]
+    home: Path
+    reload: Callable[[], Awaitable[Reloaded]]
     naming: Naming
     personalities: Personalities
 
@@ -36,6 +42,8 @@ def sources_of(gateway: Gateway) -> Sources:
     return Sources(
         desks=desks_of(gateway),
         config=lambda: gateway.config,
+        home=gateway.home,
+        reload=gateway.reloading.reload,
         naming=Naming(
             gateway.home,
             gateway.identities,

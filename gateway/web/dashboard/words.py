@@ -34,7 +34,7 @@ def size(value: int) -> str:
         return f"{value} byte" if value == 1 else f"{value} bytes"
     for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if value >= 1024**power:
-            return f"{value / 1024**power:.1f} {unit}"
+            return f"{value / 1024**power:.1f}".removesuffix(".0") + f" {unit}"
     raise AssertionError  # pragma: no cover (a number is below 1024 or not)
 
 

@@ -14,6 +14,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from gateway.app import Gateway
+from gateway.messages import ConversationRef
 from tests.browser.dashboard.writing import OPERATOR, write
 from tests.gateway.way.conftest import House
 
@@ -42,9 +43,16 @@ class Desk:
         await self.page.goto(f"{self.url}/dashboard{path}")
         return self.page
 
-    async def say(self, text: str, *, conversation: str = "main", sender: str = OPERATOR) -> None:
-        """A message of the web channel, through the whole gateway to its answer."""
-        await write(self.gateway, text, conversation=conversation, sender=sender)
+    async def say(self, text: str, *, conversation: str = "main", sender: str = OPERATOR, quoted: str = "") -> None:
+        """A message of the web channel, through the whole gateway to its answer; perhaps with a mail quoted in it."""
+        await write(self.gateway, text, conversation=conversation, sender=sender, quoted=quoted)
+
+    async def heard(self) -> str:
+        """What the agent answered last, in the main conversation."""
+        entries = await self.gateway.store.log.read(
+            ConversationRef(channel="web", conversation="main"), limit=1, newest=True
+        )
+        return entries[-1].text
 
     async def log_out_elsewhere(self) -> None:
         """The session ends, and the open page does not know."""
@@ -69,7 +77,7 @@ async def visiting(browser: Browser, gateway: Gateway, **settings: Any) -> Async
             faults.append(f"asked somebody else: {request.url}")
 
     def said(message: ConsoleMessage) -> None:
-        if "Content Security" in message.text or "htmx" in message.text:
+        if "Content Security" in message.text:
             faults.append(message.text)
 
     context.on("request", asked)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, Dialog, expect
 
 from gateway.web.dashboard.page import all_pages
-from tests.browser.dashboard.conftest import PHONE, Open, look_over
+from tests.browser.dashboard.conftest import PHONE, Open, look_over, visiting
 
 pytestmark = pytest.mark.browser
 
@@ -75,3 +75,60 @@ async def test_the_colours_follow_the_choice_and_without_one_the_system(open_des
     await page.get_by_role("button", name="Colours: dark").click()
     await expect(page.get_by_role("button", name="Colours: light")).to_be_visible()
     assert await page.evaluate(paper) == light
+
+
+async def test_without_a_script_the_pages_are_used_all_the_same(browser: Browser, open_desk: Open) -> None:
+    desk = await open_desk()
+    await desk.say("remember that my name is Ada")
+    size = {"width": PHONE[0], "height": PHONE[1]}
+    async with visiting(browser, desk.gateway, java_script_enabled=False, viewport=size) as (_, page):
+        await page.goto(f"{desk.url}/dashboard/channels")
+        await page.get_by_role("button", name="Menu").click()
+        await page.get_by_role("link", name="Memory").click()
+        await page.get_by_label("Personality").select_option("engineer")
+        await page.get_by_role("button", name="Show").click()
+        await expect(page.get_by_role("region", name="MEMORY.md")).to_contain_text("What engineer remembers")
+        await page.get_by_role("link", name="Edit USER.md").click()
+        await page.get_by_label("USER.md").fill("Name: Countess\n")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("region", name="USER.md")).to_contain_text("Name: Countess")
+        await page.get_by_role("button", name="Undo").click()
+        await expect(page.get_by_role("region", name="USER.md")).to_contain_text("Name: Ada")
+
+
+async def test_leaving_a_form_with_changes_asks_first_and_saving_does_not(open_desk: Open) -> None:
+    desk = await open_desk()
+    await desk.say("remember that my name is Ada")
+    page = await desk.open("/memory")
+    asked: list[str] = []
+
+    async def stay(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        await dialog.dismiss()
+
+    page.on("dialog", stay)
+    await page.get_by_role("link", name="Edit USER.md").click()
+    await page.get_by_label("USER.md").press_sequentially("more ")
+    await page.get_by_role("link", name="Cancel").click(no_wait_after=True)
+    await expect(page.get_by_label("USER.md")).to_have_value("more Name: Ada\n")
+    assert asked == ["beforeunload"]
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status").filter(has_text="USER.md is saved.")).to_be_visible()
+    assert asked == ["beforeunload"]
+
+
+async def test_a_page_that_nobody_looks_at_gives_its_connection_back(open_desk: Open) -> None:
+    """A browser has six connections for one host."""
+    desk = await open_desk()
+    page = await desk.open("/channels")
+    await expect(page.locator("#live")).to_have_text("Live")
+    for _ in range(8):
+        hidden = await desk.context.new_page()
+        await hidden.goto(f"{desk.url}/dashboard/channels")
+        await hidden.evaluate(
+            "Object.defineProperty(document, 'visibilityState', { value: 'hidden' });"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
+    await page.bring_to_front()
+    await desk.open("/usage")
+    await expect(page.locator("h1")).to_have_text("Usage")

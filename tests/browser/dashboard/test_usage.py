@@ -22,7 +22,7 @@ async def test_what_was_used_is_drawn_and_stands_in_tables(open_desk: Open) -> N
     assert float(await chart.locator("rect").last.get_attribute("height") or 0) > 0
     await page.get_by_text("The numbers").click()
     await expect(page.get_by_role("table", name="Usage per day")).to_be_visible()
-    for part, name in (("By person", "u_"), ("By personality", "assistant"), ("By model", "offline")):
+    for part, name in (("By person", "Operator"), ("By personality", "assistant"), ("By model", "offline")):
         row = page.get_by_role("region", name=part, exact=True).locator("tbody tr")
         await expect(row).to_have_count(1)
         await expect(row.get_by_role("rowheader")).to_contain_text(name)

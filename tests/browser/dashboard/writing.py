@@ -6,14 +6,16 @@ import secrets
 from datetime import UTC, datetime
 
 from gateway.app import Gateway
-from gateway.messages import ConversationRef, InboundMessage, Sender
+from gateway.messages import ConversationRef, InboundMessage, QuotedText, Sender
 from tests.gateway.way.conftest import settled
 
 OPERATOR = "operator"
 
 
-async def write(gateway: Gateway, text: str, *, conversation: str = "main", sender: str = OPERATOR) -> None:
-    """A message of the web channel, and wait until it is answered and remembered."""
+async def write(
+    gateway: Gateway, text: str, *, conversation: str = "main", sender: str = OPERATOR, quoted: str = ""
+) -> None:
+    """A message of the web channel, perhaps with a mail in it; and wait until it is answered and remembered."""
     event_id = secrets.token_hex(8)
     message = InboundMessage(
         id=f"web:{event_id}",
@@ -22,6 +24,7 @@ async def write(gateway: Gateway, text: str, *, conversation: str = "main", send
         sender=Sender(channel="web", user=sender, display_name="Ada", is_verified=True),
         text=text,
         sent_at=datetime.now(UTC),
+        quotes=(QuotedText(origin="quoted mail", text=quoted),) if quoted else (),
     )
     await gateway.supervisor._accept_from("web")(message)
     await settled(gateway)

@@ -9,9 +9,10 @@ import pytest
 import yaml
 from pydantic import BaseModel, TypeAdapter
 
-from gateway.config import ChannelConfig, Config, ModelConfig, Section
+from gateway.config import ChannelConfig, Config, ModelConfig
 from gateway.config.channel_kinds import known_kinds, load_kind
 from gateway.config.file import check, load_config
+from gateway.config.values import Section
 from gateway.personalities.files import PersonalitySettings
 
 EXAMPLE = Path(__file__).parents[3] / "config.example.yaml"

@@ -31,6 +31,11 @@ def test_one_line_changed_in_two_ways_stands_there_twice_between_marks() -> None
     assert not has_marks(BASE)
 
 
+def test_lines_beside_each_other_are_no_conflict_where_each_side_changed_another() -> None:
+    merged = merge(BASE, BASE.replace("tea", "green tea"), BASE.replace("Paris", "Rome"))
+    assert merged == Merged("# Ada\n\n- likes green tea\n- lives in Rome\n", 0)
+
+
 def test_what_one_removed_and_the_other_left_alone_is_gone() -> None:
     assert merge(BASE, BASE.replace("- likes tea\n", ""), BASE).text == "# Ada\n\n- lives in Paris\n"
 

@@ -15,7 +15,7 @@ from gateway.app import Gateway
 from gateway.codes import ALPHABET, PEPPER_NAME
 from gateway.errors import FileError
 from gateway.linking import job, words
-from gateway.messages import Action, Capabilities, OutboundMessage
+from gateway.messages import Action, Capabilities, OutboundMessage, QuotedText
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel, call
@@ -469,3 +469,20 @@ def test_the_offline_configuration_needs_nothing_for_linking(house: House) -> No
     """Whoever has the defaults can link: there is no key for it."""
     example = yaml.safe_load((Path(__file__).parents[3] / "config.example.yaml").read_text())
     assert "linking" not in example
+
+
+async def test_what_waits_for_a_yes_of_one_account_is_decided_from_the_other_once_they_are_linked(house: House) -> None:
+    """And it is remembered where both are remembered now."""
+    async with house.gateway() as (gateway, channel):
+        await channel.ask("hello", **PHONE)
+        quoted = QuotedText(origin="quoted mail", text="x")
+        message = channel.message("remember that my cat is Mia", **DESK, quotes=(quoted,))
+        await channel.deliver(message)
+        assert "waits for your yes" in (await channel.answers_to(message))[0]
+        assert "Mia" not in await channel.ask("/memory proposals", **PHONE)
+        await link(channel)
+        assert "Mia" in await channel.ask("/memory proposals", **PHONE)
+        assert "There is no proposal" in (await channel.ask("/memory approve 1", **EVE)).replace("there", "There")
+        await channel.ask("/memory approve 1", **PHONE)
+        await settled(gateway)
+        assert "Mia" in notes(house.home, users(house.home)["fake:1"])

@@ -152,11 +152,11 @@ def serving(home: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_until_up(process: subprocess.Popen[str]) -> None:
-    """Read its log until the channel is up."""
+    """Read its log until the channel is up; past the buffer of the file object, which `select` does not know of."""
     assert process.stderr is not None
-    seen = ""
-    while "channel_up" not in seen:
-        ready, _, _ = select.select([process.stderr], [], [], 20)
-        line = process.stderr.readline() if ready else ""
-        assert line, f"the gateway did not come up:\n{seen}"
-        seen += line
+    descriptor, seen = process.stderr.fileno(), b""
+    while b"channel_up" not in seen:
+        ready, _, _ = select.select([descriptor], [], [], 20)
+        piece = os.read(descriptor, 65_536) if ready else b""
+        assert piece, f"the gateway did not come up:\n{seen.decode()}"
+        seen += piece

@@ -142,10 +142,10 @@ def test_the_page_has_every_command_and_no_other(page: dict[str, str]) -> None:
 def test_the_page_has_every_command_of_the_chat() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     nobody: Any = None
-    parts = ("identities", "personalities", "sessions", "memory", "review", "usage", "meter", "linking")
+    parts = ("identities", "personalities", "sessions", "memory", "review", "usage", "meter", "linking", "personal")
     known = Commands(**dict.fromkeys(parts, nobody))
     PairCommand(nobody, nobody).add_to(known)
-    assert re.findall(r"^\| `/([a-z]+)`", text, re.MULTILINE) == [info.name for info in known.infos]
+    assert re.findall(r"^\| `/([a-z-]+)`", text, re.MULTILINE) == [info.name for info in known.infos]
 
 
 def test_the_page_names_no_option_that_a_command_lacks(page: dict[str, str]) -> None:

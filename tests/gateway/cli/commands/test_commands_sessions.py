@@ -106,8 +106,20 @@ def test_users_are_listed_with_their_accounts(ethos: Ethos, people: dict[str, st
     ]
     assert listed[0]["since"] == listed[0]["accounts"][0]["first_seen_at"]
     titles, first, _ = ethos("users", "list").out.splitlines()
-    assert titles.split() == ["id", "since", "account", "name", "via"]
+    assert titles.split() == ["id", "role", "since", "account", "name", "via"]
     assert first.endswith("fake:1   Person 1  first-contact")
+    assert (listed[0]["role"], " of the channel " in first) == (None, True)
+
+
+def test_users_are_listed_with_the_role_that_was_given_to_them(ethos: Ethos, people: dict[str, str]) -> None:
+    """A person has the highest of all their accounts; who may not come in any more is `revoked`."""
+    assert ethos("users", "role", "fake:1", "owner").code == 0
+    assert ethos("users", "revoke", "fake:2").code == 0
+    assert {user["id"]: user["role"] for user in ethos("users", "list", "--json").value} == {
+        people["fake:1"]: "owner",
+        people["fake:2"]: "revoked",
+    }
+    assert [line.split()[1] for line in ethos("users", "list").out.splitlines()[1:]] == ["owner", "revoked"]
 
 
 def test_a_user_map_that_cannot_be_read_is_said(ethos: Ethos, fresh_home: Path) -> None:

@@ -14,6 +14,7 @@ from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.notes import Undo
 from gateway.web.dashboard.page import BASE
 from gateway.web.dashboard.pages.memory.choice import Choice, choice_of
+from gateway.web.dashboard.words import number
 from gateway.web.forms import Form
 
 BASE_FIELD = "_base"
@@ -39,8 +40,10 @@ class MemoryEditing:
         choice = choice_of(dict(form.fields))
         content = form.get("content")
         if has_marks(content):
-            problem = "There are still marks of the conflict in the text. Decide at each, take the marks out, and save."
-            return self._editor(request, choice, form, problem=problem)
+            marked = "There are still marks of the conflict in the text. Decide at each, take the marks out, and save."
+            return self._editor(request, choice, form, problem=marked)
+        if too_large := self._too_large(content):
+            return self._editor(request, choice, form, problem=too_large)
         if content == form.get(BASE_FIELD):
             return self._frame.go(request, choice.path(with_store=False), f"{choice.file_name} is as it was.")
         try:
@@ -52,6 +55,15 @@ class MemoryEditing:
         self._frame.live.changed("memory")
         return self._frame.go(
             request, choice.path(with_store=False), f"{choice.file_name} is saved.", undo=await self._undo(choice)
+        )
+
+    def _too_large(self, content: str) -> str | None:
+        """A person is told; what the agent writes beyond the cap moves the oldest into the archive."""
+        cap, size_bytes = self._frame.sources.config().memory.max_file_bytes, len(content.encode("utf-8", "replace"))
+        if size_bytes <= cap:
+            return None
+        return (
+            f"The text has {number(size_bytes)} bytes, and {number(cap)} is the most. Shorten it; nothing is saved yet."
         )
 
     async def _undo(self, choice: Choice) -> Undo | None:

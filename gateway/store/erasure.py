@@ -1,0 +1,362 @@
+"""Takes a person out of the gateway's database, so that no byte of the file tells of them.
+
+`erase` is one transaction; `compact` writes the file anew without what was deleted, because SQLite leaves copies of
+moved rows behind in its pages, whatever `secure_delete` says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gateway.store.clock import wall_ms
+from gateway.store.erased_events import remember_events
+from gateway.store.erased_history import brought, erase_history
+from gateway.store.erased_notes import erase_notes
+from gateway.store.payloads import emptied
+
+NOBODY = "erased"
+"""Stands for whoever was erased where a figure is kept: the sums of what was used."""
+
+_GATHERED = {
+    "gone_users": "id TEXT PRIMARY KEY",
+    "gone_accounts": "channel TEXT, account TEXT, PRIMARY KEY (channel, account)",
+    "gone_keys": "key TEXT PRIMARY KEY",
+    "gone_turns": "id TEXT PRIMARY KEY",
+    "gone_places": "channel TEXT, conversation TEXT, PRIMARY KEY (channel, conversation)",
+    "touched_before": "session_id TEXT PRIMARY KEY",
+    "touched_sessions": "id TEXT PRIMARY KEY",
+}
+_ACCOUNT = "json_extract(payload, '$.sender[1]')"
+_IS_DIRECT = "json_extract(payload, '$.is_direct')"
+USER_COLUMNS = (
+    ("sessions", "user_id"),
+    ("messages", "user_id"),
+    ("usage", "user_id"),
+    ("usage_days", "user_id"),
+    ("reservations", "user_id"),
+    ("memory_journal", "user_id"),
+    ("memory_journal", "author_id"),
+    ("memory_proposals", "user_id"),
+    ("memory_proposals", "author_id"),
+    ("memory_proposals", "decided_by"),
+    ("user_links", "survivor"),
+    ("user_links", "absorbed"),
+    ("owner_chats", "user_id"),
+    ("ingest_jobs", "user_id"),
+    ("turns_since_consolidation", "user_id"),
+    ("api_keys", "user_id"),
+)
+"""Where user ids stand, by table and column."""
+KEY_COLUMNS = (
+    ("account_ranks", "account"),
+    ("admissions", "account"),
+    ("access_requests", "account"),
+    ("held_messages", "account"),
+    ("link_requests", "starter"),
+    ("link_requests", "redeemer"),
+    ("link_tries", "account"),
+)
+"""Where accounts stand as in the identity map, `kind:id`."""
+_SENT = f"""
+    SELECT turn_id FROM inbox
+    JOIN temp.gone_accounts AS gone ON gone.channel = inbox.channel AND gone.account = {_ACCOUNT}
+    WHERE accepted_at <= ?
+"""  # noqa: S608 (constants)
+_TURNS_OF_USERS = ("messages", "usage", "memory_journal", "memory_proposals", "ingest_jobs")
+# What linking has queued and noted has its own ids; what came into somebody's notes with a link is the absorbed user's.
+_TURNS_OF_LINKS = """
+    SELECT id FROM user_links WHERE survivor IN temp.gone_users OR absorbed IN temp.gone_users
+    UNION SELECT id FROM link_requests WHERE starter IN temp.gone_keys OR redeemer IN temp.gone_keys
+    UNION SELECT turn_id FROM memory_journal JOIN user_links ON absorbed IN temp.gone_users AND (
+        turn_id IN ('link:' || user_links.id, 'unlink:' || user_links.id)
+        OR substr(turn_id, 1, length(user_links.id) + 6) = 'link:' || user_links.id || ':'
+        OR substr(turn_id, 1, length(user_links.id) + 8) = 'unlink:' || user_links.id || ':'
+    )
+"""
+# A direct chat is one person's, whatever account of theirs it is that writes.
+_GONE_PLACES = f"""
+    INSERT INTO temp.gone_places SELECT channel, conversation FROM inbox GROUP BY channel, conversation
+    HAVING max({_IS_DIRECT}) AND sum(turn_id IN temp.gone_turns) AND NOT sum(
+        turn_id NOT IN temp.gone_turns
+        AND (channel, {_ACCOUNT}) NOT IN (SELECT channel, account FROM temp.gone_accounts)
+    )
+"""  # noqa: S608 (constants)
+_GONE_REPLIES = """
+    turn_id IN temp.gone_turns
+    OR (created_at <= ?1 AND (channel, conversation) IN (SELECT channel, conversation FROM temp.gone_places))
+"""
+_TOUCHED = """
+    INSERT INTO temp.touched_sessions
+    SELECT id FROM sessions WHERE user_id IN temp.gone_users OR id IN (SELECT session_id FROM temp.touched_before)
+    UNION SELECT session_id FROM messages WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns
+"""
+_END_REQUESTS = """
+    UPDATE link_requests SET state = 'replaced' WHERE (starter = ?1 OR redeemer = ?1) AND state IN ('open', 'asked')
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """Whom a database is to forget.
+
+    Attributes:
+        user_ids: all that are theirs.
+        accounts: channel and account, as in `Sender`.
+        keys: the same as in the identity map, `kind:id`.
+        erased_at_ms: messages that were accepted later are those of a new acquaintance.
+    """
+
+    user_ids: frozenset[str]
+    accounts: frozenset[tuple[str, str]]
+    keys: frozenset[str]
+    erased_at_ms: int
+
+
+def own_sessions(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[str]:
+    """The sessions in which nobody but the person wrote."""
+    marks = ", ".join("?" * len(user_ids))
+    sql = f"""
+        SELECT id FROM sessions WHERE user_id IN ({marks}) AND NOT EXISTS (
+            SELECT 1 FROM messages WHERE session_id = sessions.id AND messages.user_id NOT IN ({marks})
+        )
+    """  # noqa: S608 (question marks)
+    return [row[0] for row in connection.execute(sql, (*user_ids, *user_ids))]
+
+
+def sessions_of(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[str]:
+    """The sessions in which a person wrote, or which they began."""
+    marks = ", ".join("?" * len(user_ids))
+    sql = f"""
+        SELECT session_id FROM messages WHERE user_id IN ({marks})
+        UNION SELECT id FROM sessions WHERE user_id IN ({marks})
+    """  # noqa: S608 (question marks)
+    return [row[0] for row in connection.execute(sql, (*user_ids, *user_ids))]
+
+
+def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[str] = ()) -> None:
+    """Take the person out of all tables, inside the caller's transaction. Doing it twice is harmless.
+
+    Works on a database of an earlier schema, too: a table that is not there holds nothing.
+
+    Args:
+        connection: with the functions of the index.
+        person: whom.
+        sessions: others that the person touched, as `sessions_of` has found them before.
+    """
+    tables = tables_of(connection)
+    with _gathered(connection, person, sessions):
+        if "erased_events" in tables:
+            remember_events(connection, "SELECT id FROM temp.gone_turns")
+        if "adapter_notes" in tables:
+            erase_notes(connection)
+        _erase_queues(connection, person)
+        _erase_sessions(connection)
+        _erase_usage(connection, tables)
+        if "memory_journal" in tables:
+            erase_history(connection, person.user_ids)
+        if "memory_proposals" in tables:
+            _erase_proposals(connection)
+        if "user_links" in tables:
+            _erase_links(connection)
+        if "account_ranks" in tables:
+            _erase_access(connection)
+        if "ingest_jobs" in tables:
+            _erase_ingest(connection)
+        if "api_keys" in tables:
+            _erase_api(connection)
+        _erase_mentions(connection, person)
+
+
+def end_requests(connection: sqlite3.Connection, keys: Collection[str]) -> None:
+    """End what waits for a yes to a link with these accounts, so that nobody becomes one with who is being erased."""
+    connection.executemany(_END_REQUESTS, [(key,) for key in keys])
+
+
+def places_of(connection: sqlite3.Connection, person: Person) -> Sequence[tuple[str, str]]:
+    """The person's direct chats: channel and conversation; as work for a writer."""
+    with _gathered(connection, person):
+        return [tuple(row) for row in connection.execute("SELECT channel, conversation FROM temp.gone_places")]
+
+
+def tables_of(connection: sqlite3.Connection) -> frozenset[str]:
+    """The names of the tables, those of indexes among them."""
+    return frozenset(row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+
+
+def columns_of(connection: sqlite3.Connection) -> frozenset[tuple[str, str]]:
+    """The columns of the tables, each with its table."""
+    sql = "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"
+    return frozenset((row[0], row[1]) for row in connection.execute(f"{sql} WHERE tables.type = 'table'"))
+
+
+def note_applied(connection: sqlite3.Connection, erasure_id: str) -> None:
+    """Note that the database has gone through an erasure."""
+    connection.execute("INSERT OR IGNORE INTO erasures VALUES (?, ?)", (erasure_id, wall_ms()))
+
+
+def applied_erasures(connection: sqlite3.Connection) -> frozenset[str]:
+    """The erasures that the database has gone through."""
+    return frozenset(row[0] for row in connection.execute("SELECT id FROM erasures"))
+
+
+def compact(connection: sqlite3.Connection) -> None:
+    """Write the index and the file anew without what was deleted, outside of any transaction. Needs its size twice."""
+    connection.execute("INSERT INTO search (search) VALUES ('optimize')")
+    rewrite(connection)
+
+
+def rewrite(connection: sqlite3.Connection) -> None:
+    """Write a file anew, and carry its log over until nothing is left in there.
+
+    Raises:
+        sqlite3.Error: there is no room for it.
+    """
+    connection.execute("PRAGMA secure_delete = ON")
+    try:
+        connection.execute("VACUUM")
+        busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    finally:
+        connection.execute("PRAGMA secure_delete = OFF")
+    if busy:
+        raise sqlite3.OperationalError("another process reads the database without end; its log still holds old pages")
+
+
+# ---- who, and what is theirs ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _gathered(connection: sqlite3.Connection, person: Person, sessions: Iterable[str] = ()) -> Iterator[None]:
+    """Have what is theirs in temporary tables."""
+    for name, columns in _GATHERED.items():
+        connection.execute(f"CREATE TEMP TABLE {name} ({columns})")
+    try:
+        _gather(connection, person, sessions)
+        yield
+    finally:
+        for name in _GATHERED:
+            connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
+
+def _gather(connection: sqlite3.Connection, person: Person, sessions: Iterable[str]) -> None:
+    connection.executemany("INSERT INTO temp.gone_users VALUES (?)", [(each,) for each in person.user_ids])
+    connection.executemany("INSERT INTO temp.gone_keys VALUES (?)", [(each,) for each in person.keys])
+    connection.executemany("INSERT INTO temp.gone_accounts VALUES (?, ?)", person.accounts)
+    connection.executemany("INSERT OR IGNORE INTO temp.touched_before VALUES (?)", [(each,) for each in sessions])
+    connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {_SENT}", (person.erased_at_ms,))
+    there = columns_of(connection)
+    for table, column in USER_COLUMNS:
+        if table in _TURNS_OF_USERS and column != "decided_by" and (table, column) in there:
+            sql = f"SELECT turn_id FROM {table} WHERE {column} IN temp.gone_users"  # noqa: S608 (names of ours)
+            connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {sql}")
+    if ("user_links", "absorbed") in there:
+        connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {_TURNS_OF_LINKS}")
+    connection.execute("DELETE FROM temp.gone_turns WHERE id = ''")
+    connection.execute(_GONE_PLACES)
+    connection.execute(_TOUCHED)
+
+
+def _erase_queues(connection: sqlite3.Connection, person: Person) -> None:
+    connection.execute(f"DELETE FROM outbox WHERE {_GONE_REPLIES}", (person.erased_at_ms,))  # noqa: S608 (a constant)
+    for table in ("inbox", "turn_steps", "tool_journal"):
+        connection.execute(f"DELETE FROM {table} WHERE turn_id IN temp.gone_turns")  # noqa: S608 (names of ours)
+
+
+def _erase_sessions(connection: sqlite3.Connection) -> None:
+    """A session that others wrote in, too, stays theirs; its title and summary may tell of the person."""
+    connection.execute("DELETE FROM messages WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns")
+    connection.execute(
+        "CREATE TEMP TABLE emptied AS SELECT id FROM temp.touched_sessions"
+        " WHERE id NOT IN (SELECT session_id FROM messages)"
+    )
+    connection.execute("DELETE FROM session_keys WHERE session_id IN (SELECT id FROM temp.emptied)")
+    connection.execute("DELETE FROM sessions WHERE id IN (SELECT id FROM temp.emptied)")
+    connection.execute("DROP TABLE temp.emptied")
+    connection.execute(
+        "UPDATE sessions SET title = '', summary = '', summary_until = 0, user_id = iif(user_id IN temp.gone_users,"
+        " (SELECT user_id FROM messages WHERE session_id = sessions.id ORDER BY messages.id LIMIT 1), user_id)"
+        " WHERE id IN temp.touched_sessions"
+    )
+
+
+def _erase_usage(connection: sqlite3.Connection, tables: Collection[str]) -> None:
+    """What was used stays in the sums, as nobody's."""
+    connection.execute("UPDATE usage SET user_id = ? WHERE user_id IN temp.gone_users", (NOBODY,))
+    if "reservations" in tables:
+        connection.execute("UPDATE reservations SET user_id = ? WHERE user_id IN temp.gone_users", (NOBODY,))
+    if "usage_days" in tables:
+        connection.execute(
+            "INSERT INTO usage_days SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens),"
+            " sum(output_tokens), total(cost_usd) FROM usage_days WHERE user_id IN temp.gone_users"
+            " GROUP BY day, personality_id, model"
+            " ON CONFLICT DO UPDATE SET turns = turns + excluded.turns, calls = calls + excluded.calls,"
+            " input_tokens = input_tokens + excluded.input_tokens,"
+            " output_tokens = output_tokens + excluded.output_tokens, cost_usd = cost_usd + excluded.cost_usd",
+            (NOBODY,),
+        )
+        connection.execute("DELETE FROM usage_days WHERE user_id IN temp.gone_users")
+
+
+def _erase_proposals(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "DELETE FROM memory_proposals WHERE user_id IN temp.gone_users OR author_id IN temp.gone_users"
+        " OR turn_id IN temp.gone_turns"
+    )
+    connection.execute("UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN temp.gone_users", (NOBODY,))
+
+
+def _erase_access(connection: sqlite3.Connection) -> None:
+    """Who is let in by the configuration stays so; what was granted here is asked for anew."""
+    for table in ("account_ranks", "admissions", "access_requests", "held_messages"):
+        connection.execute(f"DELETE FROM {table} WHERE account IN temp.gone_keys")  # noqa: S608 (names of ours)
+    connection.execute("DELETE FROM owner_chats WHERE user_id IN temp.gone_users")
+
+
+def _erase_ingest(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM ingest_jobs WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns")
+    connection.execute("DELETE FROM turns_since_consolidation WHERE user_id IN temp.gone_users")
+
+
+def _erase_api(connection: sqlite3.Connection) -> None:
+    """Answers of the last day may say anything of anybody, so all of them go; a repetition is a new request then."""
+    connection.execute("DELETE FROM api_keys WHERE user_id IN temp.gone_users")
+    connection.execute("DELETE FROM idempotent_requests WHERE status IS NOT NULL")
+
+
+def _erase_mentions(connection: sqlite3.Connection, person: Person) -> None:
+    """Commands about people, and the answers to them, name accounts and users: such texts of others go.
+
+    One that is still to be answered or sent keeps all but the name.
+    """
+    names = re.compile("|".join(sorted(map(_in_json, {*person.user_ids, *person.keys}))) or "(?!)")
+    for queue in ("inbox", "outbox"):
+        rows = connection.execute(f"SELECT seq, payload, ended_at IS NOT NULL FROM {queue}")  # noqa: S608 (two names)
+        changed = [
+            (emptied(payload) if is_ended else names.sub(NOBODY, payload), seq)
+            for seq, payload, is_ended in rows
+            if names.search(payload)
+        ]
+        connection.executemany(f"UPDATE {queue} SET payload = ?, error = NULL WHERE seq = ?", changed)  # noqa: S608 (names of ours)
+
+
+def _in_json(name: str) -> str:
+    """A pattern for a name in a text in JSON, where it is not a part of a longer one."""
+    return rf"(?:(?<![\w.@-])|(?<=\\[nrt])){re.escape(json.dumps(name, ensure_ascii=False)[1:-1])}(?![\w@-])"
+
+
+def _erase_links(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM user_links WHERE survivor IN temp.gone_users OR absorbed IN temp.gone_users")
+    connection.execute("DELETE FROM link_requests WHERE starter IN temp.gone_keys OR redeemer IN temp.gone_keys")
+    connection.execute("DELETE FROM link_tries WHERE account IN temp.gone_keys")
+
+
+def brought_by(connection: sqlite3.Connection, person: Person) -> Mapping[str, frozenset[str]]:
+    """For each document that others have, the lines that only the person's turns brought in; as work for a writer."""
+    if "memory_journal" not in tables_of(connection):
+        return {}
+    with _gathered(connection, person):
+        return brought(connection, person.user_ids)

@@ -1,0 +1,141 @@
+"""`/forget-me` asks first: nothing happens without the code, in the same direct chat, in time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from gateway.messages import ConversationRef, InboundMessage, Sender
+from gateway.personal import TRIES, VALID_S, Exported, PersonalCommands
+from gateway.presence import Presence
+from tests.gateway.privacy.conftest import say, user_ids
+from tests.gateway.way.conftest import House
+
+
+class Asked:
+    """Notes who was buried."""
+
+    def __init__(self) -> None:
+        self.buried: list[tuple[str, str]] = []
+
+    async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
+        raise AssertionError(f"{user_id} asked for no export in {conversation}")
+
+    async def bury(self, user_id: str, farewell_id: str) -> None:
+        self.buried.append((user_id, farewell_id))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def message(conversation: str = "c1") -> InboundMessage:
+    return InboundMessage(
+        id="m1",
+        event_id="e1",
+        conversation=ConversationRef(channel="fake", conversation=conversation),
+        sender=Sender(channel="fake", user="1", display_name="Ada", is_verified=True),
+        text="",
+        sent_at=datetime.now(UTC),
+    )
+
+
+async def code_of(commands: PersonalCommands) -> str:
+    text, actions = await commands.forget_me("u_1", message(), "", "t1")
+    found = re.search(r"`/forget-me (\w+)`", text)
+    assert found is not None
+    assert [action.id for action in actions] == [f"forget-me {found[1]}"]
+    return found[1]
+
+
+async def test_the_code_erases_and_small_letters_will_do() -> None:
+    asked = Asked()
+    commands = PersonalCommands(asked)
+    code = await code_of(commands)
+    await commands.forget_me("u_1", message(), code.lower(), "t2")
+    assert asked.buried == [("u_1", "t2.reply")]
+
+
+@pytest.mark.parametrize("case", ["wrong", "late", "elsewhere", "another person", "guessed too often", "none"])
+async def test_nothing_is_erased_without_the_right_code_here_and_now(case: str) -> None:
+    asked, clock = Asked(), Clock()
+    commands = PersonalCommands(asked, clock=clock)
+    code = await code_of(commands)
+    user, where = "u_1", "c1"
+    match case:
+        case "wrong":
+            code = "WRONG1"
+        case "late":
+            clock.now_s += VALID_S
+        case "elsewhere":
+            where = "c2"
+        case "another person":
+            user = "u_2"
+        case "guessed too often":
+            for _ in range(TRIES):
+                await commands.forget_me(user, message(where), "WRONG1", "t2")
+        case "none":
+            commands = PersonalCommands(asked, clock=clock)
+    text, _ = await commands.forget_me(user, message(where), code, "t3")
+    assert asked.buried == []
+    assert "code" in text
+
+
+async def test_a_group_is_no_place_for_it(house: House) -> None:
+    """Neither question nor code is shown where others read."""
+    async with house.gateway() as (gateway, channel):
+        assert "direct chat" in await say(channel, "/forget-me", "ada", group="table")
+        assert await user_ids(gateway)
+
+
+async def test_no_turn_begins_while_its_person_leaves_and_others_go_on() -> None:
+    presence, begun = Presence(), asyncio.Event()
+
+    async def turn(account: str, conversation: str) -> None:
+        where = ConversationRef(channel="fake", conversation=conversation, thread="t")
+        async with presence.turn(account, where, lambda: None):
+            begun.set()
+
+    table = ConversationRef(channel="fake", conversation="table")
+    async with presence.absence(["fake:1"], [table]):
+        waiting = [asyncio.create_task(turn("fake:1", "c1")), asyncio.create_task(turn("fake:2", "table"))]
+        await asyncio.wait_for(turn("fake:2", "c2"), 20)
+        begun.clear()
+        await asyncio.sleep(0)
+        assert not begun.is_set()
+    await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    assert begun.is_set()
+
+
+async def test_turns_of_who_leaves_are_asked_to_end_and_others_only_waited_for() -> None:
+    presence, stopped, may_end = Presence(), list[str](), asyncio.Event()
+    running = asyncio.Event()
+
+    async def turn(account: str) -> None:
+        where = ConversationRef(channel="fake", conversation="table")
+
+        def stop() -> None:
+            stopped.append(account)
+            may_end.set()
+
+        async with presence.turn(account, where, stop):
+            running.set()
+            await may_end.wait()
+
+    tasks = [asyncio.create_task(turn(account)) for account in ("fake:1", "fake:2")]
+    await running.wait()
+    await asyncio.sleep(0)
+    async with (
+        asyncio.timeout(20),
+        presence.absence(["fake:1"], [ConversationRef(channel="fake", conversation="table")]),
+    ):
+        assert all(task.done() for task in tasks) or not presence._turns
+    assert stopped == ["fake:1"]
+    await asyncio.gather(*tasks)

@@ -1,0 +1,120 @@
+"""Open pages hear what has changed, and cost next to nothing while nothing does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway import observe
+from gateway.web.dashboard import live as live_module
+from gateway.web.dashboard.live import MAX_READERS, Live
+
+READERS = 200
+MAX_BYTES_OF_ALL = 20 * 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "PAUSE_S", 0.0)
+
+
+@asynccontextmanager
+async def reading(live: Live) -> AsyncIterator[AsyncIterator[str]]:
+    async with aclosing(live.events()) as events:
+        assert (await anext(events)).startswith("retry:")
+        yield events
+
+
+async def test_many_changes_are_one_word_to_a_reader_that_sleeps() -> None:
+    live = Live()
+    async with reading(live) as events, asyncio.timeout(20):
+        for _ in range(1000):
+            live.changed("memory")
+        live.changed("channels")
+        assert await anext(events) == "event: changed\ndata: channels memory\n\n"
+
+
+async def test_work_of_the_gateway_is_heard_only_while_somebody_reads() -> None:
+    live = Live()
+    assert observe._listeners == ()
+    async with reading(live) as events, asyncio.timeout(20):
+        assert observe._listeners == (live,)
+        with observe.span("memory.sync"):
+            pass
+        assert await anext(events) == "event: changed\ndata: memory\n\n"
+        await asyncio.to_thread(observe.happened, "channel.state", channel="web", state="up")
+        assert await anext(events) == "event: changed\ndata: channels\n\n"
+    assert observe._listeners == ()
+
+
+async def test_a_reader_that_nothing_is_told_gets_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "HEARTBEAT_S", 0.01)
+    async with reading(Live()) as events, asyncio.timeout(20):
+        assert await anext(events) == ":\n\n"
+
+
+async def test_there_is_an_end_to_the_readers() -> None:
+    live = Live()
+    streams = [live.events() for _ in range(MAX_READERS)]
+    for stream in streams:
+        await anext(stream)
+    assert live.is_full
+    for stream in streams:
+        await stream.aclose()
+    assert not live.is_full
+
+
+async def test_200_idle_readers_cost_less_than_20_mb(tmp_path: Path) -> None:
+    """Of the memory of a real gateway, with real connections."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("web: {port: 0}\n")
+    gateway = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway.cli", "serve", "--no-chat", "--log-format", "json"),
+        env={**os.environ, "ETHOS_HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert gateway.stderr is not None
+    try:
+        async with asyncio.timeout(60):
+            while b'"channel_up"' not in await gateway.stderr.readline():
+                pass
+            url = json.loads((home / "run" / "gateway.json").read_text())["url"]
+            port = int(url.rsplit(":", 1)[1].strip("/"))
+            token = (home / "web-token").read_text().strip()
+            first = await _reader(port, token)
+            before_bytes = _resident_bytes(gateway.pid)
+            others = [await _reader(port, token) for _ in range(READERS)]
+            grown_bytes = _resident_bytes(gateway.pid) - before_bytes
+        assert grown_bytes < MAX_BYTES_OF_ALL, f"{READERS} readers cost {grown_bytes / 1e6:.1f} MB"
+        for writer in (first, *others):
+            writer.close()
+    finally:
+        gateway.terminate()
+        await gateway.communicate()
+
+
+async def _reader(port: int, token: str) -> asyncio.StreamWriter:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+    writer.write(head.encode())
+    assert b"200" in await reader.readline()
+    await reader.readuntil(b"retry:")
+    return writer
+
+
+def _resident_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("the process is gone")
