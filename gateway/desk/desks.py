@@ -12,6 +12,7 @@ from gateway.desk.memory import MemoryDesk, MemoryParts
 from gateway.desk.naming import Naming
 from gateway.desk.pairing import PairingDesk
 from gateway.desk.people import PeopleDesk, PeopleParts
+from gateway.desk.personal import PersonalDesk
 from gateway.desk.system import SystemDesk, SystemParts
 from gateway.memory_review import MemoryReview
 from gateway.store.standing import SqliteStanding
@@ -30,6 +31,7 @@ class Desks:
     deliveries: DeliveryDesk
     people: PeopleDesk
     pairing: PairingDesk
+    personal: PersonalDesk
 
 
 def desks_of(gateway: Gateway) -> Desks:
@@ -41,6 +43,7 @@ def desks_of(gateway: Gateway) -> Desks:
         gateway.personalities,
         default_personality=lambda: gateway.config.personality,
     )
+    people = _people_desk(gateway, naming)
     return Desks(
         memory=MemoryDesk(
             MemoryParts(
@@ -59,11 +62,15 @@ def desks_of(gateway: Gateway) -> Desks:
             SystemParts(health=gateway.health, usage=store.usage, config=lambda: gateway.config, naming=naming)
         ),
         keys=KeyDesk(
-            ApiKeys(store.api_keys), naming, survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1]
+            ApiKeys(store.api_keys),
+            naming,
+            survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1],
+            is_barred=people.is_barred,
         ),
         deliveries=DeliveryDesk(store.deliveries, gateway.wake),
-        people=_people_desk(gateway, naming),
+        people=people,
         pairing=PairingDesk(gateway.entrance, store.people, gateway.wake),
+        personal=PersonalDesk(gateway.home, people, gateway.privacy),
     )
 
 

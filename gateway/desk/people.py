@@ -22,6 +22,7 @@ from gateway.store.people import SqlitePeople
 from gateway.store.standing import Given, SqliteStanding, Standing
 
 CHANGED = "people.changed"
+"""What is told to who listens, by `gateway.observe`, when somebody has changed."""
 Place = tuple[datetime, str]
 """Where somebody stands in the list: since when they are known, and their id."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -123,6 +124,11 @@ class PeopleDesk:
             self._changed()
         return await self._person(user_id)
 
+    async def is_barred(self, user_id: str) -> bool:
+        """Whether somebody was let in, and is let in nowhere any more."""
+        accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
+        return self._given(accounts, await self._parts.entrance.people.book()) == "revoked"
+
     async def refuse_without_owner(self, accounts: Collection[str]) -> None:
         """Refuse to take away an owner without whom there would be none.
 
@@ -132,10 +138,23 @@ class PeopleDesk:
         operators = set(self._parts.operator_accounts())
         if not operators.isdisjoint(accounts):
             raise Refused("this is whoever runs this gateway, who is always its owner")
+        if not operators and await self._are_last_owner(accounts):
+            raise Refused("this is the last owner; make somebody else an owner first")
+
+    async def refuse_to_erase(self, user_id: str) -> None:
+        """Refuse to erase an owner without whom there would be none; whoever runs the gateway comes back by themselves.
+
+        Raises:
+            Refused: says what to do first.
+        """
+        accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
+        if not self._parts.operator_accounts() and await self._are_last_owner(accounts):
+            raise Refused("this is the last owner; make somebody else an owner first")
+
+    async def _are_last_owner(self, accounts: Collection[str]) -> bool:
         ranks = (await self._parts.entrance.people.book()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
-        if not owners.isdisjoint(accounts) and owners <= set(accounts) and not operators:
-            raise Refused("this is the last owner; make somebody else an owner first")
+        return bool(owners) and owners <= set(accounts)
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
@@ -192,6 +211,11 @@ class PeopleDesk:
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
+    def _given(self, accounts: Collection[str], book: Book) -> Rank | None:
+        """What a person with these accounts was given by name."""
+        role = self._parts.entrance.access.role_of(accounts, book)
+        return "revoked" if role is None and "revoked" in ranks_of(accounts, book.ranks) else role
+
     def _changed(self) -> None:
         self._parts.entrance.people.changed()
         happened(CHANGED)
@@ -213,9 +237,7 @@ class PeopleDesk:
 
     async def _one(self, user: User, known: _Known) -> wire.Person:
         keys = [account.key for account in user.accounts]
-        given: Rank | None = self._parts.entrance.access.role_of(keys, known.book)
-        if given is None and "revoked" in ranks_of(keys, known.book.ranks):
-            given = "revoked"
+        given = self._given(keys, known.book)
         accounts = tuple([await self._account(account, known) for account in user.accounts])
         roles = {place.role for account in accounts for place in account.let_in}
         standing = known.standing[user.id]

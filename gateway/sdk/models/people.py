@@ -169,3 +169,26 @@ class Linked(Wire):
 
     person: Person
     link: Link | None
+
+
+class Erase(Sent):
+    """Erase everything that is kept about somebody; it cannot be taken back.
+
+    Attributes:
+        confirm: the user id, or the account that is no user's, once more.
+    """
+
+    confirm: Name
+
+
+class Erased(Wire):
+    """An erasure that is decided, durably.
+
+    Attributes:
+        erasure: its id.
+        is_done: it goes on by itself where not, also after a restart.
+    """
+
+    user: str
+    erasure: str
+    is_done: bool

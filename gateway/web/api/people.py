@@ -6,12 +6,15 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
+from starlette.responses import StreamingResponse
 
 from gateway.desk.caller import Caller, Malformed
 from gateway.desk.people import Place, place_of_person
 from gateway.sdk.models.people import (
     Approve,
     Decided,
+    Erase,
+    Erased,
     Link,
     Linked,
     MakeLink,
@@ -25,6 +28,7 @@ from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.naming import USER_PATTERN
 from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
+from gateway.web.downloads import ZIP, download
 
 router = APIRouter(prefix="/people", tags=["people"])
 
@@ -123,6 +127,25 @@ async def set_role(caller: Writer, desks: WithDesks, user: Who, body: SetRole) -
 async def revoke(caller: Writer, desks: WithDesks, user: Who) -> Person:
     """Let somebody in nowhere any more, whatever the configuration says."""
     return await desks.people.revoke(caller, user)
+
+
+@router.get(
+    "/{user}/export",
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": {ZIP: {"schema": {"type": "string", "format": "binary"}}}},
+        **_NOBODY,
+    },
+)
+async def export(caller: Reader, desks: WithDesks, user: Who) -> StreamingResponse:
+    """Everything that is kept about somebody, as one zip file. The key needs `memory:read` and `sessions:read`, too."""
+    return download(await desks.personal.export(caller, user))
+
+
+@router.post("/{user}/erase", responses=_NOT_NOW)
+async def erase(caller: Writer, desks: WithDesks, user: Who, body: Erase) -> Erased:
+    """Erase everything that is kept about somebody, for good. An account may be named that is no user's."""
+    return await desks.personal.erase(caller, user, confirmed=body.confirm)
 
 
 def _after(cursor: str | None) -> Place | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -286,3 +288,80 @@ async def test_a_key_that_reads_changes_nothing_and_one_that_writes_is_named(doo
         changed = (await client.put(f"/people/{person['id']}/role", json={"role": "guest"})).json()
         assert changed["accounts"][0]["rankBy"] == "api:a key"
         assert (await client.get("/people")).status_code == 403
+
+
+async def test_the_key_of_somebody_who_is_let_in_nowhere_opens_nothing(door: Door) -> None:
+    person = await door.let_in("1")
+    async with await door.key("people:read", user=person["id"]) as client:
+        assert (await client.get("/people")).status_code == 200
+        await door.client.post(f"/people/{person['id']}/revoke")
+        assert (await client.get("/people")).status_code == 401
+
+
+# ---- export and erasure ---------------------------------------------------------------------------------------------
+
+
+async def test_a_person_is_given_everything_in_one_file_which_is_not_left_behind(door: Door) -> None:
+    person = await door.let_in("1")
+    await door.channel.ask("my secret word is marzipan", user="1", conversation="dm-1")
+    await door.channel.ask("somebody else's words", user="9", conversation="dm-9")
+    async with await door.key("people:read", "memory:read", "sessions:read", user=person["id"]) as client:
+        response = await client.get("/people/fake:1/export")
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/zip")
+    assert response.headers["content-disposition"].startswith('attachment; filename="ethos-export-')
+    with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
+        texts = "\n".join(archive.read(name).decode() for name in archive.namelist())
+    assert "marzipan" in texts
+    assert "somebody else" not in texts
+    assert list((door.gateway.home / "exports").glob("*/*")) == []
+
+
+async def test_an_export_is_for_keys_that_may_read_all_that_is_in_it(door: Door) -> None:
+    one, other = await door.let_in("1"), await door.let_in("2")
+    for scopes, user, whose, status in (
+        (("people:read",), None, one, 403),
+        (("people:read", "memory:read"), one["id"], one, 403),
+        (("people:read", "memory:read", "sessions:read"), one["id"], other, 403),
+        (("people:read", "memory:read", "sessions:read"), None, other, 200),
+    ):
+        async with await door.key(*scopes, user=user) as client:
+            assert (await client.get(f"/people/{whose['id']}/export")).status_code == status, (scopes, user)
+
+
+async def test_an_erased_person_is_gone_with_all_keys_and_is_a_stranger_again(door: Door) -> None:
+    person = await door.let_in("1")
+    wrong = await door.client.post("/people/fake:1/erase", json={"confirm": "fake:1"})
+    assert (wrong.status_code, wrong.json()["type"]) == (422, "urn:ethos:problem:invalid")
+    assert "nothing was erased" in wrong.json()["detail"]
+    async with await door.key("people:read", user=person["id"]) as client:
+        erased = (await door.client.post("/people/fake:1/erase", json={"confirm": person["id"]})).json()
+        assert (erased["user"], erased["isDone"]) == (person["id"], True)
+        assert (await client.get("/people")).status_code == 401
+    assert (await door.client.get("/people/fake:1")).status_code == 404
+    assert await door.knocks("1", "hello again")
+
+
+async def test_a_stranger_who_only_asked_can_be_erased_too(door: Door) -> None:
+    await door.knocks("5")
+    erased = (await door.client.post("/people/fake:5/erase", json={"confirm": "fake:5"})).json()
+    assert erased["isDone"] is True
+    assert (await door.client.get("/people/pairing")).json()["items"] == []
+    assert (await door.client.post("/people/fake:6/erase", json={"confirm": "fake:6"})).status_code == 404
+
+
+async def test_the_last_owner_is_not_erased(tmp_path: Path) -> None:
+    """On a gateway without a channel that knows its operator."""
+    async with opened(tmp_path / "home") as door:
+        person = await door.let_in("1", "owner")
+        response = await door.client.post("/people/fake:1/erase", json={"confirm": person["id"]})
+        assert (response.status_code, response.json()["detail"][:22]) == (409, "this is the last owner")
+        assert (await door.person("fake:1"))["role"] == "owner"
+
+
+async def test_a_key_that_only_reads_erases_nobody_and_one_person_not_even_themselves(door: Door) -> None:
+    person = await door.let_in("1")
+    for user in (None, person["id"]):
+        async with await door.key("people:read", "memory:read", "memory:write", user=user) as client:
+            response = await client.post("/people/fake:1/erase", json={"confirm": person["id"]})
+            assert response.status_code == 403
+    assert (await door.person("fake:1"))["id"] == person["id"]
