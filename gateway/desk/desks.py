@@ -13,6 +13,7 @@ from gateway.desk.naming import Naming
 from gateway.desk.pairing import PairingDesk
 from gateway.desk.people import PeopleDesk, PeopleParts
 from gateway.desk.personal import PersonalDesk
+from gateway.desk.personalities import PersonalityDesk
 from gateway.desk.system import SystemDesk, SystemParts
 from gateway.memory_review import MemoryReview
 from gateway.store.standing import SqliteStanding
@@ -32,6 +33,7 @@ class Desks:
     people: PeopleDesk
     pairing: PairingDesk
     personal: PersonalDesk
+    personalities: PersonalityDesk
 
 
 def desks_of(gateway: Gateway) -> Desks:
@@ -71,6 +73,7 @@ def desks_of(gateway: Gateway) -> Desks:
         people=people,
         pairing=PairingDesk(gateway.entrance, store.people, gateway.wake),
         personal=PersonalDesk(gateway.home, people, gateway.privacy),
+        personalities=PersonalityDesk(gateway.home, gateway.personalities),
     )
 
 
