@@ -56,7 +56,6 @@ def desks_of(gateway: Gateway) -> Desks:
                 sizes=lambda: gateway.config.memory,
             )
         ),
-        personalities=PersonalityDesk(gateway.home, gateway.personalities),
         sessions=SessionDesk(store.session_edits, naming, forget=gateway.history.forget),
         chat=ChatDesk(
             ChatParts(
@@ -77,4 +76,5 @@ def desks_of(gateway: Gateway) -> Desks:
             ApiKeys(store.api_keys), naming, survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1]
         ),
         deliveries=DeliveryDesk(store.deliveries, gateway.wake),
+        personalities=PersonalityDesk(gateway.home, gateway.personalities),
     )

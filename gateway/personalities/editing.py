@@ -1,103 +1,156 @@
-"""The two files of a personality as people edit them from outside: both texts, and a version of both together."""
+"""The two files of a personality, edited by hand: checked before they count, and with a way back.
+
+What stood there before the last change is kept beside it, in `.previous`; a built-in personality has no file there.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.errors import EthosError, FileError
-from gateway.files import check_id, inside, make_private_directory, write_atomically
-from gateway.locks import FileLock
-from gateway.marked.validation import validate
-from gateway.marked.yaml import parse_marked_yaml
-from gateway.personalities.files import MAX_SOUL_BYTES, SETTINGS_NAME, SOUL_NAME, PersonalitySettings, bytes_of
+from gateway.errors import FileError, PersonalityError
+from gateway.files import check_id, inside, make_private_directory, read_settled, sync_directory, write_atomically
+from gateway.personalities.files import SETTINGS_NAME, SOUL_NAME, bytes_of, check_texts
 
-LOCK_NAME = ".edit.lock"
-LOCK_TIMEOUT_S = 10.0
+PREVIOUS_NAME = ".previous"
+_NAMES = (SOUL_NAME, SETTINGS_NAME)
 
 
-class PersonalityChanged(EthosError):
-    """Somebody else has changed it since it was read; nothing was written."""
+class PersonalityChanged(PersonalityError):
+    """The files have changed since they were read.
 
+    Attributes:
+        current: as they are now.
+    """
 
-class NoPersonality(EthosError):
-    """What was written is no valid personality; the text has a line for each thing that is wrong."""
+    def __init__(self, current: PersonalityTexts) -> None:
+        super().__init__("the files of this personality have changed since they were read; look at them again")
+        self.current = current
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalityTexts:
-    """What stands in the files.
+    """Both files, as they count.
 
     Attributes:
-        settings: `personality.yaml`; empty where there is none.
-        prompt: `SOUL.md`.
-        version: SHA-256 of both, in hex.
+        settings: the text of `personality.yaml`.
+        version: SHA-256 of both and of where they are, in hex.
+        is_own: at least one of them is in the data directory.
+        can_undo: it is known what stood there before.
     """
 
+    soul: str
     settings: str
-    prompt: str
     version: str
+    is_own: bool
+    can_undo: bool
 
 
 def read_texts(root: Path, personality_id: str) -> PersonalityTexts:
-    """Both texts, the built-in ones where the data directory has none; what is not UTF-8 is shown as such.
+    """Both files. Bytes that are no text are shown as such, and are not kept by an edit.
 
     Raises:
-        InvalidId: not an id at all.
+        InvalidId: it is none.
+        PersonalityError: there is no such personality.
         FileError: a file cannot be read.
     """
     check_id("personality", personality_id)
-    settings = bytes_of(root, personality_id, SETTINGS_NAME) or b""
-    prompt = bytes_of(root, personality_id, SOUL_NAME) or b""
-    version = hashlib.sha256(len(settings).to_bytes(8) + settings + prompt).hexdigest()
+    found = {name: bytes_of(root, personality_id, name) for name in _NAMES}
+    own = _own(root, personality_id)
+    if not any(found.values()) and not any(own.values()):
+        raise PersonalityError(f"there is no personality {personality_id}")
+    digest = hashlib.sha256()
+    for name in _NAMES:
+        for data in (own[name], found[name]):
+            digest.update(b"-" if data is None else hashlib.sha256(data).digest())
     return PersonalityTexts(
-        settings=settings.decode("utf-8", "replace"), prompt=prompt.decode("utf-8", "replace"), version=version
+        soul=_shown(found[SOUL_NAME]),
+        settings=_shown(found[SETTINGS_NAME]),
+        version=digest.hexdigest(),
+        is_own=any(data is not None for data in own.values()),
+        can_undo=(inside(root, "personalities", personality_id) / PREVIOUS_NAME).is_dir(),
     )
 
 
-async def write_texts(
-    root: Path, personality_id: str, *, settings: str | None, prompt: str | None, expected_version: str
-) -> None:
-    """Replace what is not None, if both are still as they were read; a built-in one is overridden by it.
+def replace_texts(
+    root: Path, personality_id: str, *, soul: str, settings: str, expected_version: str
+) -> PersonalityTexts:
+    """Put two texts in place of both files; of a built-in personality these are the first of its own.
 
     Raises:
-        PersonalityChanged: they are not.
-        NoPersonality: what would be written is not valid; nothing was.
-        FileError: the disk is full, or the place cannot be written or locked.
-        InvalidId: not an id at all.
+        PersonalityChanged: they are not the expected version.
+        PersonalityError: a text is not valid, or there is no such personality.
+        FileError: not written now.
     """
-    check_id("personality", personality_id)
-    _check(settings, prompt)
+    _expect(root, personality_id, expected_version)
+    check_texts(soul, settings)
+    texts = {SOUL_NAME: soul, SETTINGS_NAME: settings}
+    _put(root, personality_id, {name: _ended(text).encode("utf-8", "replace") for name, text in texts.items()})
+    return read_texts(root, personality_id)
+
+
+def undo_texts(root: Path, personality_id: str, *, expected_version: str) -> None:
+    """Bring back what stood there before the last change; what stands there now can be brought back the same way.
+
+    Raises:
+        PersonalityChanged: they are not the expected version.
+        PersonalityError: nothing is known of before.
+        FileError: not written now.
+    """
+    if not _expect(root, personality_id, expected_version).can_undo:
+        raise PersonalityError("nothing is known of what stood in these files before")
+    previous = inside(root, "personalities", personality_id) / PREVIOUS_NAME
+    _put(root, personality_id, {name: _read(previous / name) for name in _NAMES})
+
+
+def note_new(root: Path, personality_id: str) -> None:
+    """Remember of a personality that was just made that nothing stood there before."""
+    make_private_directory(inside(root, "personalities", personality_id) / PREVIOUS_NAME)
+
+
+def _expect(root: Path, personality_id: str, version: str) -> PersonalityTexts:
+    current = read_texts(root, personality_id)
+    if current.version != version:
+        raise PersonalityChanged(current)
+    return current
+
+
+def _put(root: Path, personality_id: str, wanted: dict[str, bytes | None]) -> None:
+    """Keep what is there, then put these in place; None takes a file away."""
     directory = inside(root, "personalities", personality_id)
+    previous, before = directory / PREVIOUS_NAME, _own(root, personality_id)
     try:
-        await asyncio.to_thread(make_private_directory, directory)
-        async with FileLock(directory / LOCK_NAME, LOCK_TIMEOUT_S):
-            before = await asyncio.to_thread(read_texts, root, personality_id)
-            if before.version != expected_version:
-                raise PersonalityChanged(f"{personality_id} has changed since; read it again, and merge")
-            for name, text in ((SETTINGS_NAME, settings), (SOUL_NAME, prompt)):
-                if text is not None:
-                    data = text.replace("\r\n", "\n").encode()
-                    await asyncio.to_thread(write_atomically, directory / name, data)
+        make_private_directory(directory)
+        if previous.exists():
+            shutil.rmtree(previous)
+        make_private_directory(previous)
+        for name, data in before.items():
+            if data is not None:
+                write_atomically(previous / name, data)
+        for name, data in wanted.items():
+            if data is not None:
+                write_atomically(directory / name, data)
+            else:
+                (directory / name).unlink(missing_ok=True)
+        sync_directory(directory)
     except OSError as error:
         raise FileError(f"{directory} could not be written: {error.strerror}") from error
 
 
-def _check(settings: str | None, prompt: str | None) -> None:
-    problems: list[str] = []
-    for name, text in ((SETTINGS_NAME, settings), (SOUL_NAME, prompt)):
-        if text is not None and ("\0" in text or any("\ud800" <= character <= "\udfff" for character in text)):
-            problems.append(f"{name}: expected text, and there is a character in it that no file can hold")
-    if settings is not None and not problems:
-        document = parse_marked_yaml(settings.encode(), SETTINGS_NAME)
-        if document.is_readable:
-            validate(PersonalitySettings, document)
-        problems += document.sorted_problems()
-    if prompt is not None and not prompt.strip():
-        problems.append(f"{SOUL_NAME}: empty; expected the personality's prompt, in Markdown")
-    if prompt is not None and not problems and len(prompt.encode()) > MAX_SOUL_BYTES:
-        problems.append(f"{SOUL_NAME}: larger than {MAX_SOUL_BYTES} bytes; expected a prompt of a few pages at most")
-    if problems:
-        raise NoPersonality("\n".join(problems))
+def _own(root: Path, personality_id: str) -> dict[str, bytes | None]:
+    return {name: _read(inside(root, "personalities", personality_id, name)) for name in _NAMES}
+
+
+def _read(path: Path) -> bytes | None:
+    found = read_settled(path)
+    return None if found is None else found.data
+
+
+def _shown(data: bytes | None) -> str:
+    return (data or b"").decode("utf-8-sig", "replace").replace("\r\n", "\n")
+
+
+def _ended(text: str) -> str:
+    return text.strip("\n") + "\n"

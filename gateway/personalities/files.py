@@ -140,13 +140,32 @@ def read_personality(root: Path, personality_id: str, source: str) -> Personalit
     )
 
 
+def check_texts(soul: str, settings: str) -> None:
+    """Whether these would be good files.
+
+    Raises:
+        PersonalityError: has a line for each thing that is wrong.
+    """
+    problems: list[str] = []
+    _soul_of(soul.encode("utf-8", "replace"), SOUL_NAME, problems)
+    document = parse_marked_yaml(settings.encode("utf-8", "replace"), SETTINGS_NAME)
+    if document.is_readable:
+        validate(PersonalitySettings, document)
+    problems.extend(document.sorted_problems())
+    if problems:
+        raise PersonalityError("\n".join(problems))
+
+
 def _read_soul(root: Path, personality_id: str, problems: list[str]) -> str:
-    label = f"personalities/{personality_id}/{SOUL_NAME}"
     try:
         data = bytes_of(root, personality_id, SOUL_NAME)
     except FileError as error:
         problems.append(str(error))
         return ""
+    return _soul_of(data, f"personalities/{personality_id}/{SOUL_NAME}", problems)
+
+
+def _soul_of(data: bytes | None, label: str, problems: list[str]) -> str:
     text, fault, end = "", "", 0
     try:
         text = (data or b"").decode("utf-8-sig")
@@ -179,7 +198,11 @@ def _read_settings(root: Path, personality_id: str, problems: list[str]) -> Pers
 
 
 def bytes_of(root: Path, personality_id: str, name: str) -> bytes | None:
-    """A file of a personality: its own, or else the built-in one; None where there is neither."""
+    """What counts as one of its files: that in the data directory, else the built-in one; None where there is none.
+
+    Raises:
+        FileError: it cannot be read.
+    """
     own = read_settled(inside(root, "personalities", personality_id, name))
     if own is not None:
         return own.data
