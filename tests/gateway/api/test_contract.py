@@ -25,7 +25,7 @@ bearer = {token}
 include-path = "/personalities/{{personality}}"
 
 [operations.checks]
-positive_data_acceptance.expected-statuses = [200, 404, 409, 422]
+positive_data_acceptance.expected-statuses = [200, 401, 403, 404, 409, 422]
 """
 PROGRAM = "import sys; from schemathesis.cli import schemathesis; sys.argv[0] = 'st'; schemathesis()"
 
