@@ -140,20 +140,27 @@ def read_personality(root: Path, personality_id: str, source: str) -> Personalit
     )
 
 
+class PersonalityNotValid(PersonalityError):
+    """What was written is no valid personality."""
+
+
 def check_texts(soul: str, settings: str) -> None:
     """Whether these would be good files.
 
     Raises:
-        PersonalityError: has a line for each thing that is wrong.
+        PersonalityNotValid: has a line for each thing that is wrong.
     """
     problems: list[str] = []
+    for name, text in ((SOUL_NAME, soul), (SETTINGS_NAME, settings)):
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            problems.append(f"{name}: expected text, and there is a character in it that no file can hold")
     _soul_of(soul.encode("utf-8", "replace"), SOUL_NAME, problems)
     document = parse_marked_yaml(settings.encode("utf-8", "replace"), SETTINGS_NAME)
     if document.is_readable:
         validate(PersonalitySettings, document)
     problems.extend(document.sorted_problems())
     if problems:
-        raise PersonalityError("\n".join(problems))
+        raise PersonalityNotValid("\n".join(problems))
 
 
 def _read_soul(root: Path, personality_id: str, problems: list[str]) -> str:
