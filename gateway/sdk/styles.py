@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from types import TracebackType
+from types import MethodType, TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from gateway.sdk.courier import Courier
@@ -126,8 +126,7 @@ class operation(Generic[P, T]):  # noqa: N801 (it is used as a decorator)
     def __get__(self, instance: Namespace[Any] | None, owner: type) -> Any:
         if instance is None:
             return self
-        bound = functools.partial(self.function, instance)
-        functools.update_wrapper(bound, self.function)
+        bound: Callable[P, Coroutine[Any, Any, T]] = MethodType(self.function, instance)
         if instance.courier.is_awaited:
             return bound
 
@@ -154,8 +153,7 @@ class listing(Generic[P, T]):  # noqa: N801 (it is used as a decorator)
     def __get__(self, instance: Namespace[Any] | None, owner: type) -> Any:
         if instance is None:
             return self
-        bound = functools.partial(self.function, instance)
-        functools.update_wrapper(bound, self.function)
+        bound: Callable[P, AsyncIterator[T]] = MethodType(self.function, instance)
         kind = AsyncItems if instance.courier.is_awaited else Items
 
         @functools.wraps(bound)
