@@ -11,6 +11,7 @@ from gateway.desk.deliveries import DeliveryDesk
 from gateway.desk.keys import KeyDesk
 from gateway.desk.memory import MemoryDesk, MemoryParts
 from gateway.desk.naming import Naming
+from gateway.desk.personalities import PersonalityDesk
 from gateway.desk.sessions import SessionDesk
 from gateway.desk.system import SystemDesk, SystemParts
 from gateway.memory_review import MemoryReview
@@ -29,6 +30,7 @@ class Desks:
     system: SystemDesk
     keys: KeyDesk
     deliveries: DeliveryDesk
+    personalities: PersonalityDesk
 
 
 def desks_of(gateway: Gateway) -> Desks:
@@ -74,4 +76,5 @@ def desks_of(gateway: Gateway) -> Desks:
             ApiKeys(store.api_keys), naming, survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1]
         ),
         deliveries=DeliveryDesk(store.deliveries, gateway.wake),
+        personalities=PersonalityDesk(gateway.home, gateway.personalities),
     )

@@ -26,6 +26,7 @@ from gateway.errors import (
 )
 from gateway.memory.history import NoSuchEntry
 from gateway.memory_review import NotReviewable
+from gateway.personalities.editing import PersonalityChanged
 from gateway.sdk.models.wire import ConflictProblem, Problem
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
 
@@ -48,6 +49,7 @@ KINDS: Mapping[type[EthosError], Kind] = {
     NotFound: Kind("not-found", 404, "There is no such thing"),
     Ambiguous: Kind("ambiguous", 422, "It is not clear who is meant"),
     NotNamed: Kind("not-found", 404, "There is no such thing"),
+    PersonalityChanged: Kind("not-possible", 409, "Not possible as things are"),
     PersonalityError: Kind("not-found", 404, "There is no such thing"),
     NoSuchEntry: Kind("not-possible", 409, "Not possible as things are"),
     NotReviewable: Kind("not-possible", 409, "Not possible as things are"),
