@@ -41,6 +41,7 @@ class PersonalityTexts:
         can_undo: it is known what stood there before.
     """
 
+    id: str
     soul: str
     settings: str
     version: str
@@ -66,6 +67,7 @@ def read_texts(root: Path, personality_id: str) -> PersonalityTexts:
         for data in (own[name], found[name]):
             digest.update(b"-" if data is None else hashlib.sha256(data).digest())
     return PersonalityTexts(
+        id=personality_id,
         soul=_shown(found[SOUL_NAME]),
         settings=_shown(found[SETTINGS_NAME]),
         version=digest.hexdigest(),

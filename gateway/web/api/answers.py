@@ -15,9 +15,13 @@ def problems(**texts: str) -> Answers:
     return {_STATUS[name]: _described(text) for name, text in texts.items()}
 
 
-def conflict() -> Answers:
-    """A 409 with both texts."""
-    return {409: _described("The document changed since it was read; both texts are there.", model=ConflictProblem)}
+def conflict(
+    text: str = "The document changed since it was read; both texts are there.",
+    *,
+    model: type[Problem] = ConflictProblem,
+) -> Answers:
+    """A 409 with what is there now."""
+    return {409: _described(text, model=model)}
 
 
 NOT_MODIFIED: Answers = {304: {"description": "It is still the version of `If-None-Match`."}}

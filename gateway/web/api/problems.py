@@ -27,6 +27,9 @@ from gateway.errors import (
 from gateway.linking.links import NotLinked
 from gateway.memory.history import NoSuchEntry
 from gateway.memory_review import NotReviewable
+from gateway.personalities import InvalidPersonality, PersonalityTaken
+from gateway.personalities.editing import PersonalityChanged
+from gateway.sdk.models.personalities import PersonalityConflict, PersonalityFiles
 from gateway.sdk.models.wire import ConflictProblem, Problem
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
 
@@ -45,6 +48,9 @@ class Kind:
 # The first that fits counts.
 KINDS: Mapping[type[EthosError], Kind] = {
     MemoryConflict: Kind("conflict", 409, "The document changed since it was read"),
+    PersonalityChanged: Kind("conflict", 409, "The files changed since they were read"),
+    InvalidPersonality: Kind("invalid", 422, "The request is not valid"),
+    PersonalityTaken: Kind("not-possible", 409, "Not possible as things are"),
     NotAllowed: Kind("not-allowed", 403, "Not allowed"),
     NotFound: Kind("not-found", 404, "There is no such thing"),
     Ambiguous: Kind("ambiguous", 422, "It is not clear who is meant"),
@@ -82,6 +88,8 @@ _DETAILS: Mapping[int, str] = {
     405: "This address takes other methods; `Allow` lists them.",
 }
 RETRY_AFTER_S = 5
+# The first whose members are there.
+_MODELS: Mapping[type[Problem], set[str]] = {ConflictProblem: {"current", "proposed"}, PersonalityConflict: {"current"}}
 
 
 def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
@@ -90,7 +98,7 @@ def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None
     Args:
         more: further members, by their names in Python.
     """
-    model = ConflictProblem if "current" in more else Problem
+    model = next((model for model, wanted in _MODELS.items() if wanted <= set(more)), Problem)
     content = model(type=problem_type(kind.name), title=kind.title, status=kind.status, detail=detail, **more)
     exclude = set() if content.errors else {"errors"}
     body = json.dumps(content.model_dump(mode="json", by_alias=True, exclude=exclude), ensure_ascii=False)
@@ -116,6 +124,11 @@ async def on_error(_request: Request, error: Exception) -> Response:
         return problem(
             kind, str(error), current=error.current, current_version=error.current_version, proposed=error.proposed
         )
+    if isinstance(error, PersonalityChanged):
+        return problem(kind, str(error), current=PersonalityFiles.model_validate(error.current, from_attributes=True))
+    if isinstance(error, InvalidPersonality):
+        parts = [line.partition(": ") for line in error.problems]
+        return problem(kind, str(error), errors=[{"where": where, "problem": text} for where, _, text in parts])
     return problem(kind, str(error))
 
 
