@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gateway.access import Access
-from gateway.desk.caller import Caller, NotFound, Refused
+from gateway.desk.caller import Caller, NotFound, NotNamed, Refused
 from gateway.desk.naming import Naming
 from gateway.entrance import Entrance
+from gateway.errors import InvalidAccount
 from gateway.identity import IdentityMap, User
 from gateway.identity.file import Account, check_key
 from gateway.linking.chat import Linking
@@ -170,8 +171,7 @@ class PeopleDesk:
         parts, first = self._parts, await self.find(caller, one)
         known = {account.key for user in await parts.identities.users() for account in user.accounts}
         if ":" in other and other not in known:
-            added = await parts.identities.add(check_key(other), "", user_id=first, via="operator")
-            if not added:
+            if not await self._is_added(other, first):
                 raise Refused(f"{other} has just become known; try again")
             await parts.entrance.reopen([other])
             self._changed()
@@ -200,6 +200,12 @@ class PeopleDesk:
         link = await end_link(self._parts.linking, which)
         self._changed()
         return _link(link)
+
+    async def _is_added(self, account: str, user_id: str) -> bool:
+        try:
+            return await self._parts.identities.add(check_key(account), "", user_id=user_id, via="operator")
+        except InvalidAccount as error:
+            raise NotNamed(str(error)) from error
 
     async def _refuse_to_bar(self, *user_ids: str) -> None:
         ranks = (await self._parts.entrance.people.book()).ranks

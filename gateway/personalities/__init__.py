@@ -22,7 +22,6 @@ from gateway.personalities.files import (
     SETTINGS_NAME,
     SOUL_NAME,
     BrokenPersonality,
-    InvalidPersonality,
     Personality,
     read_personality,
     settings_text,
@@ -30,7 +29,7 @@ from gateway.personalities.files import (
     write_personality,
 )
 
-__all__ = ["BrokenPersonality", "InvalidPersonality", "Personalities", "Personality", "PersonalityTaken"]
+__all__ = ["BrokenPersonality", "Personalities", "Personality"]
 
 Found = list[Personality | BrokenPersonality]
 
@@ -38,10 +37,6 @@ _UNREADABLE = Signature(-1, -1, -1)
 _log = structlog.get_logger(__name__)
 
 _Stamp = tuple[Signature | None, Signature | None]
-
-
-class PersonalityTaken(PersonalityError):
-    """The id is another one's."""
 
 
 @dataclass(slots=True)
@@ -118,18 +113,16 @@ class Personalities:
 
         Raises:
             InvalidId: an id is malformed.
-            PersonalityTaken: it exists already.
-            InvalidPersonality: the name or the description is none.
-            PersonalityError: `copy_of` does not exist.
+            PersonalityError: it exists already, `copy_of` does not, or the name is none.
             FileError: the disk is full, or the place cannot be written.
         """
         check_id("personality", personality_id)
         is_built_in = (BUILT_IN / personality_id).is_dir()
         if self._stamp(personality_id) != (None, None):
             place = self._directory / personality_id
-            raise PersonalityTaken(f"the personality {personality_id} exists already; edit {place}, or take another id")
+            raise PersonalityError(f"the personality {personality_id} exists already; edit {place}, or take another id")
         if is_built_in and copy_of != personality_id:
-            raise PersonalityTaken(f"the personality {personality_id} is built in; copy it onto itself to change it")
+            raise PersonalityError(f"the personality {personality_id} is built in; copy it onto itself to change it")
         original = self.get(copy_of) if copy_of else None
         name = name or (original.name if original and is_built_in else titled(personality_id))
         prompt = original.prompt if original else NEW_SOUL.format(name=name)

@@ -5,17 +5,24 @@ What stood there before the last change is kept beside it, in `.previous`; a bui
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from gateway.errors import FileError, PersonalityError
 from gateway.files import check_id, inside, make_private_directory, read_settled, sync_directory, write_atomically
+from gateway.locks import FileLock
 from gateway.personalities.files import SETTINGS_NAME, SOUL_NAME, bytes_of, check_texts
 
 PREVIOUS_NAME = ".previous"
+LOCK_NAME = ".edit.lock"
+LOCK_TIMEOUT_S = 10.0
 _NAMES = (SOUL_NAME, SETTINGS_NAME)
+_Result = TypeVar("_Result")
 
 
 class PersonalityChanged(PersonalityError):
@@ -35,15 +42,15 @@ class PersonalityTexts:
     """Both files, as they count.
 
     Attributes:
-        settings: the text of `personality.yaml`.
+        settings: `personality.yaml`; empty where there is none.
+        prompt: `SOUL.md`.
         version: SHA-256 of both and of where they are, in hex.
         is_own: at least one of them is in the data directory.
         can_undo: it is known what stood there before.
     """
 
-    id: str
-    soul: str
     settings: str
+    prompt: str
     version: str
     is_own: bool
     can_undo: bool
@@ -67,33 +74,38 @@ def read_texts(root: Path, personality_id: str) -> PersonalityTexts:
         for data in (own[name], found[name]):
             digest.update(b"-" if data is None else hashlib.sha256(data).digest())
     return PersonalityTexts(
-        id=personality_id,
-        soul=_shown(found[SOUL_NAME]),
         settings=_shown(found[SETTINGS_NAME]),
+        prompt=_shown(found[SOUL_NAME]),
         version=digest.hexdigest(),
         is_own=any(data is not None for data in own.values()),
         can_undo=(inside(root, "personalities", personality_id) / PREVIOUS_NAME).is_dir(),
     )
 
 
-def replace_texts(
-    root: Path, personality_id: str, *, soul: str, settings: str, expected_version: str
+async def replace_texts(
+    root: Path, personality_id: str, *, prompt: str | None, settings: str | None, expected_version: str
 ) -> PersonalityTexts:
-    """Put two texts in place of both files; of a built-in personality these are the first of its own.
+    """Put texts in place of the files, None leaves one as it is; of a built-in personality it is the first of its own.
 
     Raises:
         PersonalityChanged: they are not the expected version.
-        PersonalityError: a text is not valid, or there is no such personality.
+        PersonalityNotValid: a text is not valid.
+        PersonalityError: there is no such personality.
         FileError: not written now.
     """
-    _expect(root, personality_id, expected_version)
-    check_texts(soul, settings)
-    texts = {SOUL_NAME: soul, SETTINGS_NAME: settings}
-    _put(root, personality_id, {name: _ended(text).encode("utf-8", "replace") for name, text in texts.items()})
-    return read_texts(root, personality_id)
+
+    def replace() -> PersonalityTexts:
+        current = _expect(root, personality_id, expected_version)
+        check_texts(current.prompt if prompt is None else prompt, current.settings if settings is None else settings)
+        texts = {SOUL_NAME: prompt, SETTINGS_NAME: settings}
+        given = {name: _ended(text).encode("utf-8", "replace") for name, text in texts.items() if text is not None}
+        _put(root, personality_id, {**_own(root, personality_id), **given})
+        return read_texts(root, personality_id)
+
+    return await _locked(root, personality_id, replace)
 
 
-def undo_texts(root: Path, personality_id: str, *, expected_version: str) -> None:
+async def undo_texts(root: Path, personality_id: str, *, expected_version: str) -> None:
     """Bring back what stood there before the last change; what stands there now can be brought back the same way.
 
     Raises:
@@ -101,15 +113,32 @@ def undo_texts(root: Path, personality_id: str, *, expected_version: str) -> Non
         PersonalityError: nothing is known of before.
         FileError: not written now.
     """
-    if not _expect(root, personality_id, expected_version).can_undo:
-        raise PersonalityError("nothing is known of what stood in these files before")
-    previous = inside(root, "personalities", personality_id) / PREVIOUS_NAME
-    _put(root, personality_id, {name: _read(previous / name) for name in _NAMES})
+
+    def undo() -> None:
+        if not _expect(root, personality_id, expected_version).can_undo:
+            raise PersonalityError("nothing is known of what stood in these files before")
+        previous = inside(root, "personalities", personality_id) / PREVIOUS_NAME
+        _put(root, personality_id, {name: _read(previous / name) for name in _NAMES})
+
+    await _locked(root, personality_id, undo)
 
 
 def note_new(root: Path, personality_id: str) -> None:
     """Remember of a personality that was just made that nothing stood there before."""
     make_private_directory(inside(root, "personalities", personality_id) / PREVIOUS_NAME)
+
+
+async def _locked(root: Path, personality_id: str, change: Callable[[], _Result]) -> _Result:
+    """Let nobody else change the files meanwhile, in this process or another."""
+    directory = inside(root, "personalities", check_id("personality", personality_id))
+    if not bytes_of(root, personality_id, SOUL_NAME) and not directory.is_dir():
+        raise PersonalityError(f"there is no personality {personality_id}")
+    try:
+        await asyncio.to_thread(make_private_directory, directory)
+        async with FileLock(directory / LOCK_NAME, LOCK_TIMEOUT_S):
+            return await asyncio.to_thread(change)
+    except OSError as error:
+        raise FileError(f"{directory} could not be written: {error.strerror}") from error
 
 
 def _expect(root: Path, personality_id: str, version: str) -> PersonalityTexts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,18 +23,6 @@ SOUL_NAME = "SOUL.md"
 SETTINGS_NAME = "personality.yaml"
 MAX_SOUL_BYTES = 256 * 1024
 BUILT_IN = Path(__file__).parent / "built_in"
-
-
-class InvalidPersonality(PersonalityError):
-    """Its files would not be valid.
-
-    Attributes:
-        problems: each with file, line and column in front.
-    """
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,20 +140,27 @@ def read_personality(root: Path, personality_id: str, source: str) -> Personalit
     )
 
 
+class PersonalityNotValid(PersonalityError):
+    """What was written is no valid personality."""
+
+
 def check_texts(soul: str, settings: str) -> None:
     """Whether these would be good files.
 
     Raises:
-        InvalidPersonality: has a line for each thing that is wrong.
+        PersonalityNotValid: has a line for each thing that is wrong.
     """
     problems: list[str] = []
+    for name, text in ((SOUL_NAME, soul), (SETTINGS_NAME, settings)):
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            problems.append(f"{name}: expected text, and there is a character in it that no file can hold")
     _soul_of(soul.encode("utf-8", "replace"), SOUL_NAME, problems)
     document = parse_marked_yaml(settings.encode("utf-8", "replace"), SETTINGS_NAME)
     if document.is_readable:
         validate(PersonalitySettings, document)
     problems.extend(document.sorted_problems())
     if problems:
-        raise InvalidPersonality(problems)
+        raise PersonalityNotValid("\n".join(problems))
 
 
 def _read_soul(root: Path, personality_id: str, problems: list[str]) -> str:
@@ -226,12 +221,12 @@ def write_personality(root: Path, personality_id: str, *, settings: str, prompt:
     """Make the two files of a personality that has none yet; its memory may be there already.
 
     Raises:
-        InvalidPersonality: `settings` are not valid.
+        PersonalityError: `settings` are not valid.
         FileError: a file of that name is there, the disk is full, or the place cannot be written. Nothing is left.
     """
     document = parse_marked_yaml(settings.encode("utf-8", "backslashreplace"), SETTINGS_NAME)
     if validate(PersonalitySettings, document) is None or document.problems:
-        raise InvalidPersonality(document.sorted_problems())
+        raise PersonalityError("\n".join(document.sorted_problems()))
     directory = inside(root, "personalities", personality_id)
     written: list[Path] = []
     try:

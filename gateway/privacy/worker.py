@@ -24,6 +24,7 @@ from gateway.privacy.files import EXPORTS_NAME
 from gateway.privacy.people import is_known
 from gateway.privacy.retention import Retention
 from gateway.privacy.tombstones import Tombstone
+from gateway.sessions import PROGRAMS
 from gateway.store.erasure import applied_erasures, sessions_of
 
 if TYPE_CHECKING:
@@ -218,4 +219,8 @@ class PrivacyWorker:
         """As they stand in the identity map; the kind of a third party's channel that is not running is not known."""
         running = {adapter.name: adapter.kind for adapter in self._gateway.adapters}
         configured = self._gateway.config.channels.items()
-        return {**{name: channel.kind for name, channel in configured if "." not in channel.kind}, **running}
+        return {
+            **{name: channel.kind for name, channel in configured if "." not in channel.kind},
+            **running,
+            PROGRAMS: PROGRAMS,
+        }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import Name, Sent, Wire
+from gateway.sdk.models.wire import Sent, UserName, Wire
 
 Role = Literal["owner", "member", "guest"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -15,6 +15,8 @@ ROLES: tuple[Role, ...] = get_args(Role)
 Rank = Literal["owner", "member", "guest", "revoked"]
 LinkState = Literal["decided", "mapped", "linked", "undoing", "parted", "undone"]
 How = Literal["owner", "listed", "approved", "open", "elsewhere"]
+
+Asking = Annotated[str, Field(min_length=1, max_length=512, description="The code, or the account, `kind:id`.")]
 
 
 class LetIn(Wire):
@@ -135,14 +137,14 @@ class Decided(Wire):
 class Approve(Sent):
     """Let somebody in; without a role they have that of the channel."""
 
-    who: Name = Field(description="The code, or the account, `kind:id`.")
+    who: Asking
     role: Role | None = None
 
 
 class Refuse(Sent):
     """Refuse somebody, who gets no other code for a week."""
 
-    who: Name = Field(description="The code, or the account, `kind:id`.")
+    who: Asking
 
 
 class SetRole(Sent):
@@ -159,8 +161,8 @@ class MakeLink(Sent):
         is_one_kept: `one` keeps its user id; else whoever was there first does.
     """
 
-    one: Name
-    other: Name
+    one: UserName
+    other: UserName
     is_one_kept: bool = False
 
 
@@ -178,7 +180,7 @@ class Erase(Sent):
         confirm: the user id, or the account that is no user's, once more.
     """
 
-    confirm: Name
+    confirm: UserName
 
 
 class Erased(Wire):

@@ -1,79 +1,76 @@
-"""Personalities: who can answer, and the two files that each is made of."""
+"""Who answers."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import Problem, Sent, Wire
+from gateway.sdk.models.memory import Version
+from gateway.sdk.models.wire import PersonalityId, Sent, Wire
 
-PersonalityId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-Text = Annotated[str, Field(max_length=1 << 20)]
+PersonalityName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", max_length=100)]
+Prompt = Annotated[str, Field(min_length=1, max_length=1 << 18)]
+SettingsText = Annotated[str, Field(max_length=1 << 16)]
 
 
 class Personality(Wire):
-    """One that can be chosen.
+    """A role of the agent.
 
     Attributes:
-        model: the entry of `models`; None for the default one.
+        source: `built-in`, or its directory under the data directory.
+        problem: why its files cannot be used; then the other values are empty, or those that last were valid.
+        model: None for the default one.
         tools: None for all.
-        source: `built-in`, or the directory below the data directory.
-        problem: why it cannot be used as its files are, a line for each thing; None where it can.
+        steps_per_turn: None for the configured limit.
+        output_tokens: None for no limit of its own.
     """
 
     id: str
     name: str
     description: str
-    model: str | None
-    memory_scope: str
-    memory_writes: str
-    tools: tuple[str, ...] | None
     source: str
-    problem: str | None = None
+    problem: str | None
+    model: str | None = None
+    memory_scope: Literal["per-personality", "global", "per-user"] | None = None
+    memory_writes: Literal["auto", "review", "off"] | None = None
+    tools: tuple[str, ...] | None = None
+    steps_per_turn: int | None = None
+    output_tokens: int | None = None
+    traits: dict[str, float] = Field(default_factory=dict)
 
 
 class PersonalityFiles(Wire):
-    """Both files, as text.
+    """A personality with the texts of its files.
 
     Attributes:
-        soul: of `SOUL.md`, the prompt.
-        settings: of `personality.yaml`.
+        settings: `personality.yaml`.
+        prompt: `SOUL.md`.
+        version: of both together.
         is_own: at least one of them is in the data directory; else they are built in.
         can_undo: what stood there before the last change is known.
     """
 
-    id: str
-    soul: str
+    personality: Personality
     settings: str
-    version: str
+    prompt: str
+    version: Version
     is_own: bool
     can_undo: bool
 
 
 class CreatePersonality(Sent):
-    """A new one, with a prompt to begin with, or as a copy; a built-in one is copied onto itself to be changed.
-
-    Attributes:
-        name: for people; made of the id without it.
-        copy_of: begins with the prompt and the settings of this one.
-    """
+    """Make a new one; with `copyOf` it begins with that one's prompt and settings."""
 
     id: PersonalityId
-    name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    description: Annotated[str, Field(max_length=500)] = ""
+    name: PersonalityName | None = None
+    description: Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
     copy_of: PersonalityId | None = None
 
 
-class WritePersonality(Sent):
-    """Put these in place of both files, if they still are `expectedVersion`; `If-Match` may say that instead."""
+class UpdatePersonality(Sent):
+    """Replace the prompt, the settings or both, if they are still `expectedVersion`; what is None stays."""
 
-    soul: Text
-    settings: Text
-    expected_version: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-
-
-class PersonalityConflict(Problem):
-    """The files changed since they were read: as they are now, with the version to write over next."""
-
-    current: PersonalityFiles
+    expected_version: Version
+    prompt: Prompt | None = None
+    settings: SettingsText | None = None

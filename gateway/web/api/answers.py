@@ -15,13 +15,9 @@ def problems(**texts: str) -> Answers:
     return {_STATUS[name]: _described(text) for name, text in texts.items()}
 
 
-def conflict(
-    text: str = "The document changed since it was read; both texts are there.",
-    *,
-    model: type[Problem] = ConflictProblem,
-) -> Answers:
-    """A 409 with what is there now."""
-    return {409: _described(text, model=model)}
+def conflict() -> Answers:
+    """A 409 with both texts."""
+    return {409: _described("The document changed since it was read; both texts are there.", model=ConflictProblem)}
 
 
 NOT_MODIFIED: Answers = {304: {"description": "It is still the version of `If-None-Match`."}}
@@ -29,9 +25,7 @@ NOT_MODIFIED: Answers = {304: {"description": "It is still the version of `If-No
 _STATUS = {
     "not_found": 404,
     "not_possible": 409,
-    "precondition_failed": 412,
     "too_large": 413,
-    "precondition_required": 428,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 from fastapi.exceptions import RequestValidationError
+from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +19,6 @@ from gateway.errors import (
     EthosError,
     FileError,
     IdentityMapBroken,
-    InvalidAccount,
     InvalidId,
     MemoryConflict,
     PersonalityError,
@@ -27,9 +27,7 @@ from gateway.errors import (
 from gateway.linking.links import NotLinked
 from gateway.memory.history import NoSuchEntry
 from gateway.memory_review import NotReviewable
-from gateway.personalities import InvalidPersonality, PersonalityTaken
 from gateway.personalities.editing import PersonalityChanged
-from gateway.sdk.models.personalities import PersonalityConflict, PersonalityFiles
 from gateway.sdk.models.wire import ConflictProblem, Problem
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
 
@@ -48,19 +46,16 @@ class Kind:
 # The first that fits counts.
 KINDS: Mapping[type[EthosError], Kind] = {
     MemoryConflict: Kind("conflict", 409, "The document changed since it was read"),
-    PersonalityChanged: Kind("conflict", 409, "The files changed since they were read"),
-    InvalidPersonality: Kind("invalid", 422, "The request is not valid"),
-    PersonalityTaken: Kind("not-possible", 409, "Not possible as things are"),
     NotAllowed: Kind("not-allowed", 403, "Not allowed"),
     NotFound: Kind("not-found", 404, "There is no such thing"),
     Ambiguous: Kind("ambiguous", 422, "It is not clear who is meant"),
     NotNamed: Kind("not-found", 404, "There is no such thing"),
+    PersonalityChanged: Kind("not-possible", 409, "Not possible as things are"),
     PersonalityError: Kind("not-found", 404, "There is no such thing"),
     NoSuchEntry: Kind("not-possible", 409, "Not possible as things are"),
     NotReviewable: Kind("not-possible", 409, "Not possible as things are"),
-    Refused: Kind("not-possible", 409, "Not possible as things are"),
     NotLinked: Kind("not-possible", 409, "Not possible as things are"),
-    InvalidAccount: Kind("invalid", 422, "The request is not valid"),
+    Refused: Kind("not-possible", 409, "Not possible as things are"),
     InvalidId: Kind("invalid", 422, "The request is not valid"),
     Malformed: Kind("invalid", 422, "The request is not valid"),
     FileError: Kind("unavailable", 503, "Not possible now"),
@@ -74,11 +69,9 @@ _BY_STATUS: Mapping[int, Kind] = {
     404: Kind("not-found", 404, "There is no such thing"),
     405: Kind("no-such-method", 405, "That cannot be done here"),
     409: Kind("not-possible", 409, "Not possible as things are"),
-    412: Kind("precondition-failed", 412, "Something is not as the request expected it"),
     413: Kind("too-large", 413, "The request is too large"),
     415: Kind("media-type", 415, "The request is of another media type"),
     422: Kind("invalid", 422, "The request is not valid"),
-    428: Kind("precondition-required", 428, "The request must say what it expects"),
     429: Kind("too-many", 429, "Please wait"),
     503: Kind("unavailable", 503, "Not possible now"),
 }
@@ -88,8 +81,6 @@ _DETAILS: Mapping[int, str] = {
     405: "This address takes other methods; `Allow` lists them.",
 }
 RETRY_AFTER_S = 5
-# The first whose members are there.
-_MODELS: Mapping[type[Problem], set[str]] = {ConflictProblem: {"current", "proposed"}, PersonalityConflict: {"current"}}
 
 
 def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
@@ -98,7 +89,7 @@ def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None
     Args:
         more: further members, by their names in Python.
     """
-    model = next((model for model, wanted in _MODELS.items() if wanted <= set(more)), Problem)
+    model = ConflictProblem if "current" in more else Problem
     content = model(type=problem_type(kind.name), title=kind.title, status=kind.status, detail=detail, **more)
     exclude = set() if content.errors else {"errors"}
     body = json.dumps(content.model_dump(mode="json", by_alias=True, exclude=exclude), ensure_ascii=False)
@@ -124,11 +115,6 @@ async def on_error(_request: Request, error: Exception) -> Response:
         return problem(
             kind, str(error), current=error.current, current_version=error.current_version, proposed=error.proposed
         )
-    if isinstance(error, PersonalityChanged):
-        return problem(kind, str(error), current=PersonalityFiles.model_validate(error.current, from_attributes=True))
-    if isinstance(error, InvalidPersonality):
-        parts = [line.partition(": ") for line in error.problems]
-        return problem(kind, str(error), errors=[{"where": where, "problem": text} for where, _, text in parts])
     return problem(kind, str(error))
 
 
@@ -140,13 +126,21 @@ async def on_invalid(_request: Request, error: Exception) -> Response:
     return problem(_BY_STATUS[422], told, errors=errors)
 
 
-async def on_http_error(_request: Request, error: Exception) -> Response:
+async def on_http_error(request: Request, error: Exception) -> Response:
     """No such address, no such method, and what a dependency refuses."""
     if not isinstance(error, HTTPException):  # pragma: no cover (Starlette calls it for nothing else)
         raise error
     detail = _DETAILS.get(error.status_code, error.detail)
     status = 422 if error.status_code == 400 else error.status_code  # a body that cannot be read is not valid, either
-    return problem_of_status(status, detail, headers=error.headers)
+    headers = {"allow": _allowed(request)} if status == 405 else error.headers
+    return problem_of_status(status, detail, headers=headers)
+
+
+def _allowed(request: Request) -> str:
+    """All methods of an address; each has a route of its own, and the router knows of the first one only."""
+    path = get_route_path(request.scope)
+    routes = [route for router in request.app.state.routers for route in router.routes]
+    return ", ".join(sorted({method for route in routes if route.path_regex.match(path) for method in route.methods}))
 
 
 async def on_fault(request: Request, error: Exception) -> Response:

@@ -1,123 +1,107 @@
-"""Personalities by HTTP: made, read, changed by whoever has read the last version, and checked before they count."""
+"""Personalities by HTTP: what is written is valid, and nobody writes over another's edit."""
 
 from __future__ import annotations
 
 import asyncio
-import stat
 from collections.abc import Callable
 
 import httpx
+import pytest
 
 from gateway.app import Gateway
 
 from .conftest import OPERATOR
 
-SETTINGS = "name: Pirate\ndescription: Speaks like one.\n"
 
-
-async def made(api: httpx.AsyncClient) -> httpx.Response:
-    return await api.post("/personalities", json={"id": "pirate", "name": "Pirate", "description": "Arr."})
-
-
-async def test_all_are_listed_and_a_broken_one_with_its_reason(
-    gateway: Gateway, operator_api: httpx.AsyncClient
-) -> None:
-    directory = gateway.home / "personalities" / "broken"
-    directory.mkdir(parents=True)
-    (directory / "SOUL.md").write_text("You are broken.\n")
-    (directory / "personality.yaml").write_text("name: x\ntraits:\n  openness: 7\n")
-    found = {one["id"]: one for one in (await operator_api.get("/personalities")).json()["items"]}
-    assert set(found) == {"assistant", "engineer", "researcher", "broken"}
-    assert found["assistant"]["source"] == "built-in"
-    assert found["broken"]["problem"].startswith("personalities/broken/personality.yaml:3:13: traits.openness:")
-
-
-async def test_a_new_one_can_be_chosen_at_once_and_is_private(
-    gateway: Gateway, operator_api: httpx.AsyncClient
-) -> None:
-    response = await made(operator_api)
-    assert response.status_code == 201
-    assert response.headers["location"] == "/api/v1/personalities/pirate"
-    assert response.headers["etag"] == f'"{response.json()["version"]}"'
-    assert gateway.personalities.get("pirate").name == "Pirate"
-    directory = gateway.home / "personalities" / "pirate"
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    assert {stat.S_IMODE((directory / name).stat().st_mode) for name in ("SOUL.md", "personality.yaml")} == {0o600}
-
-    again = await made(operator_api)
-    assert (again.status_code, again.json()["type"]) == (409, "urn:ethos:problem:not-possible")
-    built_in = await operator_api.post("/personalities", json={"id": "assistant"})
-    assert (built_in.status_code, "copy it onto itself" in built_in.json()["detail"]) == (409, True)
-    assert (await operator_api.post("/personalities", json={"id": "x", "copyOf": "nobody"})).status_code == 404
-    assert (await operator_api.post("/personalities", json={"id": "../x"})).status_code == 422
-
-
-async def test_a_built_in_one_is_copied_to_be_changed_and_then_answers_as_changed(
-    gateway: Gateway, operator_api: httpx.AsyncClient
-) -> None:
-    before = (await operator_api.get("/personalities/assistant")).json()
-    assert before["isOwn"] is False
-    copy = await operator_api.post("/personalities", json={"id": "assistant", "copyOf": "assistant"})
-    assert copy.json()["isOwn"] is True
-    body = {"soul": "You speak in rhymes.", "settings": copy.json()["settings"]}
-    changed = await operator_api.put("/personalities/assistant", json=body, headers={"if-match": copy.headers["etag"]})
-    assert changed.status_code == 200
-    assert gateway.personalities.get("assistant").prompt == "You speak in rhymes."
-
-
-async def test_a_version_that_is_known_is_not_sent_again(operator_api: httpx.AsyncClient) -> None:
-    first = await operator_api.get("/personalities/engineer")
-    again = await operator_api.get("/personalities/engineer", headers={"if-none-match": first.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
+async def test_the_built_in_ones_are_listed_and_shown_with_their_texts(operator_api: httpx.AsyncClient) -> None:
+    items = (await operator_api.get("/personalities")).json()["items"]
+    assert [one["id"] for one in items] == ["assistant", "engineer", "researcher"]
+    assert {one["source"] for one in items} == {"built-in"}
+    response = await operator_api.get("/personalities/engineer")
+    found = response.json()
+    assert found["personality"]["id"] == "engineer"
+    assert found["prompt"].strip()
+    assert response.headers["etag"] == f'"{found["version"]}"'
     assert (await operator_api.get("/personalities/nobody")).status_code == 404
 
 
-async def test_of_two_who_write_at_once_one_is_told_what_the_other_wrote(operator_api: httpx.AsyncClient) -> None:
-    version = (await made(operator_api)).json()["version"]
-    bodies = [{"soul": f"You are {word}.", "settings": SETTINGS, "expectedVersion": version} for word in ("A", "B")]
-    answers = await asyncio.gather(*(operator_api.put("/personalities/pirate", json=body) for body in bodies))
-    assert sorted(answer.status_code for answer in answers) == [200, 409]
-    [won] = [answer for answer in answers if answer.status_code == 200]
-    [lost] = [answer for answer in answers if answer.status_code == 409]
-    assert lost.json()["type"] == "urn:ethos:problem:conflict"
-    assert lost.json()["current"]["soul"] == won.json()["soul"]
-    assert lost.json()["current"]["version"] == won.json()["version"]
+async def test_one_is_made_changed_and_answers(gateway: Gateway, operator_api: httpx.AsyncClient) -> None:
+    made = await operator_api.post("/personalities", json={"id": "cook", "name": "Cook", "copyOf": "engineer"})
+    assert made.status_code == 201
+    assert (await operator_api.post("/personalities", json={"id": "cook"})).status_code == 409
+    assert (await operator_api.post("/personalities", json={"id": "x", "copyOf": "nobody"})).status_code == 404
+    version = made.json()["version"]
+    changed = await operator_api.patch(
+        "/personalities/cook",
+        json={"expectedVersion": version, "prompt": "# Cook\n\nYou cook.\n", "settings": "memory_scope: global\n"},
+    )
+    assert changed.status_code == 200
+    assert changed.json()["personality"]["memoryScope"] == "global"
+    assert gateway.personalities.get("cook").prompt == "# Cook\n\nYou cook."
+    late = await operator_api.patch("/personalities/cook", json={"expectedVersion": version, "prompt": "Other"})
+    assert (late.status_code, "have changed since they were read" in late.json()["detail"]) == (409, True)
 
 
-async def test_a_write_says_which_version_it_read(operator_api: httpx.AsyncClient) -> None:
-    await made(operator_api)
-    body = {"soul": "You.", "settings": SETTINGS}
-    assert (await operator_api.put("/personalities/pirate", json=body)).status_code == 428
-    unquoted = await operator_api.put("/personalities/pirate", json=body, headers={"if-match": "x"})
-    assert unquoted.status_code == 412
-
-
-async def test_what_is_not_valid_is_named_with_file_line_and_column_and_not_written(
-    gateway: Gateway, operator_api: httpx.AsyncClient
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": "memory_scope: everywhere\n"},
+        {"settings": "a: [\n"},
+        {"settings": "unknown: 1\n"},
+        {"prompt": " \n"},
+        {"prompt": "a\0b"},
+        {"prompt": ""},
+    ],
+)
+async def test_what_would_not_be_valid_is_refused_with_its_place(
+    gateway: Gateway, operator_api: httpx.AsyncClient, change: dict[str, str]
 ) -> None:
-    version = (await made(operator_api)).json()["version"]
-    body = {
-        "soul": " \n",
-        "settings": "name: Pirate\ntraits:\n  openness: 7\ncolour: red\n",
-        "expectedVersion": version,
-    }
-    response = await operator_api.put("/personalities/pirate", json=body)
+    version = (await operator_api.get("/personalities/assistant")).json()["version"]
+    response = await operator_api.patch("/personalities/assistant", json={"expectedVersion": version, **change})
     assert response.status_code == 422
-    errors = {one["where"]: one["problem"] for one in response.json()["errors"]}
-    assert set(errors) == {"SOUL.md:1:1", "personality.yaml:3:13", "personality.yaml:4:1"}
-    assert errors["personality.yaml:3:13"].startswith("traits.openness:")
-    assert gateway.personalities.get("pirate").description == "Arr."
-    assert (await operator_api.get("/personalities/pirate")).json()["version"] == version
+    assert not (gateway.home / "personalities" / "assistant" / "SOUL.md").exists()
+    assert (await operator_api.get("/personalities/assistant")).json()["version"] == version
 
 
-async def test_a_key_reads_or_writes_as_its_scopes_say_and_one_person_sees_only_the_list(
+async def test_a_built_in_one_is_overridden_file_by_file(gateway: Gateway, operator_api: httpx.AsyncClient) -> None:
+    before = (await operator_api.get("/personalities/assistant")).json()
+    body = {"expectedVersion": before["version"], "prompt": "You are brief.\n"}
+    after = (await operator_api.patch("/personalities/assistant", json=body)).json()
+    assert (after["prompt"], after["settings"]) == ("You are brief.\n", before["settings"])
+    assert after["personality"]["source"] == "personalities/assistant"
+    assert gateway.personalities.get("assistant").prompt == "You are brief."
+
+
+async def test_of_ten_edits_of_one_version_one_wins(operator_api: httpx.AsyncClient) -> None:
+    version = (await operator_api.get("/personalities/assistant")).json()["version"]
+    calls = [
+        operator_api.patch("/personalities/assistant", json={"expectedVersion": version, "prompt": f"You are {n}.\n"})
+        for n in range(10)
+    ]
+    statuses = sorted(response.status_code for response in await asyncio.gather(*calls))
+    assert statuses == [200, *[409] * 9]
+
+
+async def test_a_broken_one_is_shown_with_what_is_wrong(gateway: Gateway, operator_api: httpx.AsyncClient) -> None:
+    directory = gateway.home / "personalities" / "odd"
+    directory.mkdir(parents=True)
+    (directory / "SOUL.md").write_bytes(b"\xff")
+    items = {one["id"]: one for one in (await operator_api.get("/personalities")).json()["items"]}
+    assert "UTF-8" in items["odd"]["problem"]
+    version = (await operator_api.get("/personalities/odd")).json()["version"]
+    mended = await operator_api.patch("/personalities/odd", json={"expectedVersion": version, "prompt": "Well.\n"})
+    assert mended.json()["personality"]["problem"] is None
+
+
+async def test_a_person_sees_who_there_is_and_no_prompt_and_changes_none(
     gateway: Gateway, client_with: Callable[[str | None], httpx.AsyncClient], ada: str
 ) -> None:
     assert gateway.web is not None
-    keys = gateway.web.api.desks.keys
-    async with client_with((await keys.create(OPERATOR, "reads", ["personalities:read"])).key) as client:
-        assert (await client.get("/personalities/assistant")).status_code == 200
-        assert (await made(client)).status_code == 403
-    async with client_with((await keys.create(OPERATOR, "ada's", ["personalities:read"], ada)).key) as client:
-        assert len((await client.get("/personalities")).json()["items"]) == 3
-        assert (await client.get("/personalities/assistant")).status_code == 403, "a prompt is the operator's"
+    assert gateway.web.api is not None
+    key = (await gateway.web.api.desks.keys.create(OPERATOR, "a", ("personalities:read",), ada)).key
+    async with client_with(key) as api:
+        assert "assistant" in [one["id"] for one in (await api.get("/personalities")).json()["items"]]
+        assert (await api.get("/personalities/assistant")).status_code == 403
+        body = {"expectedVersion": "0" * 64, "prompt": "x"}
+        assert (await api.patch("/personalities/assistant", json=body)).status_code == 403
+        assert (await api.post("/personalities", json={"id": "x"})).status_code == 403

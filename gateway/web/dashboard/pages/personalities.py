@@ -43,14 +43,16 @@ class PersonalitiesPage:
             )
         except EthosError as error:
             return await self._list(request, form, problem=str(error))
-        undo = _undo(made.id, made.version)
-        return self._frame.go(request, f"{PATH}/{made.id}", f"{made.id} is made. Say now who that is.", undo=undo)
+        undo = _undo(made.personality.id, made.version)
+        return self._frame.go(
+            request, f"{PATH}/{made.personality.id}", f"{made.personality.id} is made. Say now who that is.", undo=undo
+        )
 
     async def edit(self, request: Request) -> Response:
         """The editor."""
         personality_id = request.path_params["id"]
         files = await self._desk.get(self._frame.caller, personality_id)
-        form = Form([("soul", files.soul), ("settings", files.settings), ("version", files.version)])
+        form = Form([("prompt", files.prompt), ("settings", files.settings), ("version", files.version)])
         return self._editor(request, personality_id, form)
 
     async def save(self, request: Request, form: Form) -> Response:
@@ -60,14 +62,14 @@ class PersonalitiesPage:
             saved = await self._desk.update(
                 self._frame.caller,
                 personality_id,
-                soul=form.get("soul"),
+                prompt=form.get("prompt"),
                 settings=form.get("settings"),
                 expected_version=form.get("version"),
             )
         except PersonalityChanged as changed:
             now = changed.current
             newer = Form([*form.without("version").fields, ("version", now.version)])
-            theirs = difference(now.soul + now.settings, form.get("soul") + form.get("settings"))
+            theirs = difference(now.prompt + now.settings, form.get("prompt") + form.get("settings"))
             problem = (
                 "The files have changed while you were writing. Below stands what saving now would change in them."
             )
@@ -92,7 +94,7 @@ class PersonalitiesPage:
             "personalities/index.html",
             title=PAGE.title,
             status=200 if problem is None else 409,
-            personalities=await self._desk.list(self._frame.caller),
+            personalities=await self._desk.all(self._frame.caller),
             default=self._frame.sources.config().personality,
             typed=dict(form.fields),
             problem=problem,
@@ -108,7 +110,7 @@ class PersonalitiesPage:
             trail=[(PAGE.title, PATH)],
             status=200 if problem is None else 409,
             id=personality_id,
-            soul=form.get("soul"),
+            prompt=form.get("prompt"),
             settings=form.get("settings"),
             version=form.get("version"),
             problem=problem,
