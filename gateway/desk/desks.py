@@ -106,6 +106,6 @@ def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
             linking=gateway.linking,
             entrance=gateway.entrance,
             kind=gateway.supervisor.kind,
-            operator_accounts=gateway.operators.accounts,
+            operators=gateway.operators,
         )
     )

@@ -17,6 +17,7 @@ from gateway.linking.chat import Linking
 from gateway.linking.links import Link, LinkStore
 from gateway.linking.operator import end_link, make_link
 from gateway.observe import happened
+from gateway.operators import Operators
 from gateway.people import Book, Rank, SetRank, ranks_of
 from gateway.sdk.models import people as wire
 from gateway.store.people import SqlitePeople
@@ -35,7 +36,7 @@ class PeopleParts:
 
     Attributes:
         kind: the platform of a channel.
-        operator_accounts: of whoever runs the gateway.
+        operators: whoever runs the gateway.
     """
 
     identities: IdentityMap
@@ -46,7 +47,7 @@ class PeopleParts:
     linking: Linking
     entrance: Entrance
     kind: Callable[[str], str]
-    operator_accounts: Callable[[], Collection[str]]
+    operators: Operators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +137,9 @@ class PeopleDesk:
         Raises:
             Refused: says what to do first.
         """
-        operators = set(self._parts.operator_accounts())
-        if not operators.isdisjoint(accounts):
+        if not self._parts.operators.accounts().isdisjoint(accounts):
             raise Refused("this is whoever runs this gateway, who is always its owner")
-        if not operators and await self._are_last_owner(accounts):
+        if await self._are_last_owner(accounts):
             raise Refused("this is the last owner; make somebody else an owner first")
 
     async def refuse_to_erase(self, user_id: str) -> None:
@@ -149,13 +149,14 @@ class PeopleDesk:
             Refused: says what to do first.
         """
         accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
-        if not self._parts.operator_accounts() and await self._are_last_owner(accounts):
+        if await self._are_last_owner(accounts):
             raise Refused("this is the last owner; make somebody else an owner first")
 
     async def _are_last_owner(self, accounts: Collection[str]) -> bool:
+        """Whether nobody else could let people in by a chat."""
         ranks = (await self._parts.entrance.people.book()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
-        return bool(owners) and owners <= set(accounts)
+        return bool(owners) and owners <= set(accounts) and not self._parts.operators.in_chats()
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
@@ -237,7 +238,7 @@ class PeopleDesk:
             given=await parts.standing.given(),
             standing=await parts.standing.of([user.id for user in users]),
             links=await parts.links.links(ended_too=True),
-            operators=parts.operator_accounts(),
+            operators=parts.operators.accounts(),
         )
         return [await self._one(user, known) for user in users]
 
