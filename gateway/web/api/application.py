@@ -99,6 +99,7 @@ def make_fastapi(desks: Desks) -> FastAPI:
         people.router,
         sessions.router,
         chat.router,
+        people.router,
         deliveries.router,
         personalities.router,
         system.router,

@@ -62,6 +62,7 @@ KINDS: Mapping[type[EthosError], Kind] = {
     IdentityMapBroken: Kind("unavailable", 503, "Not possible now"),
     StoreError: Kind("unavailable", 503, "Not possible now"),
 }
+IN_PROGRESS = Kind("in-progress", 409, "It is being done")
 _UNKNOWN = Kind("failed", 500, "The gateway could not do it")
 _BY_STATUS: Mapping[int, Kind] = {
     401: Kind("not-authenticated", 401, "Who are you?"),
