@@ -11,7 +11,6 @@ from gateway.sdk.chat import Chat
 from gateway.sdk.courier import Courier
 from gateway.sdk.deliveries import Deliveries
 from gateway.sdk.memory import Memory
-from gateway.sdk.people import People
 from gateway.sdk.sessions import Sessions
 from gateway.sdk.styles import Awaiting, Blocking, S, run
 from gateway.sdk.system import System
@@ -29,7 +28,6 @@ class Namespaces(Generic[S]):
         self.memory: Memory[S] = Memory(courier)
         self.sessions: Sessions[S] = Sessions(courier)
         self.chat: Chat[S] = Chat(courier)
-        self.people: People[S] = People(courier)
         self.deliveries: Deliveries[S] = Deliveries(courier)
         self.system: System[S] = System(courier)
 

@@ -96,6 +96,7 @@ def make_fastapi(desks: Desks) -> FastAPI:
     app.state.desks = desks
     app.state.routers = (
         memory.router,
+        people.router,
         sessions.router,
         chat.router,
         people.router,

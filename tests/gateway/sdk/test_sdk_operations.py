@@ -115,29 +115,6 @@ async def test_deliveries_are_listed_and_changed(client: AsyncEthos) -> None:
             await call
 
 
-async def test_people_are_shown_linked_and_exported(gateway: Gateway, client: AsyncEthos) -> None:
-    ada = await gateway.identities.resolve("mail:ada@example.org", "Ada")
-    bob = await gateway.identities.resolve("mail:bob@example.org", "Bob")
-    assert {person.id async for person in client.people.list()} > {ada, bob}
-    assert [person.id async for person in client.people.list("BOB")] == [bob]
-    assert (await client.people.set_role("mail:ada@example.org", "guest")).given == "guest"
-    linked = await client.people.link(ada, bob)
-    assert linked.link is not None
-    assert await client.people.links() == (linked.link,)
-    assert (await client.people.unlink(linked.link.id)).state == "undone"
-    assert (await client.people.export(ada)).startswith(b"PK")
-    assert (await client.people.revoke(bob)).role == "revoked"
-    with pytest.raises(NotPossible, match="nothing was erased"):
-        await client.people.erase(bob, ada)
-    assert (await client.people.erase(bob, bob)).is_done
-    with pytest.raises(NotFound):
-        await client.people.show(bob)
-    assert await client.people.pairing.list() == ()
-    for call in (client.people.pairing.approve("mail:x"), client.people.pairing.refuse("mail:x")):
-        with pytest.raises(NotFound):
-            await call
-
-
 def test_the_blocking_client_has_the_same_operations(blocking: Ethos) -> None:
     assert blocking.memory.write("memory", "Tea.\n", NOTHING).content == "Tea.\n"
     with pytest.raises(Conflict):
