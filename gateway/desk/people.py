@@ -183,14 +183,6 @@ class PeopleDesk:
         self._changed()
         return wire.Linked(person=await self._person(link.survivor), link=_link(link))
 
-    async def links(self, caller: Caller) -> Sequence[wire.Link]:
-        """Those that count or are being carried out, the oldest first; who sees one person only sees theirs."""
-        links = await self._parts.links.links()
-        if caller.user_id is not None:
-            ids = set(await self._parts.links.person_ids(caller.user_id))
-            links = [link for link in links if ids & {link.survivor, link.absorbed}]
-        return [_link(link) for link in links]
-
     async def unlink(self, caller: Caller, which: str) -> wire.Link:
         """Take a link back, however old it is. Both sides are told.
 

@@ -83,12 +83,6 @@ async def refuse(caller: Writer, desks: WithDesks, body: Refuse) -> Decided:
 # ---- who is whom ----------------------------------------------------------------------------------------------------
 
 
-@router.get("/links")
-async def list_links(caller: Reader, desks: WithDesks) -> Page[Link]:
-    """The links that count, the oldest first."""
-    return Page(items=tuple(await desks.people.links(caller)))
-
-
 @router.post(
     "/links", responses=problems(not_found="Nobody is known by that name.", not_possible="They cannot be linked now.")
 )
