@@ -9,14 +9,15 @@ from pydantic import Field
 
 from gateway.sdk.models.wire import Sent, UserName, Wire
 
+Who = Annotated[str, Field(min_length=1, max_length=512)]
+"""What names somebody; whether there is one is another question."""
+
 Role = Literal["owner", "member", "guest"]
 ROLES: tuple[Role, ...] = get_args(Role)
 """From the most that one may do to the least."""
 Rank = Literal["owner", "member", "guest", "revoked"]
 LinkState = Literal["decided", "mapped", "linked", "undoing", "parted", "undone"]
 How = Literal["owner", "listed", "approved", "open", "elsewhere"]
-
-Asking = Annotated[str, Field(min_length=1, max_length=512, description="The code, or the account, `kind:id`.")]
 
 
 class LetIn(Wire):
@@ -137,14 +138,14 @@ class Decided(Wire):
 class Approve(Sent):
     """Let somebody in; without a role they have that of the channel."""
 
-    who: Asking
+    who: Who = Field(description="The code, or the account, `kind:id`.")
     role: Role | None = None
 
 
 class Refuse(Sent):
     """Refuse somebody, who gets no other code for a week."""
 
-    who: Asking
+    who: Who = Field(description="The code, or the account, `kind:id`.")
 
 
 class SetRole(Sent):
@@ -180,7 +181,7 @@ class Erase(Sent):
         confirm: the user id, or the account that is no user's, once more.
     """
 
-    confirm: UserName
+    confirm: Who
 
 
 class Erased(Wire):

@@ -96,7 +96,6 @@ def make_fastapi(desks: Desks) -> FastAPI:
     app.state.desks = desks
     app.state.routers = (
         memory.router,
-        people.router,
         sessions.router,
         chat.router,
         people.router,
