@@ -51,19 +51,7 @@ def desks_of(gateway: Gateway) -> Desks:
     )
     people = _people_desk(gateway, naming)
     return Desks(
-        memory=MemoryDesk(
-            MemoryParts(
-                files=gateway.memory_files,
-                review=MemoryReview(
-                    store.proposals, gateway.memory_files, gateway.memory, lambda: gateway.traces.facts
-                ),
-                proposals=store.proposals,
-                personalities=gateway.personalities,
-                identities=gateway.identities,
-                naming=naming,
-                sizes=lambda: gateway.config.memory,
-            )
-        ),
+        memory=_memory_desk(gateway, naming),
         sessions=SessionDesk(store.session_edits, naming, forget=gateway.history.forget),
         chat=_chat_desk(gateway),
         system=SystemDesk(
@@ -95,6 +83,21 @@ def _chat_desk(gateway: Gateway) -> ChatDesk:
             log=store.log,
             default_personality=lambda: gateway.config.personality,
             join_operator=lambda: gateway.operators.join(gateway.identities, with_programs=True),
+        )
+    )
+
+
+def _memory_desk(gateway: Gateway, naming: Naming) -> MemoryDesk:
+    store = gateway.store
+    return MemoryDesk(
+        MemoryParts(
+            files=gateway.memory_files,
+            review=MemoryReview(store.proposals, gateway.memory_files, gateway.memory, lambda: gateway.traces.facts),
+            proposals=store.proposals,
+            personalities=gateway.personalities,
+            identities=gateway.identities,
+            naming=naming,
+            sizes=lambda: gateway.config.memory,
         )
     )
 
