@@ -6,12 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.api_keys import ApiKeys
+from gateway.desk.chat import ChatDesk, ChatParts
 from gateway.desk.deliveries import DeliveryDesk
 from gateway.desk.keys import KeyDesk
 from gateway.desk.memory import MemoryDesk, MemoryParts
 from gateway.desk.naming import Naming
+from gateway.desk.pairing import PairingDesk
+from gateway.desk.people import PeopleDesk, PeopleParts
+from gateway.desk.personal import PersonalDesk
+from gateway.desk.personalities import PersonalityDesk
+from gateway.desk.sessions import SessionDesk
 from gateway.desk.system import SystemDesk, SystemParts
 from gateway.memory_review import MemoryReview
+from gateway.store.standing import SqliteStanding
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -22,9 +29,15 @@ class Desks:
     """One for each namespace."""
 
     memory: MemoryDesk
+    sessions: SessionDesk
+    chat: ChatDesk
     system: SystemDesk
     keys: KeyDesk
     deliveries: DeliveryDesk
+    people: PeopleDesk
+    pairing: PairingDesk
+    personal: PersonalDesk
+    personalities: PersonalityDesk
 
 
 def desks_of(gateway: Gateway) -> Desks:
@@ -36,25 +49,71 @@ def desks_of(gateway: Gateway) -> Desks:
         gateway.personalities,
         default_personality=lambda: gateway.config.personality,
     )
+    people = _people_desk(gateway, naming)
     return Desks(
-        memory=MemoryDesk(
-            MemoryParts(
-                files=gateway.memory_files,
-                review=MemoryReview(
-                    store.proposals, gateway.memory_files, gateway.memory, lambda: gateway.traces.facts
-                ),
-                proposals=store.proposals,
-                personalities=gateway.personalities,
-                identities=gateway.identities,
-                naming=naming,
-                sizes=lambda: gateway.config.memory,
-            )
-        ),
+        memory=_memory_desk(gateway, naming),
+        sessions=SessionDesk(store.session_edits, naming, forget=gateway.history.forget),
+        chat=_chat_desk(gateway),
         system=SystemDesk(
             SystemParts(health=gateway.health, usage=store.usage, config=lambda: gateway.config, naming=naming)
         ),
         keys=KeyDesk(
-            ApiKeys(store.api_keys), naming, survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1]
+            ApiKeys(store.api_keys),
+            naming,
+            survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1],
+            is_barred=people.is_barred,
         ),
         deliveries=DeliveryDesk(store.deliveries, gateway.wake),
+        people=people,
+        pairing=PairingDesk(gateway.entrance, store.people, gateway.wake),
+        personal=PersonalDesk(gateway.home, people, gateway.privacy),
+        personalities=PersonalityDesk(gateway.home, gateway.personalities),
+    )
+
+
+def _chat_desk(gateway: Gateway) -> ChatDesk:
+    store = gateway.store
+    return ChatDesk(
+        ChatParts(
+            talk=gateway.talk,
+            accept=gateway.inbox.accept,
+            sessions=store.session_edits,
+            identities=gateway.identities,
+            personalities=gateway.personalities,
+            log=store.log,
+            default_personality=lambda: gateway.config.personality,
+            join_operator=lambda: gateway.operators.join(gateway.identities, with_programs=True),
+        )
+    )
+
+
+def _memory_desk(gateway: Gateway, naming: Naming) -> MemoryDesk:
+    store = gateway.store
+    return MemoryDesk(
+        MemoryParts(
+            files=gateway.memory_files,
+            review=MemoryReview(store.proposals, gateway.memory_files, gateway.memory, lambda: gateway.traces.facts),
+            proposals=store.proposals,
+            personalities=gateway.personalities,
+            identities=gateway.identities,
+            naming=naming,
+            sizes=lambda: gateway.config.memory,
+        )
+    )
+
+
+def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
+    store = gateway.store
+    return PeopleDesk(
+        PeopleParts(
+            identities=gateway.identities,
+            naming=naming,
+            store=store.people,
+            standing=SqliteStanding(store.database),
+            links=store.links,
+            linking=gateway.linking,
+            entrance=gateway.entrance,
+            kind=gateway.supervisor.kind,
+            operators=gateway.operators,
+        )
     )
