@@ -103,6 +103,18 @@ async def test_the_gateway_tells_how_it_is(client: AsyncEthos) -> None:
     assert "channels" in (await client.system.config()).values
 
 
+async def test_a_personality_is_made_and_changed(client: AsyncEthos) -> None:
+    assert "engineer" in [one.id for one in await client.personalities.list()]
+    made = await client.personalities.create("gardener", name="Gardener", copy_of="assistant")
+    changed = await client.personalities.update("gardener", made.version, prompt="You love tea plants.")
+    assert await client.personalities.get("gardener") == changed
+    assert changed.prompt.strip() == "You love tea plants."
+    with pytest.raises(NotPossible):
+        await client.personalities.update("gardener", made.version, prompt="You love roses.")
+    with pytest.raises(NotFound):
+        await client.personalities.get("nobody")
+
+
 async def test_deliveries_are_listed_and_changed(client: AsyncEthos) -> None:
     await client.chat.ask("Hello")
     assert [one async for one in client.deliveries.list("inbox", state="dead")] == []
