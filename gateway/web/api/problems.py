@@ -19,11 +19,13 @@ from gateway.errors import (
     EthosError,
     FileError,
     IdentityMapBroken,
+    InvalidAccount,
     InvalidId,
     MemoryConflict,
     PersonalityError,
     StoreError,
 )
+from gateway.linking.links import NotLinked
 from gateway.memory.history import NoSuchEntry
 from gateway.memory_review import NotReviewable
 from gateway.personalities.editing import PersonalityChanged
@@ -54,6 +56,8 @@ KINDS: Mapping[type[EthosError], Kind] = {
     NoSuchEntry: Kind("not-possible", 409, "Not possible as things are"),
     NotReviewable: Kind("not-possible", 409, "Not possible as things are"),
     Refused: Kind("not-possible", 409, "Not possible as things are"),
+    NotLinked: Kind("not-possible", 409, "Not possible as things are"),
+    InvalidAccount: Kind("invalid", 422, "The request is not valid"),
     InvalidId: Kind("invalid", 422, "The request is not valid"),
     Malformed: Kind("invalid", 422, "The request is not valid"),
     FileError: Kind("unavailable", 503, "Not possible now"),

@@ -39,6 +39,7 @@ _OF_WORK: Mapping[str, tuple[str, ...]] = {
     "memory.ingest": ("traces", "usage"),
     "channel.state": ("channels",),
     "store.failure": ("channels",),
+    "people.changed": ("people",),
 }
 
 
