@@ -14,6 +14,8 @@ import re
 from collections.abc import AsyncIterator, Iterable
 from zipfile import ZipFile
 
+import pytest
+
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
 from gateway.app import Gateway
 from gateway.messages import InboundMessage, QuotedText
@@ -107,6 +109,7 @@ async def everybody_meets(channels: list[FakeChannel]) -> None:
             await channel.deliver(message)
 
 
+@pytest.mark.slow
 async def test_nothing_of_one_person_reaches_another(house: House) -> None:
     for name in PRIVATE:
         directory = house.home / "personalities" / name

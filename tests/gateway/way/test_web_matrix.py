@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import pytest
+
 from gateway.app import Gateway
 from gateway.web.auth import OperatorAuth
 from tests.adapters.webhook.other_side import OTHER_SECRET, SECRET, signed
@@ -197,6 +199,7 @@ async def accepted(gateway: Gateway) -> int:
     return int(rows)
 
 
+@pytest.mark.slow
 async def test_row_24_what_must_be_refused_is_refused_and_changes_nothing(house: House) -> None:
     async with house.served(**SETTINGS) as gateway:
         caller = Caller(gateway, house)
