@@ -16,6 +16,7 @@ from gateway.identity import IdentityMap
 from gateway.messages import InboundMessage
 from gateway.people import Book, People, ranks_of
 from gateway.roles import Role, highest, lowest
+from gateway.sessions import PROGRAMS
 
 AccessMode = Literal["owner", "allowlist", "pairing", "open"]
 GroupMode = Literal["nobody", "owner", "allowlist", "pairing", "open"]
@@ -48,6 +49,10 @@ class AccessRule:
             return True
         name, at, domain = account.rpartition("@")
         return bool(name and at) and f"*@{domain}" in self.allow
+
+
+# Whoever writes there has a key, and what is behind a key of its own is a guest until it is given a role.
+_OF_PROGRAMS = AccessRule(mode="open", in_groups="nobody", role="guest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +134,7 @@ class Access:
         given = self.role_of(theirs, book)
         if given is None and "revoked" in ranks_of(theirs, book.ranks):
             return False
-        rule = self.rules.get(channel, AccessRule())
+        rule = self._rule(channel)
         return given == "owner" or self._admitted(channel, rule.mode, account, book) is not None
 
     def role_of(self, accounts: Collection[str], book: Book) -> Role | None:
@@ -138,6 +143,9 @@ class Access:
             return "owner"
         given = ranks_of(accounts, book.ranks)
         return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
+
+    def _rule(self, channel: str) -> AccessRule:
+        return _OF_PROGRAMS if channel == PROGRAMS else self.rules.get(channel, AccessRule())
 
     def _entry(self, message: InboundMessage, account: str, book: Book, known: Mapping[str, str]) -> Entry:
         if not message.is_direct and not message.mentions_bot:
@@ -149,7 +157,7 @@ class Access:
             return Entry(verdict="claim", account=account)
         channel = message.conversation.channel
         theirs = _accounts_behind(account, known)
-        rule = self.rules.get(channel, AccessRule())
+        rule = self._rule(channel)
         given = self.role_of(theirs, book)
         if given is None and "revoked" in ranks_of(theirs, book.ranks):
             return Entry(verdict="revoked" if message.is_direct else "ignore", account=account)
@@ -163,7 +171,9 @@ class Access:
 
     def _admitted(self, channel: str, mode: GroupMode, account: str, book: Book) -> Role | None:
         """As what somebody is let in who was given no role; None where they are not."""
-        rule = self.rules.get(channel, AccessRule())
+        if channel == PROGRAMS:
+            return self._role_elsewhere(account, book) or _OF_PROGRAMS.role
+        rule = self._rule(channel)
         is_listed = mode in ("allowlist", "pairing") and rule.lists(account.partition(":")[2])
         if mode == "open" or is_listed or (mode == "pairing" and (channel, account) in book.admitted):
             return rule.role

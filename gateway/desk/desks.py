@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.api_keys import ApiKeys
+from gateway.desk.chat import ChatDesk, ChatParts
 from gateway.desk.deliveries import DeliveryDesk
 from gateway.desk.keys import KeyDesk
 from gateway.desk.memory import MemoryDesk, MemoryParts
 from gateway.desk.naming import Naming
+from gateway.desk.sessions import SessionDesk
 from gateway.desk.system import SystemDesk, SystemParts
 from gateway.memory_review import MemoryReview
 
@@ -22,6 +24,8 @@ class Desks:
     """One for each namespace."""
 
     memory: MemoryDesk
+    sessions: SessionDesk
+    chat: ChatDesk
     system: SystemDesk
     keys: KeyDesk
     deliveries: DeliveryDesk
@@ -48,6 +52,19 @@ def desks_of(gateway: Gateway) -> Desks:
                 identities=gateway.identities,
                 naming=naming,
                 sizes=lambda: gateway.config.memory,
+            )
+        ),
+        sessions=SessionDesk(store.session_edits, naming, forget=gateway.history.forget),
+        chat=ChatDesk(
+            ChatParts(
+                talk=gateway.talk,
+                accept=gateway.inbox.accept,
+                sessions=store.session_edits,
+                identities=gateway.identities,
+                personalities=gateway.personalities,
+                log=store.log,
+                default_personality=lambda: gateway.config.personality,
+                join_operator=lambda: gateway.operators.join(gateway.identities, with_programs=True),
             )
         ),
         system=SystemDesk(

@@ -52,7 +52,7 @@ class SqliteSessions:
         sql = _LIST if user_id is None else _LIST_OF_PERSON
         values = (user_id, None if before is None else to_ms(before), limit)
         rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
-        return [_session(row) for row in rows]
+        return [session_of(row) for row in rows]
 
     async def people(self) -> Mapping[str, frozenset[str]]:
         """The users who ever talked with each personality, by its id. Reads every message."""
@@ -67,7 +67,7 @@ class SqliteSessions:
         """All messages (or the last `limit`), oldest first, superseded ones too."""
         values = (session_id, -1 if limit is None else limit)
         rows = await self._database.read(lambda connection: connection.execute(_NEWEST, values).fetchall())
-        return [_message(row) for row in reversed(rows)]
+        return [message_of(row) for row in reversed(rows)]
 
     async def window(self, session_id: str, *, after: int, max_chars: int) -> Sequence[SessionMessage]:
         """The newest messages with an id above `after` that fit into `max_chars`, whole turns only, oldest first.
@@ -87,7 +87,7 @@ class SqliteSessions:
                     if left_chars < 0:
                         rows.close()
                         return newest_first
-                    messages.append(_message(row))
+                    messages.append(message_of(row))
                 newest_first += messages
             return newest_first
 
@@ -97,7 +97,7 @@ class SqliteSessions:
         """Messages with an id above `after` and below `before`, oldest first, without superseded ones."""
         values = (session_id, after, before)
         rows = await self._database.read(lambda connection: connection.execute(_OLDER, values).fetchall())
-        return [_message(row) for row in rows]
+        return [message_of(row) for row in rows]
 
     async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
         """Put the summary in front of the messages after `until`.
@@ -117,10 +117,11 @@ class SqliteSessions:
 
     async def _one(self, sql: str, value: str) -> Session | None:
         row = await self._database.read(lambda connection: connection.execute(sql, (value,)).fetchone())
-        return None if row is None else _session(row)
+        return None if row is None else session_of(row)
 
 
-def _session(row: sqlite3.Row) -> Session:
+def session_of(row: sqlite3.Row) -> Session:
+    """A session of a row of its table."""
     return Session(
         id=row["id"],
         key=row["key"],
@@ -136,7 +137,8 @@ def _session(row: sqlite3.Row) -> Session:
     )
 
 
-def _message(row: sqlite3.Row) -> SessionMessage:
+def message_of(row: sqlite3.Row) -> SessionMessage:
+    """A message of a row of its table."""
     return SessionMessage(
         id=row["id"],
         session_id=row["session_id"],

@@ -19,8 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.desk.caller import Caller
 from gateway.store.idempotency import Answered, Begun
 from gateway.web.api.problems import problem_of_status
-from gateway.web.auth import CALLER, SAFE_METHODS
+from gateway.web.auth import CALLER
 
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 HEADER = "idempotency-key"
 REPLAYED = "idempotency-replayed"
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -48,7 +49,7 @@ class IdempotentWrites:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, or answer."""
-        if scope["type"] != "http" or scope["method"] in SAFE_METHODS:
+        if scope["type"] != "http" or scope["method"] not in WRITES:
             await self._app(scope, receive, send)
             return
         body = await _read(receive)
