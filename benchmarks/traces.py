@@ -17,25 +17,36 @@ import json
 import math
 import random
 import re
+import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+
+from gateway.agent.embeddings import Embedded
+from gateway.agent.model import Spender
 from gateway.logs import configure_logs
 from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
 from gateway.memory.traces.consolidation import Consolidation
+from gateway.memory.traces.query_vectors import QueryVectors
 from gateway.memory.traces.search import Wanted
 from gateway.memory.traces.trace import Trace, Viewer
 from gateway.memory.traces.transfer.bounds import OfPerson
 from gateway.memory.traces.transfer.exporting import export_traces
 from gateway.memory.traces.transfer.importing import import_traces
+from gateway.memory.traces.vectors import as_blob
 
 PERSON = Viewer(user_id="u", personality_id="assistant", session_id=None)
 WORDS = 20_000
 SAMPLES = 200
 DUPLICATES = 0.05
 CONSOLIDATED_AGAIN = "consolidate again"
+SEARCH_WITH_VECTORS = "with vectors p95"
+DIMENSIONS = 384  # as MiniLM's
+CHUNK = 5_000
 
 
 class Facts:
@@ -81,6 +92,7 @@ async def measured(root: Path, count: int) -> Mapping[str, float]:
         times["import all"] = await timed(import_traces(brain, source, bounds=OfPerson(PERSON), dedup=False))
         times["add one"] = await timed(add(brain, facts)) / SAMPLES
         times["search p95"] = await search_p95_s(brain, facts)
+        times[SEARCH_WITH_VECTORS] = await search_with_vectors_p95_s(brain, facts)
         times["consolidate all"] = await timed(Consolidation(brain).run())
         times[CONSOLIDATED_AGAIN] = await timed(Consolidation(brain).run())
         times["export json"] = await timed(export_traces(brain, root / "out.json", form="json"))
@@ -105,8 +117,45 @@ async def search_p95_s(brain: Brain, facts: Facts) -> float:
     return times[int(SAMPLES * 0.95)]
 
 
+class Chance:
+    """Gives vectors without a meaning: what they cost to compare does not depend on it."""
+
+    identity = "chance"
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(1)
+
+    async def embed(self, texts: Sequence[str], spender: Spender) -> Embedded:
+        """As many as there are texts."""
+        del spender
+        return Embedded(vectors=self._random.normal(size=(len(texts), DIMENSIONS)).tolist(), input_tokens=0)
+
+
+async def search_with_vectors_p95_s(brain: Brain, facts: Facts) -> float:
+    """Without the time of the endpoint. The vectors are taken away again, for what comes after."""
+    chance = Chance()
+    rows = await brain.database.read(lambda connection: connection.execute("SELECT number FROM traces").fetchall())
+    numbers = [int(row[0]) for row in rows]
+    for begin in range(0, len(numbers), CHUNK):
+        chunk = numbers[begin : begin + CHUNK]
+        vectors = (await chance.embed([""] * len(chunk), Spender())).vectors
+        values = [(as_blob(vector), chance.identity, number) for vector, number in zip(vectors, chunk, strict=True)]
+        sql = "UPDATE traces SET embedding = ?, embedding_model = ? WHERE number = ?"
+        await brain.database.write(partial(_many, sql=sql, values=values))
+    brain.meaning = QueryVectors(chance, timeout_s=60.0, least=0.25)
+    found_s = await search_p95_s(brain, facts)
+    brain.meaning = None
+    sql = "UPDATE traces SET embedding = NULL, embedding_model = NULL"
+    await brain.database.write(lambda connection: connection.execute(sql))
+    return found_s
+
+
+def _many(connection: sqlite3.Connection, *, sql: str, values: Sequence[tuple[object, ...]]) -> None:
+    connection.executemany(sql, values)
+
+
 def told(name: str, seconds: float, count: int) -> str:
-    if name in ("add one", "search p95"):
+    if name in ("add one", "search p95", SEARCH_WITH_VECTORS):
         return f"{seconds * 1e3:,.2f} ms"
     return f"{seconds:,.2f} s" + ("" if name == CONSOLIDATED_AGAIN else f" ({count / seconds:,.0f}/s)")
 

@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.agent.embeddings import PaidEmbedder
 from gateway.agent.tools import Tool
 from gateway.config import OFFLINE, Config, TracesConfig
+from gateway.embedding_meter import MeteredEmbedder
 from gateway.errors import EthosError
 from gateway.ingest import IngestWorker
 from gateway.memory.fill import Filler
@@ -33,6 +35,7 @@ from gateway.protocols import MemoryContext
 
 if TYPE_CHECKING:
     from gateway.composing import Composition
+    from gateway.memory.traces.vectorizing import Vectorizing
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +96,38 @@ def compose_traces(gateway: Composition) -> Traces:
         at=time.fromisoformat(traces.consolidate.at),
         gists=partial(shorten_old, brain, gist_by(consolidating)) if traces.gist else None,
     )
-    taker = TurnFactsTaker(brain, partial(model, traces.ingest.model), rules, store.proposals)
+    embedder, vectorizing = _compose_vectors(gateway, brain)
+    taker = TurnFactsTaker(brain, partial(model, traces.ingest.model), rules, store.proposals, embedder)
     memory = TraceMemory(
         brain,
         rules=rules,
         counts=store.ingest,
         ingest=IngestWorker(store.ingest, taker) if traces.ingest.enabled else None,
         schedule=schedule if traces.consolidate.enabled else None,
+        vectorizing=vectorizing,
     )
     return Traces(memory, tuple(trace_tools(brain, consolidation)), ApprovedFacts(brain, store.proposals))
+
+
+def _compose_vectors(gateway: Composition, brain: Brain) -> tuple[PaidEmbedder | None, Vectorizing | None]:
+    """What makes vectors, and makes them in the background; neither where no embeddings are configured.
+
+    Raises:
+        ConfigError: the libraries are missing.
+    """
+    embeddings = gateway.config.memory.traces.embeddings
+    name = embeddings.model
+    if name is None:
+        return None, None
+    gateway.models.embedder(name, embeddings.dimensions)  # what cannot work is an error of the start
+    from gateway.memory.traces.query_vectors import QueryVectors  # noqa: PLC0415 (numpy, an extra)
+    from gateway.memory.traces.vectorizing import Vectorizing  # noqa: PLC0415 (as above)
+
+    embedder = MeteredEmbedder(
+        gateway.meter, gateway.model_states, lambda: gateway.models.embedder(name, embeddings.dimensions)
+    )
+    brain.meaning = QueryVectors(embedder, timeout_s=embeddings.query_timeout_s, least=embeddings.least_similarity)
+    return embedder, Vectorizing(brain, embedder, batch=embeddings.batch)
 
 
 def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> RulesOf:

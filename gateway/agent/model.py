@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-Purpose = Literal["answer", "summary", "facts", "insight", "gist"]
+Purpose = Literal["answer", "summary", "facts", "insight", "gist", "embedding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

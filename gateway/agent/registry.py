@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from gateway.agent.embedding_wire import WireEmbedder
 from gateway.agent.fallback import FallbackModel
 from gateway.agent.model import Model
-from gateway.agent.models import WireModel
+from gateway.agent.models import Endpoint, WireModel
 from gateway.agent.offline import OfflineModel
 from gateway.agent.prices import list_price_usd
 from gateway.config import Config, ModelConfig
+from gateway.errors import ConfigError
 
 
 class ModelRegistry:
@@ -17,6 +19,7 @@ class ModelRegistry:
         self._config = config
         self._single: dict[str, OfflineModel | WireModel] = {}
         self._models: dict[str, Model] = {}
+        self._embedders: dict[tuple[str, int | None], WireEmbedder] = {}
 
     def get(self, name: str | None) -> Model:
         """The model of that name, with its fallbacks behind it.
@@ -29,6 +32,20 @@ class ModelRegistry:
             chain = [self._one(link) for link in self._chain(name)]
             model = self._models[name] = chain[0] if len(chain) == 1 else FallbackModel(name, chain)
         return model
+
+    def embedder(self, name: str, dimensions: int | None) -> WireEmbedder:
+        """The model of that name, for embeddings.
+
+        Raises:
+            ConfigError: there is none, or its libraries are missing.
+        """
+        embedder = self._embedders.get((name, dimensions))
+        if embedder is None:
+            config = self._config.models.get(name)
+            if config is None or config.provider != "openai":
+                raise ConfigError([f"memory.traces.embeddings.model: {name} is no model of the provider openai"])
+            embedder = self._embedders[name, dimensions] = WireEmbedder(_endpoint(name, config), dimensions=dimensions)
+        return embedder
 
     def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
         """The most that the model, or one of its fallbacks, asks for so many tokens; None where nobody knows."""
@@ -54,6 +71,8 @@ class ModelRegistry:
         for model in self._single.values():
             if isinstance(model, WireModel):
                 await model.close()
+        for embedder in self._embedders.values():
+            await embedder.close()
 
     def _chain(self, name: str) -> list[str]:
         """The model and its fallbacks, and theirs, each once."""
@@ -100,4 +119,17 @@ def _build(name: str, config: ModelConfig) -> OfflineModel | WireModel:
         output_usd_per_million=config.output_usd_per_million,
         max_output_tokens=config.max_output_tokens,
         sees_images=config.base_url is None if config.sees_images is None else config.sees_images,
+    )
+
+
+def _endpoint(name: str, config: ModelConfig) -> Endpoint:
+    """Of embeddings, which have no stream: `timeout_s` is for the whole call."""
+    return Endpoint(
+        name=name,
+        provider="openai",
+        model=config.model or name,
+        api_key=config.api_key.get_secret_value().strip() or None if config.api_key else None,
+        base_url=config.base_url,
+        prices_usd=None,
+        read_timeout_s=config.timeout_s,
     )

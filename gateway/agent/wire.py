@@ -11,7 +11,7 @@ import ipaddress
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -38,6 +38,9 @@ from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, ModelUsag
 from gateway.agent.models import CallFailed, Endpoint
 from gateway.agent.wire_errors import NO_KEY, unusable, why_failed
 
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
 _CONNECT_S = 10.0
 _REMEMBERED_REPLIES = 128
 
@@ -47,12 +50,7 @@ class PydanticWire:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._http = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(endpoint.read_timeout_s, connect=min(_CONNECT_S, endpoint.read_timeout_s)),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-            # A proxy from the environment serves the outside world; it cannot know this machine's own ports.
-            trust_env=not _is_loopback(endpoint.url),
-        )
+        self._http = _http_client(endpoint)
         self._model = (
             _anthropic(endpoint, self._http) if endpoint.provider == "anthropic" else _openai(endpoint, self._http)
         )
@@ -172,14 +170,11 @@ class PydanticWire:
             return None
 
 
-def _openai(endpoint: Endpoint, http: httpx2.AsyncClient) -> Model[Any]:
-    # Imported here: each vendor's SDK costs half a second and 25 MB, and most people use one.
-    from openai import AsyncOpenAI  # noqa: PLC0415
-    from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
-    from pydantic_ai.profiles.openai import OpenAIModelProfile  # noqa: PLC0415
-    from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
-    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider  # noqa: PLC0415
+def openai_client(endpoint: Endpoint, http: httpx2.AsyncClient | None = None) -> AsyncOpenAI:
+    """OpenAI's SDK on an endpoint; a single attempt for each call, and nothing from the environment."""
+    from openai import AsyncOpenAI  # noqa: PLC0415 (as below)
 
+    http = http or _http_client(endpoint)
     client = AsyncOpenAI(
         api_key=endpoint.api_key or NO_KEY,
         base_url=endpoint.url,
@@ -189,6 +184,26 @@ def _openai(endpoint: Endpoint, http: httpx2.AsyncClient) -> Model[Any]:
     )
     # What the SDK found in OPENAI_ORG_ID and OPENAI_PROJECT_ID is not of our configuration.
     client.organization = client.project = None
+    return client
+
+
+def _http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        timeout=httpx2.Timeout(endpoint.read_timeout_s, connect=min(_CONNECT_S, endpoint.read_timeout_s)),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+        # A proxy from the environment serves the outside world; it cannot know this machine's own ports.
+        trust_env=not _is_loopback(endpoint.url),
+    )
+
+
+def _openai(endpoint: Endpoint, http: httpx2.AsyncClient) -> Model[Any]:
+    # Imported here: each vendor's SDK costs half a second and 25 MB, and most people use one.
+    from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
+    from pydantic_ai.profiles.openai import OpenAIModelProfile  # noqa: PLC0415
+    from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider  # noqa: PLC0415
+
+    client = openai_client(endpoint, http)
     if endpoint.base_url is None:
         return OpenAIChatModel(endpoint.model, provider=OpenAIProvider(openai_client=client))
     # `max_tokens` is what every compatible server knows; only the newer models of OpenAI itself refuse it.

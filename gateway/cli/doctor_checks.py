@@ -18,6 +18,7 @@ CHECKS: Sequence[Check] = (
     doctor_configuration.configuration,
     doctor_configuration.personalities,
     doctor_configuration.models,
+    doctor_configuration.embeddings,
     doctor_configuration.telemetry,
     doctor_files.data_directory_exists,
     doctor_files.modes,

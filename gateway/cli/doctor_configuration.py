@@ -10,17 +10,22 @@ import sys
 from collections.abc import Iterator
 
 from gateway import __version__
+from gateway.agent.embeddings import identity_of
+from gateway.cli.data import schema_version
 from gateway.cli.finding import Finding, Ground
 from gateway.config import OFFLINE
 from gateway.config.file import CONFIG_NAME, check
 from gateway.errors import EthosError
+from gateway.memory.traces.brain import BRAIN_NAME
+from gateway.memory.traces.lacking import count_lacking
 from gateway.personalities import BrokenPersonality, Personalities
-from gateway.store.schema import OLDEST_SQLITE
+from gateway.store.schema import OLDEST_SQLITE, migrations
 
 OLDEST_PYTHON = (3, 11)
 FIRST_UNTESTED_PYTHON = (3, 14)
 FULL_TEXT_MODULE = "fts5"
 MODEL_LIBRARY = "pydantic_ai"
+VECTOR_LIBRARY = "numpy"
 TRACES_LIBRARY = "opentelemetry"
 
 
@@ -116,6 +121,33 @@ def models(ground: Ground) -> Iterator[Finding]:
             level="problem",
             what=f"The libraries for {', '.join(needy)} are not installed.",
             advice="pip install 'ethos-gateway[models]'",
+        )
+
+
+def embeddings(ground: Ground) -> Iterator[Finding]:
+    """They need libraries of their own, and what has no vector yet is found by its words alone."""
+    if ground.config is None or not ground.config.memory.traces.enabled:
+        return
+    name = ground.config.memory.traces.embeddings.model
+    if name is None:
+        return
+    if importlib.util.find_spec(VECTOR_LIBRARY) is None:
+        yield Finding(
+            level="problem",
+            what="The libraries for embeddings are not installed, so the gateway cannot start.",
+            advice="pip install 'ethos-gateway[embeddings]', or take the `model` out of `memory.traces.embeddings`.",
+        )
+    identity = identity_of(ground.config.models[name].model or name, ground.config.memory.traces.embeddings.dimensions)
+    path = ground.home / BRAIN_NAME
+    if not path.exists() or schema_version(path) != migrations("gateway.memory.traces")[-1].version:
+        return
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        lacking = count_lacking(connection, identity)
+    if lacking:
+        yield Finding(
+            level="note",
+            what=f"{lacking:,} facts have no vector of the model {name} yet, and are found by their words alone. A "
+            "running gateway makes them, in the background.",
         )
 
 

@@ -10,8 +10,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
+from gateway.cli.chat_text import neutralise
 from gateway.cli.data import opened_store, operator_config
 from gateway.cli.errors import EXIT_ERROR
+from gateway.cli.memory_meaning import meaning_of
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
 from gateway.config.file import data_directory
@@ -95,7 +97,11 @@ async def search_memory(
     home = data_directory()
     async with _opened_brain(home) as brain:
         viewer = await _viewer(home, user, personality)
-        found = await brain.search(viewer, wanted)
+        async with meaning_of(home, brain) as why_not:
+            found = await brain.search(viewer, wanted)
+            problem = why_not()
+    if problem is not None:
+        sys.stderr.write(neutralise(f"ethos: searched by the words alone, without their meaning: {problem}") + "\n")
     if as_json:
         print_json([_as_json(each) for each in found])
         return
@@ -107,8 +113,15 @@ async def search_memory(
         snippet = text if len(text) <= _SNIPPET_CHARS else text[: _SNIPPET_CHARS - 1] + "…"
         say(f"{each.score:8.3f}  {each.trace.id}  {each.trace.created_at:%Y-%m-%d}  {each.trace.type}\n    {snippet}")
         if explain:
-            parts = ", ".join(f"{name} {value:.3f}" for name, value in each.parts.items())
-            say(f"    strength now {each.strength:.3f}; score of {parts}")
+            say(f"    {explained(each)}")
+
+
+def explained(found: Found) -> str:
+    """What a score is made of, in one line: `score = (words 0.60 + meaning 0.31) * strength 0.98; cosine 0.52`."""
+    sum_of = " + ".join(f"{name} {value:.3f}" for name, value in found.parts.items())
+    factors = "".join(f" * {name} {value:.3f}" for name, value in found.factors.items())
+    cosine = "" if found.cosine is None else f"; cosine {found.cosine:.3f}"
+    return f"score = ({sum_of}){factors}{cosine}; strength now {found.strength:.3f}"
 
 
 def _as_json(found: Found) -> dict[str, object]:
@@ -123,6 +136,8 @@ def _as_json(found: Found) -> dict[str, object]:
         "strength": found.strength,
         "score": found.score,
         "parts": dict(found.parts),
+        "factors": dict(found.factors),
+        "cosine": found.cosine,
     }
 
 

@@ -150,6 +150,19 @@ class ConsolidateConfig(Section):
     model: Text | None = None
 
 
+class EmbeddingsConfig(Section):
+    """Vectors of the traces, so that they are found by what they mean; without a `model` there are none.
+
+    `least_similarity` is the cosine that a trace must have to be found without a word of the question in it.
+    """
+
+    model: Text | None = None
+    dimensions: Annotated[Count, Field(ge=1, le=16_384)] | None = None
+    batch: Annotated[Count, Field(ge=1, le=2_048)] = 64
+    query_timeout_s: Annotated[Seconds, Field(le=60)] = 1
+    least_similarity: Share = 0.25
+
+
 class TracesConfig(Section):
     """The trace memory: many small facts, beside the files.
 
@@ -165,6 +178,7 @@ class TracesConfig(Section):
     stability_days: Days = 30
     ingest: IngestConfig = Field(default_factory=IngestConfig)
     consolidate: ConsolidateConfig = Field(default_factory=ConsolidateConfig)
+    embeddings: EmbeddingsConfig = Field(default_factory=EmbeddingsConfig)
     gist: bool = False
 
 

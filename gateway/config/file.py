@@ -150,6 +150,7 @@ def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Read
     if config is not None:
         _warn(config, reading)
         _check_prices(config, document)
+        _check_embeddings(config, document)
         if not document.problems and not any(channel.enabled for channel in config.channels.values()):
             document.complain(("channels",), "none is enabled; expected one at least, such as `terminal: {kind: cli}`")
     return reading, config
@@ -252,7 +253,9 @@ def _check_names(reading: _Reading) -> None:
         for name, section in models.items()
         for index in range(len(section["fallbacks"]) if isinstance(section.get("fallbacks"), list) else 0)
     ]
-    trace_models: list[KeyPath] = [("memory", "traces", part, "model") for part in ("ingest", "consolidate")]
+    trace_models: list[KeyPath] = [
+        ("memory", "traces", part, "model") for part in ("ingest", "consolidate", "embeddings")
+    ]
     for path in [("model",), *fallbacks, *trace_models]:
         _check_reference(reading, path, "model", model_names)
     _check_circles(models, document)
@@ -280,6 +283,17 @@ def _check_reference(reading: _Reading, path: KeyPath, what: str, known: Collect
     elif isinstance(name, str) and name not in known:
         text = f"{reading.expanded[path]} names no {what}; expected one of {', '.join(known)}"
         reading.document.complain(path, text)
+
+
+def _check_embeddings(config: Config, document: MarkedYaml) -> None:
+    """Vectors come over OpenAI's wire format alone."""
+    name = config.memory.traces.embeddings.model
+    if name is not None and name in config.models and config.models[name].provider != "openai":
+        text = (
+            f"{shown(name)} has the provider {config.models[name].provider}, which gives no embeddings; expected a "
+            "model whose provider is openai, with the `base_url` of any server that speaks OpenAI's embeddings"
+        )
+        document.complain(("memory", "traces", "embeddings", "model"), text)
 
 
 def _check_prices(config: Config, document: MarkedYaml) -> None:

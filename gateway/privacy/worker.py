@@ -22,6 +22,7 @@ from gateway.privacy.export import Exporter, prepare_place
 from gateway.privacy.files import EXPORTS_NAME
 from gateway.privacy.retention import Retention
 from gateway.privacy.tombstones import Tombstone
+from gateway.sessions import PROGRAMS
 from gateway.store.erasure import sessions_of
 
 if TYPE_CHECKING:
@@ -186,4 +187,8 @@ class PrivacyWorker:
         """As they stand in the identity map; the kind of a third party's channel that is not running is not known."""
         running = {adapter.name: adapter.kind for adapter in self._gateway.adapters}
         configured = self._gateway.config.channels.items()
-        return {**{name: channel.kind for name, channel in configured if "." not in channel.kind}, **running}
+        return {
+            **{name: channel.kind for name, channel in configured if "." not in channel.kind},
+            **running,
+            PROGRAMS: PROGRAMS,
+        }

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 CONTRACT = {"gateway.messages", "gateway.protocols", "gateway.errors"}
 # Above the contract stands the core, which is every module that is not named here.
 DRIVERS = {
+    "gateway.agent.embedding_wire",
     "gateway.agent.fallback",
     "gateway.agent.models",
     "gateway.agent.offline",

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from gateway.errors import TraceError
 from gateway.memory.traces import changes
 from gateway.memory.traces.changes import Added, Merged
 from gateway.memory.traces.rows import NOT_SHARED, Kept, as_json, find, find_to_change, places, visible
-from gateway.memory.traces.search import Found, Wanted, search
+from gateway.memory.traces.search import Compare, Found, Wanted, search
 from gateway.memory.traces.search_words import register_functions
 from gateway.memory.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, united
 from gateway.store.database import Database
@@ -52,8 +52,27 @@ def open_brain(
     return Brain(Database(path, prepare=register_functions), now=now, stability_ms=stability_ms, person_ids=person_ids)
 
 
+class MeaningOf(Protocol):
+    """What knows how to compare a question with traces; see `query_vectors.QueryVectors`."""
+
+    async def of(self, viewer: Viewer, question: str) -> HasCompare | None:
+        """For one question; None where its words alone count. Never waits long, and never fails."""
+
+
+class HasCompare(Protocol):
+    """A question that can be compared."""
+
+    @property
+    def compare(self) -> Compare:
+        """Finds what is close to it."""
+
+
 class Brain:
-    """One file of traces."""
+    """One file of traces.
+
+    Attributes:
+        meaning: finds traces by what they mean, besides their words; None where no embeddings are configured.
+    """
 
     def __init__(
         self,
@@ -67,6 +86,7 @@ class Brain:
         self.database = database
         self.now = now
         self.stability_ms = stability_ms
+        self.meaning: MeaningOf | None = None
         self._person_ids = person_ids
 
     async def __aenter__(self) -> Self:
@@ -178,8 +198,10 @@ class Brain:
 
     async def search(self, viewer: Viewer, wanted: Wanted) -> Sequence[Found]:
         """The best matches, best first; being listed is no use."""
+        question = None if self.meaning is None else await self.meaning.of(viewer, wanted.query)
+        compare = None if question is None else question.compare
         viewer = await self.whole(viewer)
-        return await self.database.read(lambda connection: search(connection, viewer, wanted, self.now()))
+        return await self.database.read(lambda connection: search(connection, viewer, wanted, self.now(), compare))
 
     async def merge(self, viewer: Viewer, trace_ids: Sequence[str], content: str | None = None) -> Merged:
         """Make one trace of several of the same owner; their contents are joined where none is given.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gateway.memory.traces.brain import Brain
@@ -41,8 +41,22 @@ class TurnFacts:
     session_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Of facts, by their texts, and the model that made them."""
+
+    model: str
+    by_text: Mapping[str, bytes]
+
+
 async def keep_facts(
-    brain: Brain, viewer: Viewer, turn: TurnFacts, rules: IngestRules, *, scope: ScopeKind = "user"
+    brain: Brain,
+    viewer: Viewer,
+    turn: TurnFacts,
+    rules: IngestRules,
+    *,
+    scope: ScopeKind = "user",
+    vectors: Vectors | None = None,
 ) -> IngestReport:
     """Store what the rules admit, in one transaction. The same turn again stores nothing new.
 
@@ -50,7 +64,7 @@ async def keep_facts(
         TraceError: the viewer has no such scope.
         StoreUnavailable: the disk is full or broken; nothing was stored.
     """
-    traces = admitted(brain, viewer, turn, rules, scope=scope)
+    traces = [_with_vector(trace, vectors) for trace in admitted(brain, viewer, turn, rules, scope=scope)]
     stored, duplicate, over_limit = await brain.database.write(partial(_store, traces=traces, rules=rules, brain=brain))
     return IngestReport(
         extracted=len(turn.facts),
@@ -96,6 +110,11 @@ def _trace(turn: TurnFacts, fact: Fact, owner: Owner, stability_ms: float) -> Tr
         author=turn.author,
         speaker=turn.exchange.speaker,
     )
+
+
+def _with_vector(trace: Trace, vectors: Vectors | None) -> Trace:
+    blob = None if vectors is None else vectors.by_text.get(trace.content)
+    return trace if vectors is None or blob is None else replace(trace, embedding=blob, embedding_model=vectors.model)
 
 
 def _id_of(turn_id: str, fact: Fact) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -22,6 +22,9 @@ from gateway.observe import note, span
 from gateway.protocols import MemoryHit, MemoryScope
 from gateway.recall import Recollection
 from gateway.store.words import words_of
+
+if TYPE_CHECKING:
+    from gateway.memory.traces.vectorizing import Vectorizing  # which loads numpy
 
 RECALLED_CHARS = 600
 """Of one fact in a prompt; `memory_search` gives the whole."""
@@ -49,6 +52,7 @@ class TraceMemory:
         counts: TurnCounts,
         ingest: IngestWorker | None,
         schedule: ConsolidationSchedule | None,
+        vectorizing: Vectorizing | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -58,12 +62,14 @@ class TraceMemory:
             counts: how many turns each person had.
             ingest: None where turns are not to give facts by themselves.
             schedule: None where nothing is consolidated by itself.
+            vectorizing: None where no embeddings are configured.
         """
         self.brain = brain
         self._rules = rules
         self._counts = counts
         self._ingest = ingest
         self._schedule = schedule
+        self._vectorizing = vectorizing
         self._offers: OrderedDict[str, Sequence[Trace]] = OrderedDict()
         self._work: asyncio.Task[None] | None = None
         self._may_work = asyncio.Event()
@@ -150,6 +156,8 @@ class TraceMemory:
                 parts.create_task(self._ingest.run(), name="trace ingest")
             if self._schedule is not None:
                 parts.create_task(self._schedule.run(), name="trace consolidation")
+            if self._vectorizing is not None:
+                parts.create_task(self._vectorizing.run(), name="trace vectors")
 
     async def idle(self) -> None:
         """Wait until all that ended turns left to do is done, or put off."""
@@ -158,6 +166,9 @@ class TraceMemory:
             await self._ingest.idle()
         if self._schedule is not None:
             await self._schedule.idle()
+        if self._vectorizing is not None:
+            self._vectorizing.wake()
+            await self._vectorizing.idle()
 
     async def _learn(self) -> None:
         while True:
@@ -173,6 +184,8 @@ class TraceMemory:
 
     async def _ended_turn(self, scope: MemoryScope, offered: Sequence[Trace], answer: str) -> None:
         viewer = viewer_of(scope)
+        if self._vectorizing is not None:
+            self._vectorizing.wake()
         if offered:
             answer_words = words_of(answer).split()
             used = [each.id for each in offered if strength.is_quoted(words_of(each.content).split(), answer_words)]

@@ -3,15 +3,19 @@
 What is asked about in a conversation is often answered beside the words of the question: in the next message, by the
 one who is named, on the day that has most to do with it. So a trace gains by the matches next to it, by the best
 matches of its conversation, and by being said by somebody whom the question names.
+
+Where there is a vector of the question, traces close to it in meaning are found, too. Words and meaning are each taken
+as shares of the best of them and added up. What stands around a trace is weighed in after that.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 from gateway.memory.traces import strength
 from gateway.memory.traces.rows import SELECT, from_row, places, visible
@@ -27,6 +31,8 @@ _BESIDE = {1: 0.25, 2: 0.1}
 _CONVERSATION = 0.1
 _CONVERSATION_BEST = 3
 _NAMED = 1.25
+# The part of the vectors, where there are any; between 0.2 and 0.5 it makes little difference to benchmarks.retrieval.
+_MEANING = 0.4
 _FADED = 0.95  # what a match without strength is worth
 
 # The best are found in the index alone. Only where a type is wanted are all matches looked up.
@@ -39,6 +45,10 @@ _MATCHES = """
     WHERE owner IN ({owners}) AND deleted_at IS NULL
 """
 _OF_TYPE = "AND (SELECT type FROM traces WHERE number = search.rowid) = ?"
+_CLOSE = """
+    SELECT number, owner, conversation, position, speaker FROM traces
+    WHERE number IN ({numbers}) AND owner IN ({owners}) AND deleted_at IS NULL
+"""
 _BESIDE_IT = """
     SELECT number, owner, conversation, position, speaker FROM traces
     WHERE owner = ? AND conversation = ? AND position BETWEEN ? AND ? AND deleted_at IS NULL {filters}
@@ -61,13 +71,40 @@ class Found:
 
     Attributes:
         strength: what is left of it now.
-        parts: what the score is made of, for `--explain`: the words, what stands beside, the conversation, …
+        parts: what the score is the sum of, for `--explain`: the words, the meaning, what stands beside, the
+            conversation.
+        factors: by which the sum is multiplied: whether the speaker was named, and the strength.
+        cosine: between the vectors of question and trace; None where one of them has none, or it was not looked at.
     """
 
     trace: Trace
     score: float
     strength: float
     parts: Mapping[str, float]
+    factors: Mapping[str, float]
+    cosine: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closeness:
+    """How close the meaning of a trace is to that of the question.
+
+    Attributes:
+        cosine: of the two vectors.
+        share: from 0, no closer than any trace, to 1, the closest of all.
+    """
+
+    cosine: float
+    share: float
+
+
+class Compare(Protocol):
+    """Finds what is close to a question; see `vectors.QueryVector.compare`."""
+
+    def __call__(
+        self, connection: sqlite3.Connection, owners: Sequence[int], type_: TraceType | None, words: Collection[int], /
+    ) -> Mapping[int, Closeness]:
+        """Of the owners' traces the closest, and those in `words`, by their numbers."""
 
 
 @dataclass(slots=True)
@@ -77,31 +114,50 @@ class _Match:
     position: int
     speaker: str | None
     words: float
+    meaning: float = 0.0
+    cosine: float | None = None
     beside: float = 0.0
     conversation: float = 0.0
     factors: dict[str, float] = field(default_factory=dict)
 
     @property
+    def own(self) -> float:
+        return self.words + self.meaning
+
+    @property
     def score(self) -> float:
-        score = self.words + self.beside + self.conversation
+        score = self.own + self.beside + self.conversation
         for factor in self.factors.values():
             score *= factor
         return score
 
     @property
     def parts(self) -> dict[str, float]:
-        parts = {"words": self.words, "beside": self.beside, "conversation": self.conversation}
-        return {name: value for name, value in parts.items() if value} | self.factors
+        parts = {
+            "words": self.words,
+            "meaning": self.meaning,
+            "beside": self.beside,
+            "conversation": self.conversation,
+        }
+        return {name: value for name, value in parts.items() if value}
 
 
-def search(connection: sqlite3.Connection, viewer: Viewer, wanted: Wanted, now: datetime) -> Sequence[Found]:
-    """The best matches that the viewer may see, best first; nothing for a query without words."""
+def search(
+    connection: sqlite3.Connection, viewer: Viewer, wanted: Wanted, now: datetime, compare: Compare | None = None
+) -> Sequence[Found]:
+    """The best matches that the viewer may see, best first; nothing for a query without words.
+
+    Args:
+        compare: finds what is close in meaning; None where the words alone are searched for.
+    """
     limit = max(0, min(MOST, wanted.limit))
     query = read_query(wanted.query, connection)
     owners = _owners(connection, viewer, wanted.scope)
-    if not query.expression or not owners or not limit:
+    if not owners or not limit or (not query.expression and compare is None):
         return []
-    matches = _matches(connection, query, owners, wanted)
+    matches = _matches(connection, query, owners, wanted) if query.expression else {}
+    if compare is not None:
+        _fuse(connection, matches, owners, compare(connection, owners, wanted.type, matches.keys()))
     _lift_beside(connection, matches, wanted)
     _lift_conversations(matches)
     _prefer_named(matches, query)
@@ -146,9 +202,31 @@ def _match(row: sqlite3.Row, score: float) -> _Match:
     return _Match(row["number"], place, row["position"] or 0, row["speaker"], score)
 
 
+def _fuse(
+    connection: sqlite3.Connection,
+    matches: dict[int, _Match],
+    owners: Sequence[int],
+    close: Mapping[int, Closeness],
+) -> None:
+    """Add what is close in meaning; words and meaning become shares of their best.
+
+    Where no vector is there to be compared the words stay as they are.
+    """
+    if not close:
+        return
+    missing = [number for number in close if number not in matches]
+    sql = _CLOSE.format(numbers=places(missing), owners=places(owners))
+    matches |= {row["number"]: _match(row, 0.0) for row in connection.execute(sql, (*missing, *owners))}
+    most = max(match.words for match in matches.values()) or 1.0
+    for number, match in matches.items():
+        match.words *= (1 - _MEANING) / most
+        if number in close:
+            match.meaning, match.cosine = _MEANING * close[number].share, close[number].cosine
+
+
 def _lift_beside(connection: sqlite3.Connection, matches: dict[int, _Match], wanted: Wanted) -> None:
     """Add what stands beside the best matches, and give each its neighbours' weight."""
-    best = sorted(matches.values(), key=lambda match: match.words, reverse=True)
+    best = sorted(matches.values(), key=lambda match: match.own, reverse=True)
     placed = [match for match in best if match.place is not None]
     types = () if wanted.type is None else (wanted.type,)
     sql = _BESIDE_IT.format(filters="AND type = ?" if types else "")
@@ -157,11 +235,11 @@ def _lift_beside(connection: sqlite3.Connection, matches: dict[int, _Match], wan
         ends = (match.position - reach, match.position + reach)
         for row in connection.execute(sql, (*(match.place or ()), *ends, *types)):
             matches.setdefault(row["number"], _match(row, 0.0))
-    words = {(match.place, match.position): match.words for match in placed}
+    own = {(match.place, match.position): match.own for match in placed}
     for match in matches.values():
         if match.place is not None:
             match.beside = sum(
-                weight * (words.get((match.place, match.position + way * far), 0.0))
+                weight * (own.get((match.place, match.position + way * far), 0.0))
                 for far, weight in _BESIDE.items()
                 for way in (-1, 1)
             )
@@ -172,7 +250,7 @@ def _lift_conversations(matches: Mapping[int, _Match]) -> None:
     scores: dict[tuple[int, str], list[float]] = defaultdict(list)
     for match in matches.values():
         if match.place is not None:
-            scores[match.place].append(match.words)
+            scores[match.place].append(match.own)
     sums = {place: sum(sorted(each, reverse=True)[:_CONVERSATION_BEST]) for place, each in scores.items()}
     for match in matches.values():
         if match.place is not None:
@@ -197,5 +275,14 @@ def _weighed(connection: sqlite3.Connection, best: Sequence[_Match], now: dateti
         trace = from_row(rows[match.number])
         left = strength.current(trace.strength, trace.stability_ms, trace.last_accessed_at, now)
         match.factors["strength"] = _FADED + (1 - _FADED) * left
-        found.append(Found(trace=trace, score=match.score, strength=left, parts=match.parts))
+        found.append(
+            Found(
+                trace=trace,
+                score=match.score,
+                strength=left,
+                parts=match.parts,
+                factors=match.factors,
+                cosine=match.cosine,
+            )
+        )
     return sorted(found, key=lambda each: each.score, reverse=True)

@@ -39,6 +39,17 @@ def register_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("words_of", 1, words_of, deterministic=True)
     connection.create_function("context_of", 2, context_of, deterministic=True)
     connection.create_function("exp", 1, math.exp, deterministic=True)
+    connection.create_function("signature_of", 1, signature_of, deterministic=True)
+
+
+# Of the high byte of a float16, little-endian: its sign.
+_SIGNS = bytes(ord("0") if byte < 0x80 else ord("1") for byte in range(256))
+
+
+def signature_of(vector: bytes) -> bytes:
+    """The signs of a float16 vector's numbers, a bit for each."""
+    signs = vector[1::2].translate(_SIGNS)
+    return int(signs or b"0", 2).to_bytes((len(signs) + 7) // 8, "big")
 
 
 def context_of(speaker: str | None, created_at_ms: int) -> str:
@@ -77,6 +88,14 @@ def read_query(text: str, connection: sqlite3.Connection) -> Query:
     terms = [term for written in tokens if written not in ("(", ")") for term in _plain_terms(written)]
     needed, more = _telling(terms, connection)
     return Query(_any_of(needed), words, more=_any_of(more))
+
+
+def is_plain(text: str) -> bool:
+    """Whether it is words alone: a phrase, an operator or a prefix asks for what is written, and nothing like it."""
+    return not any(
+        token in _OPERATORS or token.startswith('"') or (token.endswith("*") and len(token) > 1)
+        for token in _TOKEN.findall(text)
+    )
 
 
 def _plain_terms(written: str) -> Iterator[Term]:

@@ -6,13 +6,16 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
+import structlog
+
+from gateway.agent.embeddings import PaidEmbedder
 from gateway.agent.model import Model, Spender
-from gateway.errors import TraceError
+from gateway.errors import ConfigError, ModelError, TraceError
 from gateway.ingest import IngestJob, Said
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.extraction import Exchange, Fact, extract
 from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.ingest import TurnFacts, admitted, keep_facts
+from gateway.memory.traces.ingest import TurnFacts, Vectors, admitted, keep_facts
 from gateway.memory.traces.proposing import propose_facts
 from gateway.memory.traces.trace import Viewer
 from gateway.memory_proposals import ProposalStore
@@ -21,6 +24,9 @@ from gateway.protocols import MemoryScope
 
 RulesOf = Callable[[str], IngestRules]
 """The rules of a personality, by its id, as its character has changed them."""
+
+
+_log = structlog.get_logger(__name__)
 
 
 def viewer_of(scope: MemoryScope) -> Viewer:
@@ -32,13 +38,27 @@ class TurnFactsTaker:
     """Takes the facts of turns; see `gateway.ingest.TakesFacts`."""
 
     def __init__(
-        self, brain: Brain, model: Callable[[], Model], rules: RulesOf, proposals: ProposalStore | None = None
+        self,
+        brain: Brain,
+        model: Callable[[], Model],
+        rules: RulesOf,
+        proposals: ProposalStore | None = None,
+        embedder: PaidEmbedder | None = None,
     ) -> None:
-        """Nothing is asked yet; `proposals` takes the facts that need a yes, which are lost where it is None."""
+        """Nothing is asked yet.
+
+        Args:
+            brain: where facts are stored.
+            model: names them.
+            rules: of a personality.
+            proposals: takes the facts that need a yes, which are lost where it is None.
+            embedder: makes their vectors, by which near-duplicates are known; None: by their words.
+        """
         self._brain = brain
         self._model = model
         self._rules = rules
         self._proposals = proposals
+        self._embedder = embedder
 
     async def extract(self, job: IngestJob, said: Said) -> str:
         """Ask the model what is worth keeping.
@@ -72,13 +92,31 @@ class TurnFactsTaker:
         )
         rules, viewer = self._rules(scope.personality_id), viewer_of(scope)
         if job.sources is None:
-            return asdict(await keep_facts(self._brain, viewer, turn, rules))
+            vectors = await self._vectors(turn, scope)
+            return asdict(await keep_facts(self._brain, viewer, turn, rules, vectors=vectors))
         if self._proposals is None:
             raise TraceError("the facts of this turn need a person's yes, and nobody can be asked for it")
         traces = admitted(self._brain, viewer, turn, rules)
         report = await propose_facts(self._brain, self._proposals, job, traces, rules)
         left_out = len(turn.facts) - len(traces)
         return {**report, "extracted": len(turn.facts), "below_threshold": left_out}
+
+    async def _vectors(self, turn: TurnFacts, scope: MemoryScope) -> Vectors | None:
+        """Of the facts; None where there are none now: they are stored without, and get theirs later."""
+        if self._embedder is None or not turn.facts:
+            return None
+        from gateway.memory.traces.vectors import as_blob  # noqa: PLC0415 (numpy, an extra)
+
+        texts = [fact.text for fact in turn.facts]
+        try:
+            model = self._embedder.identity
+            embedded = await self._embedder.embed(
+                texts, Spender(user_id=scope.user_id or "", personality_id=scope.personality_id)
+            )
+        except (ModelError, ConfigError) as error:
+            _log.info("facts_without_vectors", turn_id=turn.turn_id, error=str(error))
+            return None
+        return Vectors(model, dict(zip(texts, map(as_blob, embedded.vectors), strict=True)))
 
 
 def _exchange(job: IngestJob, said: Said) -> Exchange:

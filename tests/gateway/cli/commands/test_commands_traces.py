@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.embedding_server import EmbeddingServer
 from tests.gateway.cli.commands.conftest import Ethos
 
 FACTS = "content,type,tags\nRex likes bones,semantic,dog\nTea is drunk at five,episodic,\n"
@@ -37,7 +40,7 @@ def test_facts_are_imported_once_found_and_exported(ethos: Ethos, home: Path, ad
 
     found = ethos("memory", "search", "bone", "--user", "fake:1", "--explain")
     assert "Rex likes bones" in found.out
-    assert "score of words " in found.out
+    assert "score = (words " in found.out
     assert ethos("memory", "search", "bone", "--user", "fake:2").out == (
         "Nothing is remembered that holds any of these words.\n"
     )
@@ -49,6 +52,50 @@ def test_facts_are_imported_once_found_and_exported(ethos: Ethos, home: Path, ad
         assert told == "0 traces are new, 2 were there already or hold nothing, 0 errors.\n"
     assert (facts.with_name("json").stat().st_mode & 0o777) == 0o600
     assert ethos("memory", "consolidate", "--json").value["merged"] == 0
+
+
+def test_a_search_by_meaning_is_explained_and_paid_for_and_goes_by_words_where_the_endpoint_is_down(
+    ethos: Ethos, home: Path, ada: str, facts: Path
+) -> None:
+    with EmbeddingServer() as server:
+        write_embeddings(home, server.url)
+        ethos("memory", "import", str(facts), "--user", "fake:1")
+        assert "2 facts have no vector of the model embedder yet" in ethos("doctor").out
+        make_vectors(home, server.url)
+        assert "no vector" not in ethos("doctor").out
+        found = ethos("memory", "search", "my puppy", "--user", "fake:1", "--explain")
+        assert (found.code, found.err) == (0, "")
+        assert "Rex likes bones" in found.out
+        assert "score = (meaning 0." in found.out
+        assert "; cosine 0." in found.out
+        (hit,) = ethos("memory", "search", "my puppy", "--user", "fake:1", "--json").value
+        assert set(hit["parts"]) == {"meaning"}
+        assert hit["cosine"] > 0.25
+        rows = ethos("usage", "--json").value
+        assert "embedder" in json.dumps(rows)
+        server.behaviour.is_down = True
+        words = ethos("memory", "search", "bones", "--user", "fake:1", "--explain")
+        assert "Rex likes bones" in words.out
+        assert "score = (words " in words.out
+        assert "searched by the words alone, without their meaning: embedder (minilm) is overloaded" in words.err
+
+
+def write_embeddings(home: Path, url: str) -> None:
+    with (home / "config.yaml").open("a") as file:
+        file.write(f"models: {{embedder: {{provider: openai, model: minilm, base_url: '{url}'}}}}\n")
+        file.write("memory: {traces: {enabled: true, embeddings: {model: embedder, least_similarity: 0.2}}}\n")
+
+
+def make_vectors(home: Path, url: str) -> None:
+    program = [
+        sys.executable,
+        "-m",
+        "tests.gateway.memory.traces.vectors_process",
+        str(home / "brain.sqlite"),
+        url,
+        "64",
+    ]
+    subprocess.run(program, check=True, timeout=60, cwd=Path(__file__).parents[4])
 
 
 def test_a_whole_export_brings_everybody_s_facts_back_to_whom_they_belong(

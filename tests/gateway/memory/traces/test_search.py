@@ -101,9 +101,9 @@ async def test_a_named_speaker_is_preferred(brain: Brain) -> None:
     await brain.add(ADA, of(ADA, "I paint a lake near the house", speaker="Melanie"))
     hits = await brain.search(ADA, Wanted(query="What lake does Melanie paint?"))
     named = next(hit for hit in hits if hit.trace.speaker == "Melanie")
-    assert named.parts["named"] > 1
+    assert named.factors["named"] > 1
     other = next(hit for hit in hits if hit.trace.speaker == "Caroline")
-    assert "named" not in other.parts
+    assert "named" not in other.factors
 
 
 async def test_the_answer_beside_the_question_is_found_though_it_shares_no_word(brain: Brain) -> None:
@@ -115,7 +115,7 @@ async def test_the_answer_beside_the_question_is_found_though_it_shares_no_word(
     hits = await brain.search(ADA, Wanted(query="instrument weekends"))
     assert "The violoncello, since childhood" in [hit.trace.content for hit in hits]
     answer = next(hit for hit in hits if hit.trace.content.startswith("The violoncello"))
-    assert set(answer.parts) == {"beside", "conversation", "strength"}
+    assert set(answer.parts) == {"beside", "conversation"}
 
 
 async def test_type_and_scope_limit_the_answer_and_the_limit_its_length(brain: Brain) -> None:

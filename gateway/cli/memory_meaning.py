@@ -1,0 +1,55 @@
+"""The vectors of questions on the command line, as the gateway has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gateway.agent.model_states import ModelStates
+from gateway.agent.registry import ModelRegistry
+from gateway.cli.data import opened_store, operator_config
+from gateway.config.file import load_config
+from gateway.configured import budgets_of
+from gateway.embedding_meter import MeteredEmbedder
+from gateway.errors import ConfigError
+from gateway.memory.traces.brain import Brain
+from gateway.meter import Meter
+from gateway.store.in_memory_usage import InMemoryUsage
+
+_PATIENCE_S = 15.0
+
+
+@asynccontextmanager
+async def meaning_of(home: Path, brain: Brain) -> AsyncIterator[Callable[[], str | None]]:
+    """Let the brain find by meaning, where embeddings are configured; what is given says why it could not.
+
+    The calls are counted, and held by the budgets, as those of the gateway.
+    """
+    name = operator_config(home).memory.traces.embeddings.model
+    if name is None:
+        yield lambda: None
+        return
+    try:
+        config = load_config(home=home).config
+        registry = ModelRegistry(config)
+        registry.embedder(name, config.memory.traces.embeddings.dimensions)
+    except ConfigError as error:
+        problem = str(error)
+        yield lambda: problem
+        return
+    async with opened_store(home) as store:
+        usage = InMemoryUsage() if store is None else store.usage
+        meter = Meter(registry.get, usage, budgets_of(config), registry, owner=f"command-{os.getpid()}")
+        from gateway.memory.traces.query_vectors import QueryVectors
+
+        embeddings = config.memory.traces.embeddings
+        embedder = MeteredEmbedder(meter, ModelStates(), lambda: registry.embedder(name, embeddings.dimensions))
+        # Whoever waits at a terminal has time; the import of the libraries alone takes a second.
+        meaning = QueryVectors(embedder, timeout_s=_PATIENCE_S, least=embeddings.least_similarity)
+        brain.meaning = meaning
+        try:
+            yield lambda: meaning.problem
+        finally:
+            await registry.close()
