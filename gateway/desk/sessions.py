@@ -102,6 +102,29 @@ class SessionDesk:
         messages = tuple(_message(one) for one in found[:limit])
         return wire.Transcript(session=session, messages=messages), rest
 
+    async def passage(
+        self, caller: Caller, session_id: str, *, limit: int, before: int | None = None
+    ) -> tuple[Sequence[wire.Message], bool]:
+        """The newest messages, or those in front of the one of the id `before`, and whether there are earlier ones.
+
+        Raises:
+            NotFound: there is no such session, or not for whoever asks.
+            NotAllowed: whoever asks sees one person only; they read it by `transcript`.
+        """
+        caller.refuse_others(None)
+        await self._one(caller, session_id)
+        found = await self._store.passage(session_id, before=before, limit=limit + 1)
+        return [_message(one) for one in found[-limit:]], len(found) > limit
+
+    async def channels(self, caller: Caller, messages: Sequence[wire.Message]) -> Mapping[str, str]:
+        """On which channel each turn of these began, as far as it is still known.
+
+        Raises:
+            NotAllowed: whoever asks sees one person only.
+        """
+        caller.refuse_others(None)
+        return await self._store.channels({message.turn for message in messages})
+
     async def export(self, caller: Caller, session_id: str) -> wire.Transcript:
         """All of it; raises as `get`."""
         session = await self.get(caller, session_id)
