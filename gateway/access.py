@@ -123,7 +123,11 @@ class Access:
         return f"{self._kind(message.conversation.channel)}:{message.sender.user}"
 
     async def lets_in(self, channel: str, account: str) -> bool:
-        """Whether an account, `kind:id`, is answered in a direct chat of a channel.
+        """Whether an account, `kind:id`, is answered in a direct chat of a channel; raises as `entry`."""
+        return await self.role_on(channel, account) is not None
+
+    async def role_on(self, channel: str, account: str) -> Role | None:
+        """As what an account, `kind:id`, is answered in a direct chat of a channel; None where it is not.
 
         Raises:
             as `entry`.
@@ -132,10 +136,10 @@ class Access:
         known = await self._identities.known({account, *book.ranks, *self._operator_accounts()})
         theirs = _accounts_behind(account, known)
         given = self.role_of(theirs, book)
-        if given is None and "revoked" in ranks_of(theirs, book.ranks):
-            return False
-        rule = self._rule(channel)
-        return given == "owner" or self._admitted(channel, rule.mode, account, book) is not None
+        if given == "owner" or (given is None and "revoked" in ranks_of(theirs, book.ranks)):
+            return given
+        admitted = self._admitted(channel, self._rule(channel).mode, account, book)
+        return None if admitted is None else given or admitted
 
     def role_of(self, accounts: Collection[str], book: Book) -> Role | None:
         """The role that a person with these accounts was given; None where they were given none."""

@@ -101,9 +101,9 @@ class SessionStore(Protocol):
         """One session."""
 
     async def list_sessions(
-        self, *, user_id: str | None = None, limit: int = 50, before: datetime | None = None
+        self, *, user_id: str | None = None, limit: int = 50, before: Session | None = None
     ) -> Sequence[Session]:
-        """Newest first by `updated_at`."""
+        """Newest first by `updated_at`; those behind `before`, the last of the page before."""
 
     async def messages(self, session_id: str, *, limit: int | None = None) -> Sequence[SessionMessage]:
         """All messages (or the last `limit`), oldest first, superseded ones too."""

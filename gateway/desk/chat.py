@@ -20,6 +20,9 @@ from gateway.sessions import Session, conversation_key
 from gateway.store.session_edits import SqliteSessionEdits
 from gateway.talk import CHANNEL, MAX_ATTACHMENT_BYTES, OPERATOR_ACCOUNT, Talk
 
+NEWEST_ENTRIES = 50
+"""What was said just now is among so many of the newest; of a late repetition one reads all events from the start."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatParts:
@@ -71,18 +74,14 @@ class ChatDesk:
         else:
             session = await self._continued(caller, message)
         said = self._said(session.conversation, sender, message.text, digest[:32], attachments)
-        await self._parts.accept(said)
-        self._parts.talk.told(session.conversation)
-        return wire.SentMessage(session=session.id, message=said.id)
+        return await self._sent(session, said)
 
     async def stop(self, caller: Caller, session_id: str, *, seed: str | None = None) -> wire.SentMessage:
         """End the answer that is being written; raises as `send`."""
         session = await self._own(caller, session_id)
         digest = hashlib.sha256(f"stop {caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
         said = self._said(session.conversation, await self._sender(caller), "/stop", digest[:32], ())
-        await self._parts.accept(said)
-        self._parts.talk.told(session.conversation)
-        return wire.SentMessage(session=session.id, message=said.id)
+        return await self._sent(session, said)
 
     async def events(self, caller: Caller, session_id: str, *, after: int = 0) -> AsyncIterator[Event | None]:
         """What was said behind a place, and all that happens from now on; None is a sign of life.
@@ -101,6 +100,13 @@ class ChatDesk:
         return [Event("message", said(entry), entry.cursor) for entry in entries if entry.state not in HIDDEN_STATES]
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    async def _sent(self, session: Session, said: InboundMessage) -> wire.SentMessage:
+        await self._parts.accept(said)
+        self._parts.talk.told(session.conversation)
+        newest = await self._parts.log.read(session.conversation, limit=NEWEST_ENTRIES, newest=True)
+        place = next((entry.cursor - 1 for entry in newest if entry.id == said.id), 0)
+        return wire.SentMessage(session=session.id, message=said.id, place=place)
 
     async def _begun(self, sender: Sender, personality_id: str | None, digest: str) -> Session:
         personality = self._parts.personalities.get(personality_id or self._parts.default_personality())

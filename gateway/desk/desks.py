@@ -11,9 +11,14 @@ from gateway.desk.deliveries import DeliveryDesk
 from gateway.desk.keys import KeyDesk
 from gateway.desk.memory import MemoryDesk, MemoryParts
 from gateway.desk.naming import Naming
+from gateway.desk.pairing import PairingDesk
+from gateway.desk.people import PeopleDesk, PeopleParts
+from gateway.desk.personal import PersonalDesk
+from gateway.desk.personalities import PersonalityDesk
 from gateway.desk.sessions import SessionDesk
 from gateway.desk.system import SystemDesk, SystemParts
 from gateway.memory_review import MemoryReview
+from gateway.store.standing import SqliteStanding
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -29,6 +34,10 @@ class Desks:
     system: SystemDesk
     keys: KeyDesk
     deliveries: DeliveryDesk
+    people: PeopleDesk
+    pairing: PairingDesk
+    personal: PersonalDesk
+    personalities: PersonalityDesk
 
 
 def desks_of(gateway: Gateway) -> Desks:
@@ -40,6 +49,7 @@ def desks_of(gateway: Gateway) -> Desks:
         gateway.personalities,
         default_personality=lambda: gateway.config.personality,
     )
+    people = _people_desk(gateway, naming)
     return Desks(
         memory=MemoryDesk(
             MemoryParts(
@@ -71,7 +81,31 @@ def desks_of(gateway: Gateway) -> Desks:
             SystemParts(health=gateway.health, usage=store.usage, config=lambda: gateway.config, naming=naming)
         ),
         keys=KeyDesk(
-            ApiKeys(store.api_keys), naming, survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1]
+            ApiKeys(store.api_keys),
+            naming,
+            survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1],
+            is_barred=people.is_barred,
         ),
         deliveries=DeliveryDesk(store.deliveries, gateway.wake),
+        people=people,
+        pairing=PairingDesk(gateway.entrance, store.people, gateway.wake),
+        personal=PersonalDesk(gateway.home, people, gateway.privacy),
+        personalities=PersonalityDesk(gateway.home, gateway.personalities),
+    )
+
+
+def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
+    store = gateway.store
+    return PeopleDesk(
+        PeopleParts(
+            identities=gateway.identities,
+            naming=naming,
+            store=store.people,
+            standing=SqliteStanding(store.database),
+            links=store.links,
+            linking=gateway.linking,
+            entrance=gateway.entrance,
+            kind=gateway.supervisor.kind,
+            operator_accounts=gateway.operators.accounts,
+        )
     )

@@ -12,6 +12,7 @@ from gateway.messages import ConversationRef
 from gateway.sdk.models import sessions as wire
 from gateway.sessions import SessionHit, SessionMessage, conversation_key
 from gateway.store.session_edits import ListedSession, SessionFilter, SqliteSessionEdits, place_of
+from gateway.store.search import RANKED
 from gateway.talk import CHANNEL
 
 _SNIPPETS = 3
@@ -82,7 +83,7 @@ class SessionDesk:
             if listed is not None and await self._fits(listed, wanted):
                 found.append(_shown(listed, by_session[names[position]]))
         oldest = min((hit.message_id for hit in hits), default=0)
-        return found, (oldest, 0) if hits else None
+        return found, (oldest, 0) if len(hits) >= RANKED else None
 
     async def get(self, caller: Caller, session_id: str) -> wire.Session:
         """One.

@@ -70,7 +70,7 @@ class ConversationStream:
 
     def show_typing(self) -> None:
         """An answer is on its way."""
-        self._pass(Event("typing", wire.Nothing()))
+        self._pass(Event("typing", wire.Typing()))
 
     def show_tool(self, step: ToolStep) -> None:
         """The agent uses a tool."""
@@ -92,7 +92,7 @@ class ConversationStream:
         with talk.watched(self._conversation, self):
             if self._place > await self._newest():
                 self._place = 0
-                yield Event("reset", wire.Nothing())
+                yield Event("reset", wire.Reset())
             is_live = False
             while not self._is_ended:
                 self._wake.clear()
@@ -107,7 +107,7 @@ class ConversationStream:
                     self._has_news = self._has_news or len(entries) == PAGE_ENTRIES
                 if not is_live:
                     is_live = True
-                    yield Event("live", wire.Nothing())
+                    yield Event("live", wire.Live())
                 while self._passing:
                     yield self._passing.popleft()
                 while self._previews and not self._has_news:
@@ -138,6 +138,7 @@ def said(entry: LogEntry) -> wire.ChatMessage:
     """An entry of the log, as those who watch receive it."""
     return wire.ChatMessage(
         id=entry.id,
+        place=entry.cursor,
         author="person" if entry.direction == "in" else "agent",
         text=entry.text,
         at=entry.at,

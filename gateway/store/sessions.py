@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from itertools import groupby
 
 from gateway.sessions import Session, SessionHit, SessionMessage
@@ -16,14 +15,16 @@ from gateway.store.search_index import SearchIndex
 from gateway.store.statement import statement
 
 _ACTIVE = "SELECT sessions.* FROM session_keys JOIN sessions ON sessions.id = session_id WHERE session_keys.key = ?"
-_LIST = """
-    SELECT * FROM sessions WHERE (?1 IS NULL OR user_id = ?1) AND (?2 IS NULL OR updated_at < ?2)
-    ORDER BY updated_at DESC, rowid DESC LIMIT ?3
-"""
+# Of a session that is gone meanwhile nothing but its time is known: those of the same moment are then left out.
+_BEHIND = "(?2 IS NULL OR (updated_at, rowid) < (?2, (SELECT rowid FROM sessions WHERE id = ?3)))"
+_LIST = f"""
+    SELECT * FROM sessions WHERE (?1 IS NULL OR user_id = ?1) AND {_BEHIND}
+    ORDER BY updated_at DESC, rowid DESC LIMIT ?4
+"""  # noqa: S608 (constants)
 _LIST_OF_PERSON = f"""
-    SELECT * FROM sessions WHERE user_id IN {PERSON.format("?1")} AND (?2 IS NULL OR updated_at < ?2)
-    ORDER BY updated_at DESC, rowid DESC LIMIT ?3
-"""  # noqa: S608 (a constant)
+    SELECT * FROM sessions WHERE user_id IN {PERSON.format("?1")} AND {_BEHIND}
+    ORDER BY updated_at DESC, rowid DESC LIMIT ?4
+"""  # noqa: S608 (constants)
 _NEWEST = "SELECT * FROM messages WHERE session_id = ? ORDER BY id DESC LIMIT ?"
 _WINDOW = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND NOT is_superseded ORDER BY id DESC"
 _OLDER = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND id < ? AND NOT is_superseded ORDER BY id"
@@ -46,11 +47,12 @@ class SqliteSessions:
         return await self._one("SELECT * FROM sessions WHERE id = ?", session_id)
 
     async def list_sessions(
-        self, *, user_id: str | None = None, limit: int = 50, before: datetime | None = None
+        self, *, user_id: str | None = None, limit: int = 50, before: Session | None = None
     ) -> Sequence[Session]:
-        """Newest first by `updated_at`."""
+        """Newest first by `updated_at`; those behind `before`, the last of the page before."""
         sql = _LIST if user_id is None else _LIST_OF_PERSON
-        values = (user_id, None if before is None else to_ms(before), limit)
+        edge = (None, None) if before is None else (to_ms(before.updated_at), before.id)
+        values = (user_id, *edge, limit)
         rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return [session_of(row) for row in rows]
 

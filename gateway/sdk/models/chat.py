@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -40,10 +41,15 @@ class SendMessage(Sent):
 
 
 class SentMessage(Wire):
-    """What was said is committed, and will be answered: the stream of the session's events shows it."""
+    """What was said is committed, and will be answered: the stream of the session's events shows it.
+
+    Attributes:
+        place: the message is the first one behind it in the session's events.
+    """
 
     session: str
     message: str
+    place: int
 
 
 class StopAnswer(Sent):
@@ -65,10 +71,12 @@ class ChatMessage(Wire):
     Attributes:
         author: who said it.
         id: that of `SentMessage`, or of a preview.
+        place: the event's id, once more.
         reply_to: the message that it answers.
     """
 
     id: str
+    place: int
     author: Literal["person", "agent"]
     text: str
     at: datetime
@@ -91,12 +99,26 @@ class Tool(Wire):
     is_ok: bool
 
 
-class Nothing(Wire):
-    """The events without data.
+class Typing(Wire):
+    """The event `typing`: an answer is on its way."""
 
-    `typing`: an answer is on its way. `live`: all that was said is sent, and news follow. `reset`: the place in
-    `Last-Event-ID` is not of this conversation's log; all of it follows from the beginning.
-    """
+
+class Live(Wire):
+    """The event `live`: all that was said is sent, and news follow."""
+
+
+class Reset(Wire):
+    """The event `reset`: the place in `Last-Event-ID` is not of this conversation's log; all of it follows anew."""
 
 
 EventName = Literal["message", "preview", "tool", "typing", "live", "reset"]
+Event = ChatMessage | Preview | Tool | Typing | Live | Reset
+EVENTS: Mapping[str, type[ChatMessage | Preview | Tool | Typing | Live | Reset]] = {
+    "message": ChatMessage,
+    "preview": Preview,
+    "tool": Tool,
+    "typing": Typing,
+    "live": Live,
+    "reset": Reset,
+}
+"""What the data of each event is."""

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.desk.caller import Caller
 from gateway.store.idempotency import Answered, Begun
-from gateway.web.api.problems import problem_of_status
+from gateway.web.api.problems import IN_PROGRESS, problem, problem_of_status
 from gateway.web.auth import CALLER
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -77,9 +77,8 @@ class IdempotentWrites:
                     scope, receive, send
                 )
             case "running":
-                await problem_of_status(409, "The first request with this Idempotency-Key is still being answered.")(
-                    scope, receive, send
-                )
+                being_done = "The first request with this Idempotency-Key is still being answered."
+                await problem(IN_PROGRESS, being_done, headers={"retry-after": "1"})(scope, receive, send)
             case "new":
                 recorder = _Recorder(send)
                 try:

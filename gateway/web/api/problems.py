@@ -19,13 +19,16 @@ from gateway.errors import (
     EthosError,
     FileError,
     IdentityMapBroken,
+    InvalidAccount,
     InvalidId,
     MemoryConflict,
     PersonalityError,
     StoreError,
 )
+from gateway.linking.links import NotLinked
 from gateway.memory.history import NoSuchEntry
 from gateway.memory_review import NotReviewable
+from gateway.personalities.editing import PersonalityChanged
 from gateway.sdk.models.wire import ConflictProblem, Problem
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
 
@@ -48,16 +51,20 @@ KINDS: Mapping[type[EthosError], Kind] = {
     NotFound: Kind("not-found", 404, "There is no such thing"),
     Ambiguous: Kind("ambiguous", 422, "It is not clear who is meant"),
     NotNamed: Kind("not-found", 404, "There is no such thing"),
+    PersonalityChanged: Kind("not-possible", 409, "Not possible as things are"),
     PersonalityError: Kind("not-found", 404, "There is no such thing"),
     NoSuchEntry: Kind("not-possible", 409, "Not possible as things are"),
     NotReviewable: Kind("not-possible", 409, "Not possible as things are"),
     Refused: Kind("not-possible", 409, "Not possible as things are"),
+    NotLinked: Kind("not-possible", 409, "Not possible as things are"),
+    InvalidAccount: Kind("invalid", 422, "The request is not valid"),
     InvalidId: Kind("invalid", 422, "The request is not valid"),
     Malformed: Kind("invalid", 422, "The request is not valid"),
     FileError: Kind("unavailable", 503, "Not possible now"),
     IdentityMapBroken: Kind("unavailable", 503, "Not possible now"),
     StoreError: Kind("unavailable", 503, "Not possible now"),
 }
+IN_PROGRESS = Kind("in-progress", 409, "It is being done")
 _UNKNOWN = Kind("failed", 500, "The gateway could not do it")
 _BY_STATUS: Mapping[int, Kind] = {
     401: Kind("not-authenticated", 401, "Who are you?"),

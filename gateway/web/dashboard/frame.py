@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from gateway import __version__
 from gateway.desk.caller import Caller, operator
 from gateway.web.auth import OperatorAuth, is_https
-from gateway.web.dashboard.live import TOPICS, Live
+from gateway.web.dashboard.live import Live
 from gateway.web.dashboard.notes import Note, Notes, Undo
 from gateway.web.dashboard.page import BASE, Show, Take, all_pages
 from gateway.web.dashboard.sources import Sources
@@ -24,6 +24,8 @@ from gateway.web.dashboard.words import FILTERS
 from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
 
 THEME_COOKIE = "ethos_theme"
+MOMENT = "dashboard.moment"
+"""In the scope of a request: when it came, as `Live.mark` says it."""
 THEMES = ("light", "dark")
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -134,7 +136,7 @@ class Frame:
             "here": here,
             "address": _address(request, here),
             "theme": theme if theme in THEMES else "",
-            "topics": TOPICS,
+            "moment": request.scope.get(MOMENT, ""),
             "version": __version__,
         }
         html = self._templates.get_template(f"dashboard/{template}").render(**values, layout=layout)

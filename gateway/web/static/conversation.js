@@ -208,7 +208,7 @@ function showUnseen(count) {
 
 function nameConversation(text) {
   const title = text.trim().replace(/\s+/g, " ").slice(0, 60);
-  for (const place of [document.querySelector("#conversations a[aria-current]"), document.querySelector("header h1")]) {
+  for (const place of [document.querySelector("#conversations a[aria-current]"), document.querySelector(":is(header, .head) h1"), document.querySelector(".trail [aria-current]")]) {
     if (place?.textContent === "New conversation") place.textContent = title;
   }
 }

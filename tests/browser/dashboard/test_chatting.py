@@ -47,6 +47,7 @@ async def test_a_conversation_begins_with_a_chosen_personality_and_goes_on(open_
     await expect(page.locator("#log article.agent strong")).to_have_text("Three")
     await expect(page.locator("#log img")).to_have_count(0)
     await expect(page.locator(".chip")).to_have_text("engineer")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("What decides it?")
     await say(page, "Tell me more")
     await expect(page.locator("#log article.agent")).to_have_count(2)
     await expect(page.locator("#pending article, #previews article")).to_have_count(0)

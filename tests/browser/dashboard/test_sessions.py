@@ -91,6 +91,7 @@ async def test_what_is_said_on_a_channel_shows_without_reload_and_is_found_by_it
     await page.get_by_role("button", name="Search").click()
     await expect(page.locator("a.title")).to_have_count(1)
     await expect(page.locator(".snippet")).to_have_text("when is the <b>release</b> [draft]?")
+    await expect(page.get_by_role("link", name="Older")).to_have_count(0)
     await expect(page.locator(".snippet mark")).to_have_text("release")  # brackets of a person are no marks
     await look_over(page)
     await page.locator(".snippet a").click()
