@@ -65,18 +65,7 @@ def desks_of(gateway: Gateway) -> Desks:
             )
         ),
         sessions=SessionDesk(store.session_edits, naming, forget=gateway.history.forget),
-        chat=ChatDesk(
-            ChatParts(
-                talk=gateway.talk,
-                accept=gateway.inbox.accept,
-                sessions=store.session_edits,
-                identities=gateway.identities,
-                personalities=gateway.personalities,
-                log=store.log,
-                default_personality=lambda: gateway.config.personality,
-                join_operator=lambda: gateway.operators.join(gateway.identities, with_programs=True),
-            )
-        ),
+        chat=_chat_desk(gateway),
         system=SystemDesk(
             SystemParts(health=gateway.health, usage=store.usage, config=lambda: gateway.config, naming=naming)
         ),
@@ -91,6 +80,22 @@ def desks_of(gateway: Gateway) -> Desks:
         pairing=PairingDesk(gateway.entrance, store.people, gateway.wake),
         personal=PersonalDesk(gateway.home, people, gateway.privacy),
         personalities=PersonalityDesk(gateway.home, gateway.personalities),
+    )
+
+
+def _chat_desk(gateway: Gateway) -> ChatDesk:
+    store = gateway.store
+    return ChatDesk(
+        ChatParts(
+            talk=gateway.talk,
+            accept=gateway.inbox.accept,
+            sessions=store.session_edits,
+            identities=gateway.identities,
+            personalities=gateway.personalities,
+            log=store.log,
+            default_personality=lambda: gateway.config.personality,
+            join_operator=lambda: gateway.operators.join(gateway.identities, with_programs=True),
+        )
     )
 
 

@@ -143,7 +143,9 @@ def _allowed(request: Request) -> str:
     """All methods of an address; each has a route of its own, and the router knows of the first one only."""
     path = get_route_path(request.scope)
     routes = [route for router in request.app.state.routers for route in router.routes]
-    return ", ".join(sorted({method for route in routes if route.path_regex.match(path) for method in route.methods}))
+    fitting = [route for route in routes if route.path_regex.match(path)]
+    exact = min((route.path.count("{") for route in fitting), default=0)  # `/people/links` is no person
+    return ", ".join(sorted({one for route in fitting if route.path.count("{") == exact for one in route.methods}))
 
 
 async def on_fault(request: Request, error: Exception) -> Response:
