@@ -11,8 +11,8 @@ from gateway.desk.naming import Naming
 from gateway.messages import ConversationRef
 from gateway.sdk.models import sessions as wire
 from gateway.sessions import SessionHit, SessionMessage, conversation_key
-from gateway.store.session_edits import ListedSession, SessionFilter, SqliteSessionEdits, place_of
 from gateway.store.search import RANKED
+from gateway.store.session_edits import ListedSession, SessionFilter, SqliteSessionEdits, place_of
 from gateway.talk import CHANNEL
 
 _SNIPPETS = 3

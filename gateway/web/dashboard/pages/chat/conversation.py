@@ -21,6 +21,7 @@ from gateway.desk.stream import Event
 from gateway.errors import EthosError
 from gateway.sdk.models.chat import ChatMessage
 from gateway.sdk.models.sessions import Message, Session
+from gateway.sessions import TITLE_CHARS
 from gateway.talk import CHANNEL, MAX_ATTACHMENT_BYTES, MAX_TEXT_CHARS
 from gateway.web.api.events import EventStreamResponse
 from gateway.web.dashboard.frame import Frame
@@ -80,7 +81,7 @@ class ChatConversation:
         return self._frame.render(
             request,
             "chat/conversation.html",
-            title=session.title or "New conversation",
+            title=session.title or _begun_with(said) or "New conversation",
             trail=[("Chat", f"{BASE}/chat")],
             session=session,
             copied=await asyncio.to_thread(_lines, copied),
@@ -122,6 +123,12 @@ class ChatConversation:
 
 def _lines(messages: Sequence[ChatMessage | Message]) -> list[Line]:
     return [Line(message=one, html=to_html(one.text) if _is_answer(one) else None) for one in messages]
+
+
+def _begun_with(said: Sequence[ChatMessage]) -> str:
+    """What stands for the title until the first turn has given one."""
+    first = next((one.text for one in said if one.author == "person"), "")
+    return " ".join(first.split())[:TITLE_CHARS]
 
 
 def _is_answer(message: ChatMessage | Message) -> bool:
