@@ -51,19 +51,7 @@ def desks_of(gateway: Gateway) -> Desks:
     )
     people = _people_desk(gateway, naming)
     return Desks(
-        memory=MemoryDesk(
-            MemoryParts(
-                files=gateway.memory_files,
-                review=MemoryReview(
-                    store.proposals, gateway.memory_files, gateway.memory, lambda: gateway.traces.facts
-                ),
-                proposals=store.proposals,
-                personalities=gateway.personalities,
-                identities=gateway.identities,
-                naming=naming,
-                sizes=lambda: gateway.config.memory,
-            )
-        ),
+        memory=_memory_desk(gateway, naming),
         sessions=SessionDesk(store.session_edits, naming, forget=gateway.history.forget),
         chat=_chat_desk(gateway),
         system=SystemDesk(
@@ -99,6 +87,21 @@ def _chat_desk(gateway: Gateway) -> ChatDesk:
     )
 
 
+def _memory_desk(gateway: Gateway, naming: Naming) -> MemoryDesk:
+    store = gateway.store
+    return MemoryDesk(
+        MemoryParts(
+            files=gateway.memory_files,
+            review=MemoryReview(store.proposals, gateway.memory_files, gateway.memory, lambda: gateway.traces.facts),
+            proposals=store.proposals,
+            personalities=gateway.personalities,
+            identities=gateway.identities,
+            naming=naming,
+            sizes=lambda: gateway.config.memory,
+        )
+    )
+
+
 def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
     store = gateway.store
     return PeopleDesk(
@@ -111,6 +114,6 @@ def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
             linking=gateway.linking,
             entrance=gateway.entrance,
             kind=gateway.supervisor.kind,
-            operator_accounts=gateway.operators.accounts,
+            operators=gateway.operators,
         )
     )

@@ -81,6 +81,7 @@ async def import_traces(
             while lot := await asyncio.to_thread(_lot, reading.arrivals):
                 await landing.take(lot)
                 reading.report()
+            reading.report()
             await landing.link(reading.name)
     return result
 
