@@ -72,10 +72,13 @@ class Frame:
 
         Args:
             template: such as `channels/index.html`, below `templates/dashboard`.
-            values: for the template, besides `title`, `trail`, `form_token` and what the layout needs.
+            values: for the template, besides `title`, `trail`, `form_token`, its `token` alone and what
+                the layout needs.
         """
         note = self._notes.of(request)
-        page = {"title": title, "trail": trail, "note": note, "form_token": self._token_field(request), **values}
+        cookie = self._cookie(request)
+        tokens = {"form_token": self._token_field(request), "token": self._tokens.token(cookie)}
+        page = {"title": title, "trail": trail, "note": note, **tokens, **values}
         response = self._html(request, template, page, status)
         if note is not None:
             self._notes.take(response)
@@ -146,18 +149,21 @@ class Frame:
 
         async def endpoint(request: Request) -> Response:
             form = await read_form(request)
-            if not self._is_believed(request, form):
+            if not self.believes(request, form.get(TOKEN_FIELD)):
                 return self.offer_again(request, form, request.url.path)
             return await take(request, form)
 
         return endpoint
 
-    def _is_believed(self, request: Request, form: Form) -> bool:
-        """A program that shows the operator's token with each request is sent by nobody else's page."""
+    def believes(self, request: Request, token: str) -> bool:
+        """Whether the token that came with a form is of this session.
+
+        A program that shows the operator's token with each request is sent by nobody else's page.
+        """
         cookie = self._cookie(request)
         if not self._auth.is_session(cookie):
             return request.headers.get("authorization", "").lower().startswith("bearer ")
-        return self._tokens.is_token(form.get(TOKEN_FIELD), cookie)
+        return self._tokens.is_token(token, cookie)
 
     def _token_field(self, request: Request, session: str | None = None) -> Markup:
         """What stands in every form."""
