@@ -139,6 +139,21 @@ class Access:
         given = ranks_of(accounts, book.ranks)
         return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
 
+    async def role_of_person(self, accounts: Collection[str]) -> Role:
+        """The most that a person with these accounts is anywhere: as they were given, or as a channel lets them in."""
+        book = await self._people.book()
+        given = self.role_of(accounts, book)
+        if given is not None or "revoked" in ranks_of(accounts, book.ranks):
+            return given or "guest"
+        await self._identities.known(set(accounts))
+        roles = [
+            self._admitted(channel, rule.mode, account, book)
+            for channel, rule in self.rules.items()
+            for account in accounts
+            if self._kind(channel) == account.partition(":")[0]
+        ]
+        return highest(role for role in roles if role is not None) or "guest"
+
     def _entry(self, message: InboundMessage, account: str, book: Book, known: Mapping[str, str]) -> Entry:
         if not message.is_direct and not message.mentions_bot:
             return Entry(verdict="ignore", account=account)

@@ -18,7 +18,8 @@ from datetime import datetime
 from typing import Protocol
 
 from gateway.memory.traces import strength
-from gateway.memory.traces.rows import SELECT, from_row, places, visible
+from gateway.memory.traces.filters import MOST_NAMED, Among, index_filter, owners_among, tagged
+from gateway.memory.traces.rows import SELECT, from_row, places
 from gateway.memory.traces.search_words import Query, read_query
 from gateway.memory.traces.trace import ScopeKind, Trace, TraceType, Viewer
 from gateway.store.words import words_of
@@ -44,7 +45,6 @@ _MATCHES = """
     SELECT number, owner, conversation, position, speaker, score FROM ({ranked}) JOIN traces USING (number)
     WHERE owner IN ({owners}) AND deleted_at IS NULL
 """
-_OF_TYPE = "AND (SELECT type FROM traces WHERE number = search.rowid) = ?"
 _CLOSE = """
     SELECT number, owner, conversation, position, speaker FROM traces
     WHERE number IN ({numbers}) AND owner IN ({owners}) AND deleted_at IS NULL
@@ -63,6 +63,7 @@ class Wanted:
     type: TraceType | None = None
     scope: ScopeKind | None = None
     limit: int = 10
+    among: Among = field(default_factory=Among)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,7 @@ def search(
     """
     limit = max(0, min(MOST, wanted.limit))
     query = read_query(wanted.query, connection)
-    owners = _owners(connection, viewer, wanted.scope)
+    owners = owners_among(connection, viewer, wanted.among, wanted.scope)
     if not owners or not limit or (not query.expression and compare is None):
         return []
     matches = _matches(connection, query, owners, wanted) if query.expression else {}
@@ -161,6 +162,7 @@ def search(
     _lift_beside(connection, matches, wanted)
     _lift_conversations(matches)
     _prefer_named(matches, query)
+    matches = {number: matches[number] for number in tagged(connection, matches, wanted.among.tags)}
     best = sorted(matches.values(), key=lambda match: match.score, reverse=True)
     # strength weighs little, so it is looked up for those only that it could bring into the answer
     found = _weighed(connection, best[: 2 * limit + 10], now)
@@ -176,23 +178,16 @@ def _each_once(found: Sequence[Found]) -> list[Found]:
     return list(first.values())
 
 
-def _owners(connection: sqlite3.Connection, viewer: Viewer, scope: ScopeKind | None) -> Sequence[int]:
-    numbers = visible(connection, viewer)
-    if scope is None or not numbers:
-        return numbers
-    sql = f"SELECT number FROM owners WHERE kind = ? AND number IN ({places(numbers)})"  # noqa: S608 (question marks)
-    return [int(row[0]) for row in connection.execute(sql, (scope, *numbers))]
-
-
 def _matches(connection: sqlite3.Connection, query: Query, owners: Sequence[int], wanted: Wanted) -> dict[int, _Match]:
     among = " OR ".join(f'"{number}"' for number in owners)
-    expression = f"scope : ({among}) AND {{context text}} : ({query.expression})"
-    if query.more:  # the scope holds for every trace that is found: so these need not stand in it, and count if they do
-        expression += f" AND (scope : ({among}) OR {{context text}} : ({query.more}))"
-    types = () if wanted.type is None else (wanted.type,)
-    ranked = _RANKED.format(filters=_OF_TYPE if types else "")
-    sql = _MATCHES.format(ranked=ranked, owners=places(owners))
-    rows = connection.execute(sql, (expression, *types, CANDIDATES, *owners))
+    expression = f"{{context text}} : ({query.expression})"
+    if len(owners) <= MOST_NAMED:
+        expression = f"scope : ({among}) AND {expression}"
+        if query.more:  # the scope holds for all that is found: so these need not stand in it, and count if they do
+            expression += f" AND (scope : ({among}) OR {{context text}} : ({query.more}))"
+    filters, values = index_filter(wanted.type, wanted.among.tags, owners)
+    sql = _MATCHES.format(ranked=_RANKED.format(filters=filters), owners=places(owners))
+    rows = connection.execute(sql, (expression, *values, CANDIDATES, *owners))
     return {row["number"]: _match(row, row["score"]) for row in rows}
 
 

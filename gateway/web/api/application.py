@@ -14,7 +14,7 @@ from gateway import __version__
 from gateway.desk.caller import Caller
 from gateway.desk.desks import Desks
 from gateway.errors import EthosError
-from gateway.web.api import PATH, deliveries, memory, system
+from gateway.web.api import PATH, deliveries, memory, system, trace_transfer, traces
 from gateway.web.api.access import Requires, requires
 from gateway.web.api.idempotency import IdempotentWrites, RequestStore
 from gateway.web.api.problems import on_error, on_fault, on_http_error, on_invalid
@@ -88,7 +88,14 @@ def make_fastapi(desks: Desks) -> FastAPI:
         },
     )
     app.state.desks = desks
-    app.state.routers = (memory.router, deliveries.router, system.router, _about_itself(app))
+    app.state.routers = (
+        memory.router,
+        trace_transfer.router,
+        traces.router,
+        deliveries.router,
+        system.router,
+        _about_itself(app),
+    )
     for router in app.state.routers:
         app.include_router(router)
     return app

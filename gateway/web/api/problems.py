@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.desk.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused
+from gateway.desk.uploads import TooLarge
 from gateway.errors import (
     EthosError,
     FileError,
@@ -51,6 +52,7 @@ KINDS: Mapping[type[EthosError], Kind] = {
     NoSuchEntry: Kind("not-possible", 409, "Not possible as things are"),
     NotReviewable: Kind("not-possible", 409, "Not possible as things are"),
     Refused: Kind("not-possible", 409, "Not possible as things are"),
+    TooLarge: Kind("too-large", 413, "The request is too large"),
     InvalidId: Kind("invalid", 422, "The request is not valid"),
     Malformed: Kind("invalid", 422, "The request is not valid"),
     FileError: Kind("unavailable", 503, "Not possible now"),

@@ -49,6 +49,20 @@ def detected(path: Path) -> ImportFormat:
     return _of_text(path, text)
 
 
+def is_of_conversations(path: Path) -> bool:
+    """Whether a zip is a ChatGPT export, or at least none of notes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except zipfile.BadZipFile:
+        return True  # its reader says what is wrong with it
+    return any(_CONVERSATIONS.fullmatch(name) for name in names) or not any(name.endswith(".md") for name in names)
+
+
 def conversation_files(path: Path) -> Sequence[Source]:
     """The files of a ChatGPT export: the file, or those in the zip or the directory.
 
