@@ -9,15 +9,15 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
 
 from gateway.desk.caller import Caller
-from gateway.desk.trace_transfer import Export, TraceTransferDesk
+from gateway.desk.trace_transfer import TraceTransferDesk
 from gateway.desk.uploads import Transfer
 from gateway.sdk.models.traces import ExportFormat, ImportFormat, ImportReport
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.traces import OfUser, Reader
+from gateway.web.downloads import Download
 
 router = APIRouter(prefix="/traces", tags=["traces"])
 
@@ -80,25 +80,6 @@ async def export(
             )
         )
         return Download(taken, stack.pop_all())
-
-
-class Download(FileResponse):
-    """A file that is gone when it was sent, or could not be."""
-
-    def __init__(self, export: Export, held: AsyncExitStack) -> None:
-        """`held` is let go of at the end."""
-        super().__init__(
-            export.path,
-            media_type=export.media_type,
-            filename=export.name,
-            headers={"x-ethos-traces": str(export.traces)},
-        )
-        self._held = held
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        async with self._held:
-            await super().__call__(scope, receive, send)
 
 
 async def _received(transfer: TraceTransferDesk, name: str, request: Request) -> Transfer:

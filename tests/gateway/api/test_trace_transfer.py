@@ -75,7 +75,7 @@ def without_time(data: bytes) -> Any:
 
 async def test_a_dry_run_says_what_would_happen_and_changes_nothing(desk: Traced) -> None:
     await desk.add("I like tea")
-    body = b"content,tags\nI like tea,warm\nI like trains,\n,\n"
+    body = b"content,tags\nI like tea,warm\nI like trains,\n,lost\n"
     said = await sent(desk, body, name="facts.csv", dryRun="true", user=desk.ada)
     assert (said["format"], said["imported"], said["skipped"], said["isDryRun"]) == ("csv", 1, 1, True)
     assert said["errors"] == ["facts.csv: line 4: it has no content; it was left out"]

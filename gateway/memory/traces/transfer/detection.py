@@ -60,7 +60,13 @@ def is_of_conversations(path: Path) -> bool:
             names = archive.namelist()
     except zipfile.BadZipFile:
         return True  # its reader says what is wrong with it
-    return any(_CONVERSATIONS.fullmatch(name) for name in names) or not any(name.endswith(".md") for name in names)
+    is_notes = any(name.lower().endswith(".md") or is_records(name) for name in names)
+    return any(_CONVERSATIONS.fullmatch(name) for name in names) or not is_notes
+
+
+def is_records(name: str) -> bool:
+    """Whether a file of a zip is what stands beside the notes of an export of ours."""
+    return name == RECORDS_NAME or name.endswith(f"/{RECORDS_NAME}")
 
 
 def conversation_files(path: Path) -> Sequence[Source]:

@@ -13,8 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from gateway.errors import TraceError
 from gateway.memory.traces.trace import TYPES
-from gateway.memory.traces.transfer.detection import is_of_conversations
-from gateway.memory.traces.transfer.markdown_format import RECORDS_NAME
+from gateway.memory.traces.transfer.detection import is_of_conversations, is_records
 
 MOST_NOTES = 2_000_000
 _LEAST_BYTES = 1 << 30
@@ -75,7 +74,7 @@ def _unpack(path: Path, root: Path, is_given_up: threading.Event) -> None:
 def _is_wanted(member: zipfile.ZipInfo) -> bool:
     name = PurePosixPath(member.filename)
     is_safe = not name.is_absolute() and ".." not in name.parts and "\\" not in member.filename
-    is_note = name.suffix.lower() == ".md" or name.name == RECORDS_NAME or _FOR_READING in name.parts
+    is_note = name.suffix.lower() == ".md" or is_records(member.filename) or _FOR_READING in name.parts
     return is_safe and is_note and not member.is_dir()
 
 
@@ -98,5 +97,7 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, root: Path, left
 def _inner(root: Path) -> Path:
     """A directory that was packed as a whole is the only thing in its zip; a folder that gives the type is not one."""
     inside = list(root.iterdir())
-    is_packed = len(inside) == 1 and inside[0].is_dir() and inside[0].name not in (*TYPES, _FOR_READING)
+    is_packed = (
+        len(inside) == 1 and inside[0].is_dir() and inside[0].name not in TYPES and not inside[0].name.startswith(".")
+    )
     return inside[0] if is_packed else root
