@@ -285,7 +285,8 @@ async def test_a_person_sees_all_their_personalities_and_sessions_by_their_key(h
     await desk.gateway.store.database.write(
         lambda connection: connection.execute(
             "INSERT INTO sessions"
-            " (id, key, user_id, personality_id, channel, conversation, title, created_at, updated_at) VALUES ('s_hers', 'k', ?, 'assistant', 'web', 'c', '', 0, 0)",
+            " (id, key, user_id, personality_id, channel, conversation, title, created_at, updated_at)"
+            " VALUES ('s_hers', 'k', ?, 'assistant', 'web', 'c', '', 0, 0)",
             (desk.ada,),
         )
     )

@@ -10,7 +10,7 @@ from datetime import datetime
 from gateway.sdk.models.traces import StrengthCurve, TraceGraph
 
 WIDTH, HEIGHT = 720, 220
-LEFT, RIGHT, TOP, BOTTOM = 48, 12, 14, 30
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
 MOST_DRAWN = 12
 
 
@@ -78,10 +78,10 @@ class Spot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Web:
-    """Spots in a ring around the trace, and lines between their middles, each as wide as it is weighty."""
+    """Spots in a ring around the trace, and lines between their middles, each as wide (1 to 5) as it is weighty."""
 
     spots: Sequence[Spot]
-    lines: Sequence[tuple[float, float, float, float, float]]
+    lines: Sequence[tuple[float, float, float, float, int]]
     x: float
     y: float
     width: int = WIDTH
@@ -101,7 +101,7 @@ def web(graph: TraceGraph) -> Web:
         spots.append(Spot(x=place[0], y=place[1], number=number + 1))
     most = max((edge.weight for edge in graph.edges), default=1.0) or 1.0
     lines = [
-        (*places[edge.source], *places[edge.target], round(1 + 4 * max(0.0, edge.weight) / most, 1))
+        (*places[edge.source], *places[edge.target], round(1 + 4 * max(0.0, edge.weight) / most))
         for edge in graph.edges
         if edge.source in places and edge.target in places
     ]
