@@ -3,6 +3,8 @@
     python -m benchmarks.traces                           # 1 000 and 10 000 traces, about a minute
     python -m benchmarks.traces --traces 1000 100000      # some minutes
     python -m benchmarks.traces --traces 100000 1000000   # long: leave it alone for an hour
+    python -m benchmarks.traces --traces 1000000 --samples 20 --no-vectors   # a quarter of an hour
+    python -m benchmarks.traces --chatgpt-mb 2000 --directory /var/tmp   # reads a made-up export of ChatGPT's
 
 The facts are made up: words with the frequencies of real ones (Zipf), one in twenty a duplicate. All are one person's,
 which is the worst case. Growth is the exponent b of time = a * n^b between two sizes: 1 is proportional, 2 quadratic.
@@ -12,15 +14,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import itertools
 import json
 import math
 import random
 import re
 import sqlite3
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -43,6 +48,7 @@ PERSON = Viewer(user_id="u", personality_id="assistant", session_id=None)
 WORDS = 20_000
 SAMPLES = 200
 DUPLICATES = 0.05
+SEARCH = "search p95"
 CONSOLIDATED_AGAIN = "consolidate again"
 SEARCH_WITH_VECTORS = "with vectors p95"
 DIMENSIONS = 384  # as MiniLM's
@@ -82,39 +88,150 @@ def write_file(path: Path, count: int, facts: Facts) -> None:
         file.write("]}\n")
 
 
-async def measured(root: Path, count: int) -> Mapping[str, float]:
-    """Seconds of each kind of work; of single calls the mean."""
-    facts = Facts(count)
-    source = root / "facts.json"
-    write_file(source, count, facts)
-    times: dict[str, float] = {}
+@dataclass(frozen=True)
+class Cost:
+    """Of one kind of work: its time, of single calls the mean or the 95th percentile; and the memory at its highest."""
+
+    seconds: float
+    memory_mb: float
+
+
+class Run:
+    """One brain, one kind of work after the other."""
+
+    def __init__(self, root: Path, count: int, samples: int) -> None:
+        self.root = root
+        self.count = count
+        self.samples = samples
+        self.facts = Facts(count)
+        self.costs: dict[str, Cost] = {}
+
+    async def all(self, *, with_vectors: bool) -> Mapping[str, Cost]:
+        """Everything, in the order in which it is printed."""
+        source, out = self.root / "facts.json", self.root / "out.json"
+        write_file(source, self.count, self.facts)
+        async with open_brain(self.root / BRAIN_NAME) as brain:
+            await self._note("import all", import_traces(brain, source, bounds=OfPerson(PERSON), dedup=False))
+            source.unlink()
+            await self._note("add one", add(brain, self.facts, self.samples), shared_by=self.samples)
+            await self._note_p95(SEARCH, brain)
+            if with_vectors:
+                await give_vectors(brain)
+                brain.meaning = QueryVectors(Chance(), timeout_s=60.0, least=0.25)
+                await self._note_p95(SEARCH_WITH_VECTORS, brain)
+                brain.meaning = None
+                await take_vectors(brain)
+            await self._note("consolidate all", Consolidation(brain).run())
+            await self._note(CONSOLIDATED_AGAIN, Consolidation(brain).run())
+            await self._note("export sqlite", export_traces(brain, self.root / "out.sqlite", form="sqlite"))
+            (self.root / "out.sqlite").unlink()
+            await self._note("export json", export_traces(brain, out, form="json"))
+            await self._note("import again", import_traces(brain, out, bounds=OfPerson(PERSON)))
+        return self.costs
+
+    async def _note(self, name: str, work: Awaitable[object], *, shared_by: int = 1) -> None:
+        begin_peak()
+        self._keep(name, await timed(work) / shared_by)
+
+    async def _note_p95(self, name: str, brain: Brain) -> None:
+        begin_peak()
+        times = sorted(
+            [await timed(brain.search(PERSON, Wanted(query=self.facts.sentence(8)))) for _ in range(self.samples)]
+        )
+        self._keep(name, times[int(self.samples * 0.95)])
+
+    def _keep(self, name: str, seconds: float) -> None:
+        self.costs[name] = Cost(seconds, peak_mb())
+        sys.stderr.write(f"{self.count:,}: {told(name, self.costs[name], self.count)}  {name}\n")
+
+
+def begin_peak() -> None:
+    """Measure the highest use of memory from here on; see proc_pid_clear_refs(5)."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak_mb() -> float:
+    """The most memory that was in use since."""
+    used = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
+    assert used is not None
+    return int(used[1]) / 1024
+
+
+def write_chatgpt(path: Path, size_bytes: int, facts: Facts) -> int:
+    """An export of ChatGPT's as it is, edits and calls of tools among its messages; how many pairs count.
+
+    Its words are few and its sentences are used again: what a reader does for a byte is the same.
+    """
+    sentences = [facts.sentence(20) for _ in range(2_000)]
+    rng, pairs = random.Random(1), 0
+    with path.open("w", encoding="utf-8") as file:
+        file.write("[")
+        for number in itertools.count():
+            turns = rng.randint(1, 40)
+            file.write(("," if number else "") + json.dumps(_conversation(number, turns, sentences, rng)))
+            pairs += turns
+            if file.tell() >= size_bytes:
+                break
+        file.write("]")
+    return pairs
+
+
+def _conversation(number: int, turns: int, sentences: Sequence[str], rng: random.Random) -> dict[str, object]:
+    mapping: dict[str, object] = {"root": {"id": "root", "parent": None, "message": None, "children": []}}
+    last = "root"
+    for turn in range(turns):
+        asked = f"{number}.{turn} {rng.choice(sentences)}"
+        said = (
+            ("dropped", last, "user", "all", f"no, {asked}"),
+            ("asked", last, "user", "all", asked),
+            ("called", "asked", "assistant", "browser", rng.choice(sentences)),
+            ("told", "called", "tool", "all", " ".join(rng.choices(sentences, k=5))),
+            ("answered", "told", "assistant", "all", "\n".join(rng.choices(sentences, k=rng.randint(1, 12)))),
+        )
+        for name, parent, role, recipient, text in said:
+            before = parent if parent == last else f"{parent} {turn}"
+            message = {
+                "id": f"{name} {turn}",
+                "author": {"role": role, "name": None, "metadata": {}},
+                "create_time": 1_700_000_000.25 + turn,
+                "content": {"content_type": "text", "parts": [text]},
+                "recipient": recipient,
+                "weight": 1.0,
+                "metadata": {"model_slug": "gpt-4o", "request_id": "0" * 36},
+            }
+            mapping[f"{name} {turn}"] = {"id": f"{name} {turn}", "parent": before, "message": message, "children": []}
+        last = f"answered {turn}"
+    known = {"title": f"Conversation {number}", "conversation_id": f"c{number}", "create_time": 1_700_000_000.0}
+    return {**known, "mapping": mapping, "current_node": last}
+
+
+async def chatgpt(root: Path, size_mb: int) -> None:
+    """Make the file, then a dry run over it and the import itself."""
+    path = root / "conversations.json"
+    pairs = write_chatgpt(path, size_mb * 1_000_000, Facts(1))
+    size = path.stat().st_size / 1e6
+    print(f"conversations.json: {size:,.0f} MB, {pairs:,} questions with their answers")
     async with open_brain(root / BRAIN_NAME) as brain:
-        times["import all"] = await timed(import_traces(brain, source, bounds=OfPerson(PERSON), dedup=False))
-        times["add one"] = await timed(add(brain, facts)) / SAMPLES
-        times["search p95"] = await search_p95_s(brain, facts)
-        times[SEARCH_WITH_VECTORS] = await search_with_vectors_p95_s(brain, facts)
-        times["consolidate all"] = await timed(Consolidation(brain).run())
-        times[CONSOLIDATED_AGAIN] = await timed(Consolidation(brain).run())
-        times["export json"] = await timed(export_traces(brain, root / "out.json", form="json"))
-        times["export sqlite"] = await timed(export_traces(brain, root / "out.sqlite", form="sqlite"))
-        times["import again"] = await timed(import_traces(brain, root / "out.json", bounds=OfPerson(PERSON)))
-    return times
+        for name, is_dry_run in (("dry run", True), ("import", False)):
+            begin_peak()
+            began = time.perf_counter()
+            result = await import_traces(brain, path, bounds=OfPerson(PERSON), is_dry_run=is_dry_run)
+            seconds = time.perf_counter() - began
+            assert (result.imported, result.errors) == (pairs, []), result
+            rates = f"{size / seconds:,.1f} MB/s, {pairs / seconds:,.0f} traces/s"
+            print(f"{name:10}{seconds:10,.1f} s   {rates}, at most {peak_mb():,.0f} MB of memory, Python and all")
 
 
-async def timed(work: object) -> float:
+async def timed(work: Awaitable[object]) -> float:
     began = time.perf_counter()
-    await work  # type: ignore[misc]
+    await work
     return time.perf_counter() - began
 
 
-async def add(brain: Brain, facts: Facts) -> None:
-    for _ in range(SAMPLES):
+async def add(brain: Brain, facts: Facts, samples: int) -> None:
+    for _ in range(samples):
         await brain.add(PERSON, Trace(content=facts.sentence(), owner=PERSON.owner("user")))
-
-
-async def search_p95_s(brain: Brain, facts: Facts) -> float:
-    times = sorted([await timed(brain.search(PERSON, Wanted(query=facts.sentence(8)))) for _ in range(SAMPLES)])
-    return times[int(SAMPLES * 0.95)]
 
 
 class Chance:
@@ -131,54 +248,77 @@ class Chance:
         return Embedded(vectors=self._random.normal(size=(len(texts), DIMENSIONS)).tolist(), input_tokens=0)
 
 
-async def search_with_vectors_p95_s(brain: Brain, facts: Facts) -> float:
-    """Without the time of the endpoint. The vectors are taken away again, for what comes after."""
-    chance = Chance()
-    rows = await brain.database.read(lambda connection: connection.execute("SELECT number FROM traces").fetchall())
-    numbers = [int(row[0]) for row in rows]
-    for begin in range(0, len(numbers), CHUNK):
-        chunk = numbers[begin : begin + CHUNK]
-        vectors = (await chance.embed([""] * len(chunk), Spender())).vectors
-        values = [(as_blob(vector), chance.identity, number) for vector, number in zip(vectors, chunk, strict=True)]
-        sql = "UPDATE traces SET embedding = ?, embedding_model = ? WHERE number = ?"
+async def give_vectors(brain: Brain) -> None:
+    """To every trace, in no time that is measured."""
+    chance, after = Chance(), 0
+    sql = "UPDATE traces SET embedding = ?, embedding_model = ? WHERE number = ?"
+    while numbers := await brain.database.read(partial(_numbers, after=after)):
+        vectors = (await chance.embed([""] * len(numbers), Spender())).vectors
+        values = [(as_blob(vector), chance.identity, number) for vector, number in zip(vectors, numbers, strict=True)]
         await brain.database.write(partial(_many, sql=sql, values=values))
-    brain.meaning = QueryVectors(chance, timeout_s=60.0, least=0.25)
-    found_s = await search_p95_s(brain, facts)
-    brain.meaning = None
-    sql = "UPDATE traces SET embedding = NULL, embedding_model = NULL"
-    await brain.database.write(lambda connection: connection.execute(sql))
-    return found_s
+        after = numbers[-1]
+
+
+async def take_vectors(brain: Brain) -> None:
+    """Away again, for what comes after."""
+    after = 0
+    sql = "UPDATE traces SET embedding = NULL, embedding_model = NULL WHERE number = ?"
+    while numbers := await brain.database.read(partial(_numbers, after=after)):
+        await brain.database.write(partial(_many, sql=sql, values=[(number,) for number in numbers]))
+        after = numbers[-1]
+
+
+def _numbers(connection: sqlite3.Connection, *, after: int) -> Sequence[int]:
+    sql = "SELECT number FROM traces WHERE number > ? ORDER BY number LIMIT ?"
+    return [int(row[0]) for row in connection.execute(sql, (after, CHUNK))]
 
 
 def _many(connection: sqlite3.Connection, *, sql: str, values: Sequence[tuple[object, ...]]) -> None:
     connection.executemany(sql, values)
 
 
-def told(name: str, seconds: float, count: int) -> str:
-    if name in ("add one", "search p95", SEARCH_WITH_VECTORS):
-        return f"{seconds * 1e3:,.2f} ms"
-    return f"{seconds:,.2f} s" + ("" if name == CONSOLIDATED_AGAIN else f" ({count / seconds:,.0f}/s)")
+def told(name: str, cost: Cost, count: int) -> str:
+    """Time and memory, for people."""
+    if name in ("add one", SEARCH, SEARCH_WITH_VECTORS):
+        time_of = f"{cost.seconds * 1e3:,.2f} ms"
+    else:
+        rate = "" if name == CONSOLIDATED_AGAIN else f" ({count / cost.seconds:,.0f}/s)"
+        time_of = f"{cost.seconds:,.2f} s{rate}"
+    return f"{time_of}{cost.memory_mb:8,.0f} MB"
+
+
+def print_table(sizes: Sequence[int], results: Sequence[Mapping[str, Cost]]) -> None:
+    """A row for each kind of work."""
+    print(f"{'':20}" + "".join(f"{f'{size:,} traces':>34}" for size in sizes) + f"{'growth':>10}")
+    for name in results[0]:
+        row = "".join(f"{told(name, result[name], size):>34}" for size, result in zip(sizes, results, strict=True))
+        growth = ""
+        if len(sizes) > 1:
+            ratio = results[-1][name].seconds / results[0][name].seconds
+            growth = f"{math.log(ratio) / math.log(sizes[-1] / sizes[0]):.2f}"
+        print(f"{name:20}{row}{growth:>10}")
+    most = max(cost.memory_mb for result in results for cost in result.values())
+    print(f"\nAt most {most:,.0f} MB of memory, Python and all.")
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, nargs="+", default=[1_000, 10_000])
-    sizes = sorted(parser.parse_args().traces)
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="single calls of each kind")
+    parser.add_argument("--no-vectors", action="store_true", help="search by words alone")
+    parser.add_argument("--chatgpt-mb", type=int, metavar="MB", help="read an export of ChatGPT's of that size instead")
+    parser.add_argument("--directory", type=Path, help="where files are made for the time of the run")
+    options = parser.parse_args()
     configure_logs("critical", "text")
-    results = []
+    if options.chatgpt_mb is not None:
+        with tempfile.TemporaryDirectory(prefix="ethos-traces-", dir=options.directory) as root:
+            await chatgpt(Path(root), options.chatgpt_mb)
+        return
+    sizes, results = sorted(options.traces), []
     for size in sizes:
-        with tempfile.TemporaryDirectory() as root:
-            results.append(await measured(Path(root), size))
-    print(f"{'':20}" + "".join(f"{f'{size:,} traces':>26}" for size in sizes) + f"{'growth':>10}")
-    for name in results[0]:
-        row = "".join(f"{told(name, result[name], size):>26}" for size, result in zip(sizes, results, strict=True))
-        growth = ""
-        if len(sizes) > 1:
-            growth = f"{math.log(results[-1][name] / results[0][name]) / math.log(sizes[-1] / sizes[0]):.2f}"
-        print(f"{name:20}{row}{growth:>10}")
-    used = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
-    assert used is not None
-    print(f"\nAt most {int(used[1]) / 1024:,.0f} MB of memory, Python and all.")
+        with tempfile.TemporaryDirectory(prefix="ethos-traces-", dir=options.directory) as root:
+            results.append(await Run(Path(root), size, options.samples).all(with_vectors=not options.no_vectors))
+    print_table(sizes, results)
 
 
 if __name__ == "__main__":

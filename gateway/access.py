@@ -16,6 +16,7 @@ from gateway.identity import IdentityMap
 from gateway.messages import InboundMessage
 from gateway.people import Book, People, ranks_of
 from gateway.roles import Role, highest, lowest
+from gateway.sessions import PROGRAMS
 
 AccessMode = Literal["owner", "allowlist", "pairing", "open"]
 GroupMode = Literal["nobody", "owner", "allowlist", "pairing", "open"]
@@ -48,6 +49,10 @@ class AccessRule:
             return True
         name, at, domain = account.rpartition("@")
         return bool(name and at) and f"*@{domain}" in self.allow
+
+
+# Whoever writes there has a key, and what is behind a key of its own is a guest until it is given a role.
+_OF_PROGRAMS = AccessRule(mode="open", in_groups="nobody", role="guest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +123,11 @@ class Access:
         return f"{self._kind(message.conversation.channel)}:{message.sender.user}"
 
     async def lets_in(self, channel: str, account: str) -> bool:
-        """Whether an account, `kind:id`, is answered in a direct chat of a channel.
+        """Whether an account, `kind:id`, is answered in a direct chat of a channel; raises as `entry`."""
+        return await self.role_on(channel, account) is not None
+
+    async def role_on(self, channel: str, account: str) -> Role | None:
+        """As what an account, `kind:id`, is answered in a direct chat of a channel; None where it is not.
 
         Raises:
             as `entry`.
@@ -127,10 +136,10 @@ class Access:
         known = await self._identities.known({account, *book.ranks, *self._operator_accounts()})
         theirs = _accounts_behind(account, known)
         given = self.role_of(theirs, book)
-        if given is None and "revoked" in ranks_of(theirs, book.ranks):
-            return False
-        rule = self.rules.get(channel, AccessRule())
-        return given == "owner" or self._admitted(channel, rule.mode, account, book) is not None
+        if given == "owner" or (given is None and "revoked" in ranks_of(theirs, book.ranks)):
+            return given
+        admitted = self._admitted(channel, self._rule(channel).mode, account, book)
+        return None if admitted is None else given or admitted
 
     def role_of(self, accounts: Collection[str], book: Book) -> Role | None:
         """The role that a person with these accounts was given; None where they were given none."""
@@ -139,20 +148,8 @@ class Access:
         given = ranks_of(accounts, book.ranks)
         return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
 
-    async def role_of_person(self, accounts: Collection[str]) -> Role:
-        """The most that a person with these accounts is anywhere: as they were given, or as a channel lets them in."""
-        book = await self._people.book()
-        given = self.role_of(accounts, book)
-        if given is not None or "revoked" in ranks_of(accounts, book.ranks):
-            return given or "guest"
-        await self._identities.known(set(accounts))
-        roles = [
-            self._admitted(channel, rule.mode, account, book)
-            for channel, rule in self.rules.items()
-            for account in accounts
-            if self._kind(channel) == account.partition(":")[0]
-        ]
-        return highest(role for role in roles if role is not None) or "guest"
+    def _rule(self, channel: str) -> AccessRule:
+        return _OF_PROGRAMS if channel == PROGRAMS else self.rules.get(channel, AccessRule())
 
     def _entry(self, message: InboundMessage, account: str, book: Book, known: Mapping[str, str]) -> Entry:
         if not message.is_direct and not message.mentions_bot:
@@ -164,7 +161,7 @@ class Access:
             return Entry(verdict="claim", account=account)
         channel = message.conversation.channel
         theirs = _accounts_behind(account, known)
-        rule = self.rules.get(channel, AccessRule())
+        rule = self._rule(channel)
         given = self.role_of(theirs, book)
         if given is None and "revoked" in ranks_of(theirs, book.ranks):
             return Entry(verdict="revoked" if message.is_direct else "ignore", account=account)
@@ -178,7 +175,9 @@ class Access:
 
     def _admitted(self, channel: str, mode: GroupMode, account: str, book: Book) -> Role | None:
         """As what somebody is let in who was given no role; None where they are not."""
-        rule = self.rules.get(channel, AccessRule())
+        if channel == PROGRAMS:
+            return self._role_elsewhere(account, book) or _OF_PROGRAMS.role
+        rule = self._rule(channel)
         is_listed = mode in ("allowlist", "pairing") and rule.lists(account.partition(":")[2])
         if mode == "open" or is_listed or (mode == "pairing" and (channel, account) in book.admitted):
             return rule.role

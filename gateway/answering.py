@@ -188,7 +188,7 @@ class Answering:
         )
         await self._ending.commit(commit)
         if self._services.recall is not None:
-            self._services.recall.after_turn(turn.scope, state.text)
+            self._services.recall.after_turn(turn.scope, state.text, turn.role)
         if supersedes is not None:
             self._services.history.forget(session.id)
         if memory.applied:

@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 
 from gateway.errors import FileError
-from gateway.files import make_private_directory, read_once, write_atomically
+from gateway.files import make_once, make_private_directory, read_once
 
 LENGTH = 8
 # Without what looks alike in some font or hand: 0 O Q, 1 I L, 2 Z, 5 S, 8 B, U V. Eight of these 22 are 35 bits.
@@ -70,9 +70,10 @@ def load_pepper(home: Path) -> bytes:
     if found is None:
         make_private_directory(path.parent)
         pepper = secrets.token_bytes(PEPPER_BYTES)
-        write_atomically(path, pepper)
-        return pepper
-    if len(found.data) < PEPPER_BYTES:
+        if make_once(path, pepper):
+            return pepper
+        found = read_once(path)  # of another process, which was first
+    if found is None or len(found.data) < PEPPER_BYTES:
         raise FileError(f"{path} is cut short; remove it, and a new one is made. Codes that wait are void then")
     return found.data
 

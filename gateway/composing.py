@@ -41,6 +41,7 @@ from gateway.reloading import Reloading
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore
 from gateway.supervisor import Supervisor
+from gateway.talk import Talk
 from gateway.trace_setup import compose_traces, memory_section
 from gateway.turn_services import Services
 from gateway.turns import TurnRunner
@@ -71,6 +72,7 @@ class Composition:
         self.home = home
         self.config = config
         self.web: WebServer | None = None
+        self.talk = Talk()
         self.reloading = Reloading(self)
         self.privacy = PrivacyWorker(self)
         self._only = only
@@ -141,7 +143,7 @@ class Composition:
 
     def _compose_entrance(self) -> None:
         """Who is let in."""
-        self.operators = Operators(lambda: self.adapters)
+        self.operators = Operators(lambda: self.adapters, self.talk)
         self.entrance = make_entrance(
             self.home,
             self.store.people,
@@ -242,10 +244,10 @@ class Composition:
     # ---- seams between the parts -----------------------------------------------------------------------------------
 
     def _adapter_if_up(self, channel: str) -> ChannelAdapter | None:
-        return self.supervisor.adapter_if_up(channel)
+        return self.talk if channel == self.talk.name else self.supervisor.adapter_if_up(channel)
 
     def _kind(self, channel: str) -> str:
-        return self.supervisor.kind(channel)
+        return self.talk.kind if channel == self.talk.name else self.supervisor.kind(channel)
 
     def _exchanged(self, channel: str) -> None:
         self.supervisor.exchanged(channel)

@@ -37,7 +37,11 @@ class Entrance:
 
     async def let_through(self, link: Link) -> None:
         """Somebody was linked: what their accounts have said as strangers is answered now, where they are let in."""
-        for account in {*(one.key for one in link.accounts), *(party.account for party in link.parties)}:
+        await self.reopen({*(one.key for one in link.accounts), *(party.account for party in link.parties)})
+
+    async def reopen(self, accounts: Collection[str]) -> None:
+        """What these have said as strangers is answered now, where they are let in."""
+        for account in accounts:
             async with self.pairing.lock:
                 woken = await self.pairing.reopen(account)
             for conversation in woken:

@@ -133,6 +133,27 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> Signature
     return signature
 
 
+def make_once(path: Path, data: bytes) -> bool:
+    """Make a file that nobody has made yet, whole and durably; of several who try at once one does, False for others.
+
+    Raises:
+        FileError: the disk is full or the place cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        write_new(temporary, data)
+        give_name(temporary, path)
+        reach("file.renamed")
+        sync_directory(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, FileExistsError):
+            return False
+        raise FileError(f"{path} could not be written: {error.strerror}") from error
+    return True
+
+
 def write_new(path: Path, data: bytes, *, mode: int = 0o600) -> Signature:
     """Make a file that is not there yet, with its bytes on the disk; its name is durable once the directory is synced.
 
@@ -181,6 +202,18 @@ def rename_new(source: Path, target: Path) -> bool:
         FileExistsError: the name is taken.
     """
     return _rename2(source, target, _RENAME_NOREPLACE)
+
+
+def give_name(source: Path, target: Path) -> None:
+    """Give a file a name that is free, in one step; by a second link where the system cannot rename so.
+
+    Raises:
+        FileExistsError: the name is taken; nothing has changed.
+        OSError: the place cannot be written.
+    """
+    if not rename_new(source, target):
+        os.link(source, target)
+        source.unlink()
 
 
 def _rename2(source: Path, target: Path, flag: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from gateway.observe import note, stage
 
 # Of a sender whose queue is full, so many commands are let in all the same: `/stop` is what helps then.
 COMMANDS_BEYOND = 10
+_UNSTORABLE = re.compile("[\0\ufffd\ud800-\udfff]")
 
 _log = structlog.get_logger(__name__)
 
@@ -147,7 +149,7 @@ class Inbox:
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was kept.
         """
-        keeping = asyncio.create_task(self._keep(_storable(message)))
+        keeping = asyncio.create_task(self._keep(storable(message)))
         try:
             return await asyncio.shield(keeping)
         except asyncio.CancelledError:
@@ -195,16 +197,59 @@ def _say_if_not_kept(keeping: asyncio.Task[bool]) -> None:
         _log.warning("not_accepted", error=str(error))
 
 
-def _storable(message: InboundMessage) -> InboundMessage:
-    """Drop what no database, terminal or model takes: NULs, and surrogates without a partner."""
+def storable(message: InboundMessage) -> InboundMessage:
+    """The message without what no database, terminal or model takes: NULs, and surrogates without a partner."""
+    where = message.conversation
     return replace(
         message,
+        id=storable_id(message.id),
+        event_id=storable_id(message.event_id),
+        conversation=replace(
+            where,
+            conversation=storable_id(where.conversation),
+            thread=None if where.thread is None else storable_id(where.thread),
+        ),
+        sender=replace(
+            message.sender,
+            user=storable_id(message.sender.user),
+            display_name=_clean(message.sender.display_name),
+        ),
         text=_clean(message.text),
-        sender=replace(message.sender, display_name=_clean(message.sender.display_name)),
+        reply_to=None if message.reply_to is None else storable_id(message.reply_to),
+        attachments=tuple(
+            replace(
+                file,
+                media_type=_clean(file.media_type),
+                filename=_file_name(file.filename),
+                size_bytes=max(0, file.size_bytes),
+                ref=storable_id(file.ref),
+            )
+            for file in message.attachments
+        ),
         command=None if message.command is None else _clean(message.command),
         quotes=tuple(replace(quote, text=_clean(quote.text), author=_clean(quote.author)) for quote in message.quotes),
         sent_at=_aware(message.sent_at),
     )
+
+
+def storable_id(value: str) -> str:
+    """The id in a form that every store takes: the same one each time, and never that of another id.
+
+    Ids of platforms are left as they are. In what a broken or hostile one makes up, each character that cannot be
+    stored becomes U+FFFD and its number, `a<D800>` thus "a", U+FFFD, "d800", and so does U+FFFD itself.
+    """
+    if _UNSTORABLE.search(value) is None:
+        return value
+    # a pair of surrogates is the character that it means
+    whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return _UNSTORABLE.sub(lambda found: f"\ufffd{ord(found[0]):04x}", whole)
+
+
+def _file_name(name: str) -> str:
+    """The name alone, on one line: whoever keeps the file under it keeps it in no other directory."""
+    last = re.split(r"[/\\]", _clean(name))[-1]
+    shown = "".join(character if character.isprintable() else " " for character in last).strip()
+    return "file" if shown in {"", ".", ".."} else shown
 
 
 def _clean(text: str) -> str:

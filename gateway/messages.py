@@ -1,6 +1,7 @@
 """What passes between an adapter and the gateway. Values only: frozen, keyword-only, standard library.
 
 Ids are opaque outside the adapter that made them: the gateway compares and stores them, and never takes them apart.
+One with characters that cannot be stored (NUL, half of a surrogate pair) is kept in another form, always the same one.
 All times are aware UTC.
 """
 

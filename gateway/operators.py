@@ -7,14 +7,21 @@ from collections.abc import Callable, Sequence
 from gateway.identity import IdentityMap
 from gateway.messages import InboundMessage
 from gateway.protocols import AuthenticatesOperator, ChannelAdapter
+from gateway.talk import Talk
 
 
 class Operators:
     """The operator's accounts on the channels that there are now."""
 
-    def __init__(self, adapters: Callable[[], Sequence[ChannelAdapter]]) -> None:
-        """Nothing is asked yet; `adapters` gives another sequence when there are others."""
+    def __init__(self, adapters: Callable[[], Sequence[ChannelAdapter]], talk: Talk | None = None) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            adapters: gives another sequence when there are others.
+            talk: the channel of programs, where the operator is known by the token.
+        """
         self._adapters = adapters
+        self._talk = talk
         self._asked: Sequence[ChannelAdapter] | None = None
         self._accounts: frozenset[str] = frozenset()
 
@@ -23,11 +30,7 @@ class Operators:
         adapters = self._adapters()
         if adapters is not self._asked:  # once: this is asked for every message
             self._asked = adapters
-            self._accounts = frozenset(
-                f"{adapter.kind}:{adapter.operator_account}"
-                for adapter in adapters
-                if isinstance(adapter, AuthenticatesOperator)
-            )
+            self._accounts = frozenset({*_accounts(adapters), *_accounts(self._of_programs())})
         return self._accounts
 
     def kinds_of_others(self) -> set[str]:
@@ -39,11 +42,23 @@ class Operators:
         channel, user = message.conversation.channel, message.sender.user
         return any(
             adapter.name == channel and isinstance(adapter, AuthenticatesOperator) and adapter.operator_account == user
-            for adapter in self._adapters()
+            for adapter in (*self._adapters(), *self._of_programs())
         )
 
-    async def join(self, identities: IdentityMap) -> None:
-        """Make them one person."""
-        keys = [(account, "Operator") for account in sorted(self.accounts())]
+    async def join(self, identities: IdentityMap, *, with_programs: bool = False) -> None:
+        """Make them one person; the account on the channel of programs only where there is use for it."""
+        accounts = self.accounts() if with_programs else _accounts(self._adapters())
+        keys = [(account, "Operator") for account in sorted(accounts)]
         if keys:
             await identities.ensure_joined(keys, via="operator")
+
+    def _of_programs(self) -> Sequence[ChannelAdapter]:
+        return () if self._talk is None else (self._talk,)
+
+
+def _accounts(adapters: Sequence[ChannelAdapter]) -> set[str]:
+    return {
+        f"{adapter.kind}:{adapter.operator_account}"
+        for adapter in adapters
+        if isinstance(adapter, AuthenticatesOperator)
+    }

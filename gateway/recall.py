@@ -10,6 +10,7 @@ from typing import Protocol
 
 from gateway.ingest import IngestJob
 from gateway.protocols import MemoryScope
+from gateway.roles import Role
 
 HEADING = "## What you recall"
 _RULES = """\
@@ -49,8 +50,8 @@ class Recall(Protocol):
             sources: who else was heard in the turn: then its facts are proposed only, see `IngestJob`.
         """
 
-    def after_turn(self, scope: MemoryScope, answer: str) -> None:
-        """Say that the turn is committed. Returns at once; the work is done elsewhere."""
+    def after_turn(self, scope: MemoryScope, answer: str, role: Role) -> None:
+        """Say that a turn of somebody in that role is committed. Returns at once; the work is done elsewhere."""
 
 
 def recalled_section(recollections: Sequence[Recollection]) -> str | None:

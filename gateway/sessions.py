@@ -13,6 +13,8 @@ from gateway.messages import ConversationRef, InboundMessage
 Role = Literal["user", "assistant", "tool_call", "tool_result"]
 SessionScope = Literal["conversation", "user"]
 TITLE_CHARS = 60
+PROGRAMS = "api"
+"""The gateway's own channel, see `talk.py`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +101,9 @@ class SessionStore(Protocol):
         """One session."""
 
     async def list_sessions(
-        self, *, user_id: str | None = None, limit: int = 50, before: datetime | None = None
+        self, *, user_id: str | None = None, limit: int = 50, before: Session | None = None
     ) -> Sequence[Session]:
-        """Newest first by `updated_at`."""
+        """Newest first by `updated_at`; those behind `before`, the last of the page before."""
 
     async def messages(self, session_id: str, *, limit: int | None = None) -> Sequence[SessionMessage]:
         """All messages (or the last `limit`), oldest first, superseded ones too."""
@@ -131,11 +133,16 @@ class SessionStore(Protocol):
 def session_key(message: InboundMessage, user_id: str, scope: SessionScope) -> str:
     """The key under which the message's session is found.
 
-    With the scope `user`, all direct chats of a person share one session, over all channels.
+    With the scope `user`, all direct chats of a person share one session, over all channels; but programs say which
+    session they mean.
     """
-    if scope == "user" and message.is_direct:
+    if scope == "user" and message.is_direct and message.conversation.channel != PROGRAMS:
         return f"user:{user_id}"
-    where = message.conversation
+    return conversation_key(message.conversation)
+
+
+def conversation_key(where: ConversationRef) -> str:
+    """The key of the session of one conversation."""
     # JSON-free and unambiguous: the parts are opaque and may hold any character, so each is led by its length
     return ":".join(f"{len(part)}.{part}" for part in (where.channel, where.conversation, where.thread or ""))
 

@@ -33,6 +33,11 @@ def account(entry: str) -> str:
     return str(int(entry))
 
 
+def own_accounts(config: Config) -> tuple[str, ...]:
+    """The bot, whose id a token begins with: two connections would both answer what is written to it."""
+    return (config.token.get_secret_value().partition(".")[0],)
+
+
 def build(config: Config, services: AdapterServices) -> DiscordAdapter:
     """Make the adapter; nothing is opened before `connect`."""
     client = DiscordClient(config.token.get_secret_value(), message_content=config.message_content)

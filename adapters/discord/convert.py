@@ -20,6 +20,8 @@ from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.protocols import CommandInfo
 
 Payload = Mapping[str, Any]
+UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, OSError)
+"""What reading something raises that is not as Discord describes it; it would be the same if it came again."""
 
 _DEFAULT, _REPLY = 0, 19  # message types; every other one is a notice of Discord's or the answer of an application
 _FORWARD = 1  # message_reference.type

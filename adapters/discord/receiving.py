@@ -280,6 +280,6 @@ class Receiver:
     def _readable(self, payload: Payload, guild: str | None) -> InboundMessage | None:
         try:
             return self._read(payload, guild)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except convert.UNREADABLE as error:
             _log.warning("a message of Discord's was passed over: it cannot be read (%r)", error)
             return None

@@ -139,6 +139,12 @@ def account(entry: str) -> str:
     return found
 
 
+def own_accounts(config: Config) -> tuple[str, ...]:
+    """The mailbox: two channels would both answer every mail in it."""
+    mailbox = "INBOX" if config.mailbox.upper() == "INBOX" else config.mailbox  # RFC 3501, 5.1
+    return (f"{config.imap_host} {config.username or config.address}".casefold() + f" {mailbox}",)
+
+
 def build(config: Config, services: AdapterServices) -> EmailAdapter:
     """Make the adapter; nothing is opened before `connect`."""
     context = ssl.create_default_context(cafile=config.ca_file)

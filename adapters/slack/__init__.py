@@ -54,6 +54,15 @@ def account(entry: str) -> str:
     return entry
 
 
+def own_accounts(config: Config) -> tuple[str, ...]:
+    """The installation; and the app in Socket Mode, for Slack deals its events out among all connections of the app.
+
+    https://docs.slack.dev/apis/events-api/using-socket-mode#connections
+    """
+    tokens = (config.bot_token, config.app_token)
+    return tuple(token.get_secret_value() for token in tokens if token is not None)
+
+
 def build(config: Config, services: AdapterServices) -> SlackAdapter:
     """Make the adapter; nothing is opened before `connect`."""
     app_token = config.app_token.get_secret_value() if config.app_token else None

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from adapters.slack.client import SlackClient
-from adapters.slack.convert import Home, Place, message_from_history, place_in_list, time_of
+from adapters.slack.convert import UNREADABLE, Home, Place, message_from_history, place_in_list, time_of
 from adapters.slack.pace import Pace
 from gateway.errors import PermanentSendError
 from gateway.messages import InboundMessage
@@ -166,7 +166,7 @@ class CatchUp:
                 continue
             try:
                 written = message_from_history(self._name, home, place, message, slack_connect=self._slack_connect)
-            except (KeyError, TypeError, ValueError, AttributeError):
+            except UNREADABLE:
                 _log.warning("%s: an entry of the history that is no message was passed over", self._name)
                 continue
             if written is not None:

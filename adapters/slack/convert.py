@@ -22,6 +22,8 @@ _SLACKBOT = "USLACKBOT"
 _TOKEN = re.compile(r"<([^<>\n]+)>")
 
 Payload = Mapping[str, Any]
+UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, OSError)
+"""What reading something raises that is not as Slack describes it; it would be the same if it came again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ def message_from_event(
         slack_connect: take messages of other organisations in shared channels, too.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: this is no event of Slack.
+        Exception: one of `UNREADABLE`: this is no event of Slack.
     """
     event, place = envelope["event"], place_of(envelope)
     if place is None or not _is_by_a_person(home, event):
@@ -116,7 +118,7 @@ def message_from_event(
     team = _team_of_author(home, event, place)
     if not home.owns(team) and not slack_connect:
         return None
-    thread = event.get("thread_ts")
+    thread = _ts(event.get("thread_ts"))
     is_direct = place.kind == "im"
     raw_text = str(event.get("text") or "")
     mentions_bot = f"<@{home.user}>" in raw_text or f"<@{home.user}|" in raw_text
@@ -189,7 +191,8 @@ def message_from_action(name: str, home: Home, payload: Payload, *, sent_at: dat
     container = payload["container"]
     channel = str(container["channel_id"])
     is_direct = channel.startswith("D")
-    thread = container.get("thread_ts") or (None if is_direct else container["message_ts"])
+    answered = _ts(container.get("message_ts"))
+    thread = _ts(container.get("thread_ts")) or (None if is_direct else str(container["message_ts"]))
     key = f"action-{payload['trigger_id']}"
     return InboundMessage(
         id=key,
@@ -200,7 +203,7 @@ def message_from_action(name: str, home: Home, payload: Payload, *, sent_at: dat
         sent_at=sent_at,
         is_direct=is_direct,
         mentions_bot=True,
-        reply_to=container.get("message_ts"),
+        reply_to=answered,
         command=str(action["value"]),
     )
 
@@ -212,6 +215,17 @@ BUTTON = "ethos-action-"
 def time_of(ts: str) -> datetime:
     """The time in a message's `ts`, seconds since 1970 with six digits behind the point."""
     return datetime.fromtimestamp(float(ts), UTC)
+
+
+def _ts(value: object) -> str | None:
+    """A timestamp that may be missing.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no timestamp")
+    return value or None
 
 
 def plain_text(text: str, bot_user: str) -> str:

@@ -20,8 +20,6 @@ from gateway.protocols import Accept, AdapterNotes
 # Slack wants its answer within three seconds; the rest is for `accept`.
 _DIRECT_CHAT_S = 1.5
 _NO_SUCH_BUTTON = "This button does nothing for you any more. Ask me again, please."
-_NOT_OURS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
-
 _log = logging.getLogger(__name__)
 
 
@@ -125,7 +123,7 @@ class Reception:
             if place is None or not convert.is_for(home, envelope):
                 return
             message = convert.message_from_event(self._name, home, envelope, slack_connect=self._slack_connect)
-        except _NOT_OURS:
+        except convert.UNREADABLE:
             # It would be the same every time that it came again.
             _log.warning("%s: event %s is not as Slack describes it; dropped", self._name, envelope.get("event_id"))
             return
@@ -142,7 +140,7 @@ class Reception:
             message = convert.message_from_command(
                 self._name, home, payload, conversation=conversation, commands=self._commands, sent_at=now
             )
-        except _NOT_OURS:
+        except convert.UNREADABLE:
             _log.warning("%s: a slash command is not as Slack describes it; dropped", self._name)
             return ""
         await accept(message)
@@ -152,7 +150,7 @@ class Reception:
         home, accept = self._at_desk()
         try:
             message = convert.message_from_action(self._name, home, payload, sent_at=datetime.now(UTC))
-        except _NOT_OURS:
+        except convert.UNREADABLE:
             _log.warning("%s: a press on a button is not as Slack describes it; dropped", self._name)
             return
         if message is not None:

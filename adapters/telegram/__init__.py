@@ -61,6 +61,11 @@ def account(entry: str) -> str:
     return str(int(entry))
 
 
+def own_accounts(config: Config) -> tuple[str, ...]:
+    """The bot, whose number a token begins with: whoever fetches its updates takes them from all others."""
+    return (config.token.get_secret_value().partition(":")[0],)
+
+
 def build(config: Config, services: AdapterServices) -> TelegramAdapter:
     """Make the adapter; nothing is opened before `connect`."""
     token = config.token.get_secret_value()

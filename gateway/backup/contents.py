@@ -19,8 +19,11 @@ STAGING_PREFIX = ".ethos-backup-"
 UNPACKED_PREFIX = ".restore-"
 REPLACED_PREFIX = "replaced-"
 PLACING_NAME = ".placing.json"
-NAME = re.compile(r"ethos-\d{8}T\d{6}Z\.tar\.gz")
-"""Of a backup that was not given a name; one that lies in the data directory is not in the next."""
+NAME = re.compile(r"ethos-\d{8}T\d{6}Z(?:-\d+)?\.tar\.gz")
+"""Of a backup that was not given a name; one that lies in the data directory is not in the next.
+
+A second one of the same second has a number: `ethos-20261122T093000Z-2.tar.gz`.
+"""
 
 # What is made anew, or means nothing to another process; the databases have a way of their own.
 _LEFT_AT_TOP = re.compile(

@@ -19,7 +19,7 @@ from gateway.backup.archive import Contents, check_archive, list_files, write_ar
 from gateway.backup.contents import NAME, STAGING_PREFIX
 from gateway.backup.cut import take_cut
 from gateway.errors import BackupError
-from gateway.files import rename_new, sync_directory
+from gateway.files import give_name, sync_directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,8 @@ async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, k
         OSError: the disk is full, or the place cannot be written.
     """
     now = datetime.now(UTC)
-    path = _path(home, wanted, now)
-    with _staging(path.parent) as staging:
+    directory = _directory(home, wanted)
+    with _staging(directory) as staging:
         tree = staging / "home"
         tree.mkdir(mode=0o700)
         cut = await take_cut(home, tree, with_secrets=with_secrets)
@@ -72,37 +72,51 @@ async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, k
         unfinished = staging / "backup"
         await asyncio.to_thread(write_archive, unfinished, tree, contents)
         if await asyncio.to_thread(check_archive, unfinished) != contents:
-            raise BackupError(f"{path} could not be read back as it was written; is the disk sound?")
-        _put(unfinished, path)
-    removed = _remove_old(path.parent, keep) if keep is not None and path != wanted else ()
+            raise BackupError(f"{wanted} could not be read back as it was written; is the disk sound?")
+        size_bytes = unfinished.stat().st_size
+        path = _put(unfinished, wanted if directory != wanted else None, directory, now)
+    removed = _remove_old(directory, keep) if keep is not None and path != wanted else ()
     return Taken(
         path=path,
-        size_bytes=path.stat().st_size,
+        size_bytes=size_bytes,
         contents=contents,
         left_out=tuple(cut.left_out),
         removed=removed,
     )
 
 
-def _path(home: Path, wanted: Path, now: datetime) -> Path:
+def _directory(home: Path, wanted: Path) -> Path:
+    """Where the file will lie."""
     if not home.is_dir():
         raise BackupError(f"there is no data directory {home}; set ETHOS_HOME to the one that is meant")
-    path = wanted / f"ethos-{now:%Y%m%dT%H%M%SZ}.tar.gz" if wanted.is_dir() else wanted
-    if path.exists() or path.is_symlink():
-        raise BackupError(f"{path} is there already; name another file")
-    if not path.parent.is_dir():
-        raise BackupError(f"there is no directory {path.parent}; make it first")
-    return path
+    if wanted.is_dir():
+        return wanted
+    if wanted.exists() or wanted.is_symlink():
+        raise BackupError(f"{wanted} is there already; name another file")
+    if not wanted.parent.is_dir():
+        raise BackupError(f"there is no directory {wanted.parent}; make it first")
+    return wanted.parent
 
 
-def _put(unfinished: Path, path: Path) -> None:
-    """Give the file its name, which nobody must have taken meanwhile."""
-    try:
-        if not rename_new(unfinished, path):
-            os.link(unfinished, path)
-    except FileExistsError as error:
-        raise BackupError(f"{path} was made by somebody else meanwhile; name another file") from error
-    sync_directory(path.parent)
+def _put(unfinished: Path, wanted: Path | None, directory: Path, now: datetime) -> Path:
+    """Give the file its name, which nobody must have taken meanwhile; without a wanted one, a name by the time.
+
+    Two backups may begin in the same second, by hand and by a timer: the later one is numbered behind the other.
+    """
+    moment = f"{now:%Y%m%dT%H%M%SZ}"
+    taken = (_age(path) for path in directory.glob(f"ethos-{moment}*.tar.gz") if NAME.fullmatch(path.name))
+    number = max((number for _, number in taken), default=0) + 1
+    while True:
+        path = wanted or directory / f"ethos-{moment}{f'-{number}' if number > 1 else ''}.tar.gz"
+        try:
+            give_name(unfinished, path)
+        except FileExistsError as error:
+            if wanted is not None:
+                raise BackupError(f"{path} was made by somebody else meanwhile; name another file") from error
+            number += 1
+        else:
+            sync_directory(directory)
+            return path
 
 
 @contextmanager
@@ -110,15 +124,29 @@ def _staging(parent: Path) -> Iterator[Path]:
     """A directory of our own beside the file; those that killed backups left behind are removed."""
     for left in parent.glob(f"{STAGING_PREFIX}*"):
         _remove_if_dead(left)
-    path = parent / f"{STAGING_PREFIX}{secrets.token_hex(6)}"
-    path.mkdir(mode=0o700)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    path, descriptor = _own_directory(parent)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # dies with the process, and so says that it is alive
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.close(descriptor)
+
+
+def _own_directory(parent: Path) -> tuple[Path, int]:
+    """A new directory, locked; the lock dies with the process, and so says that it is alive.
+
+    Before it is locked, another backup may take it for one that was left behind. Then the next one is made.
+    """
+    while True:
+        path = parent / f"{STAGING_PREFIX}{secrets.token_hex(6)}"
+        path.mkdir(mode=0o700)
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path.exists():
+                    return path, descriptor
+            os.close(descriptor)
 
 
 def _remove_if_dead(path: Path) -> None:
@@ -133,8 +161,14 @@ def _remove_if_dead(path: Path) -> None:
 
 def _remove_old(directory: Path, keep: int) -> tuple[Path, ...]:
     """Delete all but the newest; their names are their times."""
-    ours = sorted(path for path in directory.iterdir() if NAME.fullmatch(path.name) and path.is_file())
+    ours = sorted((path for path in directory.iterdir() if NAME.fullmatch(path.name) and path.is_file()), key=_age)
     old = tuple(ours[: max(0, len(ours) - keep)])
     for path in old:
         path.unlink(missing_ok=True)
     return old
+
+
+def _age(path: Path) -> tuple[str, int]:
+    """Later ones are greater: of the time and the number in the name."""
+    moment, _, number = path.name.removesuffix(".tar.gz").removeprefix("ethos-").partition("-")
+    return moment, int(number or 1)

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway.cli.process import running_gateway
 from gateway.config import Config
 from gateway.config.file import CONFIG_NAME, load_config
 from gateway.errors import ConfigError, StoreError
@@ -22,6 +21,7 @@ from gateway.marked.validation import validate
 from gateway.marked.yaml import read_marked_yaml
 from gateway.memory.in_memory_journal import InMemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.running_gateway import running_gateway
 from gateway.store.schema import migrations
 from gateway.store.sqlite import SqliteStore, open_store
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gateway.cli.process import GatewayProcess
 from gateway.config import Config
+from gateway.running_gateway import GatewayProcess
 
 Level = Literal["problem", "warning", "note"]
 

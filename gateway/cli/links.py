@@ -12,7 +12,6 @@ from typing import Any
 from gateway.cli.data import opened_memory, opened_store, operator_config
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
-from gateway.cli.process import running_gateway
 from gateway.config.file import CONFIG_NAME, data_directory
 from gateway.control import NotReached, ask
 from gateway.errors import EthosError, StoreError
@@ -25,6 +24,7 @@ from gateway.locks import hold
 from gateway.marked.yaml import read_marked_yaml
 from gateway.memory.linked_notes import linking_on
 from gateway.messages import Capabilities
+from gateway.running_gateway import running_gateway
 
 # Whoever is answered just now may still be writing notes, and a link waits for that.
 TIMEOUT_S = 60.0

@@ -65,8 +65,8 @@ async def _export(user: str, file: Path, *, as_json: bool) -> None:
 async def _erase(user: str, *, is_sure: bool, as_json: bool) -> None:
     from gateway.cli.errors import fail
     from gateway.cli.output import print_json, say
-    from gateway.cli.process import running_gateway
     from gateway.config.file import data_directory
+    from gateway.running_gateway import running_gateway
 
     home = data_directory()
     user_id, accounts = await _whom(home, user)

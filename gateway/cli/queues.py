@@ -154,8 +154,8 @@ async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_
 
 def wake(home: Path, queue: Queue, place: ConversationRef) -> bool:
     """Tell the running gateway that a conversation's queue was changed; whether there is one, and it knows."""
-    from gateway.cli.process import running_gateway
     from gateway.control import NotReached, ask
+    from gateway.running_gateway import running_gateway
 
     if running_gateway(home) is None:
         return False

@@ -214,7 +214,7 @@ async def _chat(home: Path, config: Config, options: dict[str, Any]) -> int:
 
 async def _stand_in(home: Path, config: Config, terminal: str, stop: asyncio.Event) -> None:
     """Where another chat has lent us its gateway, and ends, run one in its place; `ethos serve` is waited for."""
-    from gateway.cli.process import running_gateway
+    from gateway.running_gateway import running_gateway
 
     is_lent = True
     while not stop.is_set():

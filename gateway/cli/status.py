@@ -11,7 +11,8 @@ from typing import Any, Literal
 import typer
 
 from gateway.cli.options import AsJson, run
-from gateway.cli.process import GatewayProcess, HealthUnknown, ask_health, running_gateway
+from gateway.cli.process import HealthUnknown, ask_health
+from gateway.running_gateway import GatewayProcess, running_gateway
 
 State = Literal["ok", "degraded", "failing", "not_responding", "not_running", "starting"]
 

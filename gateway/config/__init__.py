@@ -25,6 +25,7 @@ from gateway.config.values import (
     time_of_day,
     zone_name,
 )
+from gateway.sessions import PROGRAMS
 
 OFFLINE = "offline"
 """The model that is always there: no key, no network."""
@@ -339,6 +340,13 @@ class Config(Section):
     retention: RetentionConfig = Field(default_factory=RetentionConfig)
     telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
     shutdown_s: Annotated[float, BeforeValidator(no_truth), Field(ge=0, le=3_600)] = 10
+
+    @field_validator("channels")
+    @classmethod
+    def _has_no_name_of_ours(cls, channels: dict[str, ChannelConfig]) -> dict[str, ChannelConfig]:
+        if PROGRAMS in channels:
+            raise ValueError(f"{PROGRAMS} is the gateway's own channel; expected another name")
+        return channels
 
     @field_validator("models")
     @classmethod

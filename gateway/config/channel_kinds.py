@@ -32,7 +32,8 @@ class ChannelKind:
     """A package that adapts one platform: `Config` (a pydantic model), and `build(config, services)`.
 
     It may have `ACCESS_DEFAULT`, and `account(entry)`: what an entry of `allow` means, in the form that messages carry,
-    or a ValueError that says what was expected.
+    or a ValueError that says what was expected; and `own_accounts(config)`: as whom a channel speaks, one text for
+    each login that only one channel can have. Those are compared, and never shown.
     """
 
     name: str
@@ -61,6 +62,11 @@ class ChannelKind:
         if entry.startswith("*"):
             raise ValueError("patterns mean nobody here; expected the platform's own id of a person, or `access: open`")
         return entry
+
+    def own_accounts(self, settings: Any) -> frozenset[str]:
+        """The logins that a channel with these settings must have for itself; empty where the package names none."""
+        found = self.package.own_accounts(settings) if hasattr(self.package, "own_accounts") else ()
+        return frozenset(f"{self.package.__name__} {account}" for account in found)
 
     def build(self, settings: Any, services: AdapterServices) -> ChannelAdapter:
         """Make the adapter of one channel; `settings` is an instance of `config`."""

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from gateway.config import DEFAULT_CHANNELS, OFFLINE, ChannelConfig, Config
 from gateway.config.channel_kinds import ChannelKind, KindUnusable, load_kind
+from gateway.config.own_accounts import check_own_accounts
 from gateway.config.secrets import expand_variables, fetch_secrets
 from gateway.errors import ConfigError, InvalidId
 from gateway.files import check_id
@@ -179,12 +180,12 @@ def _channels(reading: _Reading) -> Any:
             text = f"{shown(name)} is not a channel's name; expected 1 to 64 of A-Z a-z 0-9 _ -"
             reading.document.complain(("channels", name), text, at_key=True)
         if isinstance(section, dict):
-            channel = _channel(name, section, reading)
-            if channel is not None:
+            if (channel := _channel(name, section, reading)) is not None:
                 made[name] = channel
         else:
             text = f"{shown(section)} is not a section; expected `kind: …` and the channel's keys"
             reading.document.complain(("channels", name), text)
+    check_own_accounts(made, reading.document)
     return made
 
 

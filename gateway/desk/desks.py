@@ -7,17 +7,24 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.api_keys import ApiKeys
+from gateway.desk.chat import ChatDesk, ChatParts
 from gateway.desk.deliveries import DeliveryDesk
 from gateway.desk.keys import KeyDesk
 from gateway.desk.memory import MemoryDesk, MemoryParts
 from gateway.desk.naming import Naming
+from gateway.desk.pairing import PairingDesk
+from gateway.desk.people import PeopleDesk, PeopleParts
+from gateway.desk.personal import PersonalDesk
+from gateway.desk.personalities import PersonalityDesk
+from gateway.desk.sessions import SessionDesk
 from gateway.desk.system import SystemDesk, SystemParts
 from gateway.desk.trace_scopes import TraceScopes
 from gateway.desk.trace_transfer import TraceTransferDesk
 from gateway.desk.traces import TraceDesk, TraceParts
 from gateway.memory_review import MemoryReview
-from gateway.roles import Role
+from gateway.roles import Role, highest
 from gateway.store.person_sessions import session_ids
+from gateway.store.standing import SqliteStanding
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -28,11 +35,17 @@ class Desks:
     """One for each namespace."""
 
     memory: MemoryDesk
+    sessions: SessionDesk
+    chat: ChatDesk
     system: SystemDesk
     keys: KeyDesk
     deliveries: DeliveryDesk
     traces: TraceDesk
     trace_transfer: TraceTransferDesk
+    people: PeopleDesk
+    pairing: PairingDesk
+    personal: PersonalDesk
+    personalities: PersonalityDesk
 
 
 def desks_of(gateway: Gateway) -> Desks:
@@ -45,6 +58,7 @@ def desks_of(gateway: Gateway) -> Desks:
         default_personality=lambda: gateway.config.personality,
     )
     scopes = _trace_scopes(gateway, naming)
+    people = _people_desk(gateway, naming)
     return Desks(
         memory=MemoryDesk(
             MemoryParts(
@@ -59,24 +73,71 @@ def desks_of(gateway: Gateway) -> Desks:
                 sizes=lambda: gateway.config.memory,
             )
         ),
+        sessions=SessionDesk(store.session_edits, naming, forget=gateway.history.forget),
+        chat=ChatDesk(
+            ChatParts(
+                talk=gateway.talk,
+                accept=gateway.inbox.accept,
+                sessions=store.session_edits,
+                identities=gateway.identities,
+                personalities=gateway.personalities,
+                log=store.log,
+                default_personality=lambda: gateway.config.personality,
+                join_operator=lambda: gateway.operators.join(gateway.identities, with_programs=True),
+            )
+        ),
         system=SystemDesk(
             SystemParts(health=gateway.health, usage=store.usage, config=lambda: gateway.config, naming=naming)
         ),
         keys=KeyDesk(
-            ApiKeys(store.api_keys), naming, survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1]
+            ApiKeys(store.api_keys),
+            naming,
+            survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1],
+            is_barred=people.is_barred,
         ),
         deliveries=DeliveryDesk(store.deliveries, gateway.wake),
         traces=TraceDesk(
             TraceParts(brain=gateway.brain, consolidation=gateway.traces.consolidation, scopes=scopes, naming=naming)
         ),
         trace_transfer=TraceTransferDesk(gateway.brain, scopes, gateway.transfers),
+        people=people,
+        pairing=PairingDesk(gateway.entrance, store.people, gateway.wake),
+        personal=PersonalDesk(gateway.home, people, gateway.privacy),
+        personalities=PersonalityDesk(gateway.home, gateway.personalities),
+    )
+
+
+def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
+    store = gateway.store
+    return PeopleDesk(
+        PeopleParts(
+            identities=gateway.identities,
+            naming=naming,
+            store=store.people,
+            standing=SqliteStanding(store.database),
+            links=store.links,
+            linking=gateway.linking,
+            entrance=gateway.entrance,
+            kind=gateway.supervisor.kind,
+            operator_accounts=gateway.operators.accounts,
+        )
     )
 
 
 def _trace_scopes(gateway: Gateway, naming: Naming) -> TraceScopes:
     async def role(user_id: str) -> Role:
-        accounts = await gateway.identities.accounts_of(user_id)
-        return await gateway.entrance.access.role_of_person([account.key for account in accounts])
+        entrance, kind = gateway.entrance, gateway.supervisor.kind
+        keys = [account.key for account in await gateway.identities.accounts_of(user_id)]
+        given = entrance.access.role_of(keys, await entrance.people.book())
+        if given is not None:
+            return given
+        places = [(channel, key) for channel in entrance.access.rules for key in keys]
+        roles = [
+            await entrance.access.role_on(channel, key)
+            for channel, key in places
+            if kind(channel) == key.partition(":")[0]
+        ]
+        return highest(role for role in roles if role is not None) or "guest"
 
     async def has_session(session_id: str) -> bool:
         return await gateway.store.sessions.session(session_id) is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from gateway.api_keys import ApiKey, ApiKeys
@@ -18,12 +18,20 @@ class KeyDesk:
 
     Args:
         survivor: the user that a user is part of now, after links; itself mostly.
+        is_barred: whether a user is let in nowhere any more; then their keys are not, either.
     """
 
-    def __init__(self, keys: ApiKeys, naming: Naming, survivor: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        keys: ApiKeys,
+        naming: Naming,
+        survivor: Callable[[str], str] = str,
+        is_barred: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
         self._keys = keys
         self._naming = naming
         self._survivor = survivor
+        self._is_barred = is_barred
 
     async def create(self, caller: Caller, name: str, scopes: Sequence[str], user: str | None = None) -> wire.NewKey:
         """Make a key; its text is in the answer, and nowhere else ever.
@@ -69,14 +77,17 @@ class KeyDesk:
         return _shown(await self._keys.store.key(found[0].id) or found[0])
 
     async def caller(self, text: str) -> Caller | None:
-        """Whoever holds the key; None where it is wrong or revoked."""
+        """Whoever holds the key; None where it is wrong or revoked, or is that of somebody who is."""
         key = await self._keys.known(text)
         if key is None:
+            return None
+        user_id = None if key.user_id is None else self._survivor(key.user_id)
+        if user_id is not None and self._is_barred is not None and await self._is_barred(user_id):
             return None
         return Caller(
             name=f"api:{key.name}",
             permissions=frozenset(scope for scope in PERMISSIONS if scope in key.scopes),
-            user_id=None if key.user_id is None else self._survivor(key.user_id),
+            user_id=user_id,
             key_id=key.id,
         )
 

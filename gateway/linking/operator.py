@@ -27,20 +27,30 @@ async def operate(linking: Linking, request: Mapping[str, Any]) -> Mapping[str, 
         NotLinked: it cannot be done; says why.
     """
     if request["what"] == "link":
-        link = await _link(linking, request["one"], request["other"], is_one_kept=bool(request["is_one_kept"]))
+        link = await make_link(linking, request["one"], request["other"], is_one_kept=bool(request["is_one_kept"]))
     else:
-        link = await _unlink(linking, request["which"])
-    return {"link": link_json(await linking.finish(link))}
+        link = await end_link(linking, request["which"])
+    return {"link": link_json(link)}
 
 
-async def _link(linking: Linking, one: str, other: str, *, is_one_kept: bool) -> Link:
+async def make_link(linking: Linking, one: str, other: str, *, is_one_kept: bool) -> Link:
+    """Make two known users one; how far it is when it is done, or after some seconds.
+
+    Raises:
+        NotLinked: it cannot be done; says why.
+    """
     users = [await linking.user(name) for name in (one, other)]
     parties = tuple([await linking.whereabouts(user) for user in users])
-    return await linking.decide(one, other, parties, by="operator", request_id=None, is_one_kept=is_one_kept)
+    link = await linking.decide(one, other, parties, by="operator", request_id=None, is_one_kept=is_one_kept)
+    return await linking.finish(link)
 
 
-async def _unlink(linking: Linking, which: str) -> Link:
-    """End a link, named by itself, or by what came in with it; however old it is."""
+async def end_link(linking: Linking, which: str) -> Link:
+    """End a link, named by itself, or by what came in with it; however old it is.
+
+    Raises:
+        NotLinked: there is none, or it is still being carried out.
+    """
     links = await linking.all_links()
     named = [link for link in links if which in (link.id, link.absorbed, *(one.key for one in link.accounts))]
     if not named:
@@ -48,7 +58,7 @@ async def _unlink(linking: Linking, which: str) -> Link:
     ended = await linking.end(named[0])
     if ended is None:
         raise NotLinked(f"link {named[0].id} is still being carried out; try again in a minute")
-    return ended
+    return await linking.finish(ended)
 
 
 def link_json(link: Link) -> Mapping[str, Any]:

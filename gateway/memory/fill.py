@@ -24,10 +24,9 @@ _GAP_CHARS = len(GAP) + 2
 _TEXTS_KEPT = 16
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n+")
 
-# As the traces are searched; `traces` and `search_vocabulary` are where `read_query` looks how rare a word is.
+# As the traces are searched; `read_query` looks here how rare a word is.
 _SCHEMA = """
-    CREATE VIRTUAL TABLE search USING fts5 (text, content = '', tokenize = 'porter ascii');
-    CREATE VIRTUAL TABLE search_vocabulary USING fts5vocab (search, row);
+    CREATE VIRTUAL TABLE search USING fts5 (context, text, content = '', tokenize = 'porter ascii');
     CREATE TABLE traces (number INTEGER PRIMARY KEY);
 """
 _ADD = "INSERT INTO search (rowid, text) VALUES (?, ?)"

@@ -140,13 +140,39 @@ def read_personality(root: Path, personality_id: str, source: str) -> Personalit
     )
 
 
+class PersonalityNotValid(PersonalityError):
+    """What was written is no valid personality."""
+
+
+def check_texts(soul: str, settings: str) -> None:
+    """Whether these would be good files.
+
+    Raises:
+        PersonalityNotValid: has a line for each thing that is wrong.
+    """
+    problems: list[str] = []
+    for name, text in ((SOUL_NAME, soul), (SETTINGS_NAME, settings)):
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            problems.append(f"{name}: expected text, and there is a character in it that no file can hold")
+    _soul_of(soul.encode("utf-8", "replace"), SOUL_NAME, problems)
+    document = parse_marked_yaml(settings.encode("utf-8", "replace"), SETTINGS_NAME)
+    if document.is_readable:
+        validate(PersonalitySettings, document)
+    problems.extend(document.sorted_problems())
+    if problems:
+        raise PersonalityNotValid("\n".join(problems))
+
+
 def _read_soul(root: Path, personality_id: str, problems: list[str]) -> str:
-    label = f"personalities/{personality_id}/{SOUL_NAME}"
     try:
-        data = _bytes_of(root, personality_id, SOUL_NAME)
+        data = bytes_of(root, personality_id, SOUL_NAME)
     except FileError as error:
         problems.append(str(error))
         return ""
+    return _soul_of(data, f"personalities/{personality_id}/{SOUL_NAME}", problems)
+
+
+def _soul_of(data: bytes | None, label: str, problems: list[str]) -> str:
     text, fault, end = "", "", 0
     try:
         text = (data or b"").decode("utf-8-sig")
@@ -168,7 +194,7 @@ def _read_soul(root: Path, personality_id: str, problems: list[str]) -> str:
 
 def _read_settings(root: Path, personality_id: str, problems: list[str]) -> PersonalitySettings | None:
     try:
-        data = _bytes_of(root, personality_id, SETTINGS_NAME)
+        data = bytes_of(root, personality_id, SETTINGS_NAME)
     except FileError as error:
         problems.append(str(error))
         return None
@@ -178,7 +204,12 @@ def _read_settings(root: Path, personality_id: str, problems: list[str]) -> Pers
     return settings
 
 
-def _bytes_of(root: Path, personality_id: str, name: str) -> bytes | None:
+def bytes_of(root: Path, personality_id: str, name: str) -> bytes | None:
+    """What counts as one of its files: that in the data directory, else the built-in one; None where there is none.
+
+    Raises:
+        FileError: it cannot be read.
+    """
     own = read_settled(inside(root, "personalities", personality_id, name))
     if own is not None:
         return own.data

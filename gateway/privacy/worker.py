@@ -15,14 +15,17 @@ import structlog
 
 from gateway.errors import EthosError
 from gateway.messages import Attachment, ConversationRef
+from gateway.observe import happened
 from gateway.personal import Exported
 from gateway.presence import Presence
 from gateway.privacy.erasing import Eraser
 from gateway.privacy.export import Exporter, prepare_place
 from gateway.privacy.files import EXPORTS_NAME
+from gateway.privacy.people import is_known
 from gateway.privacy.retention import Retention
 from gateway.privacy.tombstones import Tombstone
-from gateway.store.erasure import sessions_of
+from gateway.sessions import PROGRAMS
+from gateway.store.erasure import applied_erasures, sessions_of
 
 if TYPE_CHECKING:
     from gateway.composing import Composition
@@ -46,21 +49,32 @@ class PrivacyWorker:
         self._farewells: dict[str, str] = {}  # by the erasure's id, the reply that is sent first
         self._asked = asyncio.Event()
         self._sent = asyncio.Event()
+        self._erased = asyncio.Event()
 
     # ---- what people ask for ----------------------------------------------------------------------------------------
 
     async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
         """Write everything about a person into one file, to be sent in the conversation."""
         gateway = self._gateway
-        exporter = Exporter(home=gateway.home, store=gateway.store, identities=gateway.identities, kinds=self._kinds())
-        stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-        name = f"{EXPORTS_NAME}/{user_id}/ethos-export-{stamp}.zip"
-        path = await asyncio.to_thread(prepare_place, gateway.home / name)
-        size_bytes = await exporter.write(user_id, path)
+        name, size_bytes = await self.write_export(user_id)
+        path = gateway.home / name
         adapter = gateway.supervisor.adapter_if_up(conversation.channel)
         most_bytes = 0 if adapter is None else adapter.capabilities.max_attachment_bytes
         attachment = Attachment(media_type="application/zip", filename=path.name, size_bytes=size_bytes, ref=str(path))
         return Exported(attachment=attachment if size_bytes <= most_bytes else None, place=name, size_bytes=size_bytes)
+
+    async def write_export(self, user_id: str) -> tuple[str, int]:
+        """Write everything about a person into a new file: its path in the data directory, and its size in bytes.
+
+        Raises:
+            FileError: there is no room for it.
+        """
+        gateway = self._gateway
+        exporter = Exporter(home=gateway.home, store=gateway.store, identities=gateway.identities, kinds=self._kinds())
+        stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        name = f"{EXPORTS_NAME}/{user_id}/ethos-export-{stamp}.zip"
+        path = await asyncio.to_thread(prepare_place, gateway.home / name)
+        return name, await exporter.write(user_id, path)
 
     async def bury(self, user_id: str, farewell_id: str) -> None:
         """Decide, durably, that a person is erased; it is done once their last reply was sent, or soon after."""
@@ -73,6 +87,22 @@ class PrivacyWorker:
         tombstone = await self.eraser().bury(str(request["user"]))
         self._asked.set()
         return {"erasure": tombstone.id}
+
+    async def is_known(self, account: str) -> bool:
+        """Whether anything is kept of an account, `kind:id`, though it may be no user's."""
+        return await self._gateway.store.database.read(partial(is_known, key=account, kinds=self._kinds()))
+
+    async def is_erased(self, erasure_id: str, *, wait_s: float) -> bool:
+        """Whether an erasure is done; waits for it so long at the most."""
+        try:
+            async with asyncio.timeout(wait_s):
+                while True:
+                    ended = self._erased
+                    if erasure_id in await self._gateway.store.database.read(applied_erasures):
+                        return True
+                    await ended.wait()
+        except TimeoutError:
+            return False
 
     def sent(self) -> None:
         """A reply was sent, somewhere."""
@@ -140,6 +170,9 @@ class PrivacyWorker:
             gateway.entrance.people.changed()
             await gateway.linking.people.load()
         self._farewells.pop(tombstone.id, None)
+        self._erased.set()
+        self._erased = asyncio.Event()
+        happened("people.changed")
 
     async def _farewell(self, tombstone: Tombstone) -> None:
         """Wait until the person has our last word, though not for long."""
@@ -186,4 +219,8 @@ class PrivacyWorker:
         """As they stand in the identity map; the kind of a third party's channel that is not running is not known."""
         running = {adapter.name: adapter.kind for adapter in self._gateway.adapters}
         configured = self._gateway.config.channels.items()
-        return {**{name: channel.kind for name, channel in configured if "." not in channel.kind}, **running}
+        return {
+            **{name: channel.kind for name, channel in configured if "." not in channel.kind},
+            **running,
+            PROGRAMS: PROGRAMS,
+        }

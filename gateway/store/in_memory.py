@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import groupby
 
 from gateway.errors import ClaimLost
@@ -201,14 +200,17 @@ class _Sessions:
         return self._tables.sessions.get(session_id)
 
     async def list_sessions(
-        self, *, user_id: str | None = None, limit: int = 50, before: datetime | None = None
+        self, *, user_id: str | None = None, limit: int = 50, before: Session | None = None
     ) -> Sequence[Session]:
+        numbers = {name: number for number, name in enumerate(self._tables.sessions)}
+        places = {name: (session.updated_at, numbers[name]) for name, session in self._tables.sessions.items()}
+        edge = None if before is None else (before.updated_at, numbers.get(before.id, -1))
         chosen = [
             session
-            for session in reversed(self._tables.sessions.values())
-            if self._is_of(user_id, session.user_id) and (before is None or session.updated_at < before)
+            for session in self._tables.sessions.values()
+            if self._is_of(user_id, session.user_id) and (edge is None or places[session.id] < edge)
         ]
-        return sorted(chosen, key=lambda session: session.updated_at, reverse=True)[:limit]
+        return sorted(chosen, key=lambda session: places[session.id], reverse=True)[:limit]
 
     async def messages(self, session_id: str, *, limit: int | None = None) -> Sequence[SessionMessage]:
         found = [message for message in self._tables.messages if message.session_id == session_id]

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from gateway.failpoints import reach
+from gateway.inbox import storable_id
 from gateway.store.database import Database
 from gateway.store.payloads import storable
 from gateway.store.statement import statement
@@ -20,7 +21,7 @@ _KEYS = "SELECT key FROM adapter_notes WHERE channel = ? AND substr(key, 1, ?) =
 
 
 class SqliteNotes:
-    """The notes of one channel."""
+    """The notes of one channel. Keys hold ids of platforms, and so take the form that those are stored in."""
 
     def __init__(self, database: Database, channel: str) -> None:
         self._database = database
@@ -30,22 +31,25 @@ class SqliteNotes:
         """The text under the key; None where there is none."""
 
         def work(connection: sqlite3.Connection) -> str | None:
-            row = connection.execute(_GET, (self._channel, key)).fetchone()
+            row = connection.execute(_GET, (self._channel, storable_id(key))).fetchone()
             return None if row is None else str(row["text"])
 
         return await self._database.read(work)
 
     async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
         """Keep the text; `is_durable` False survives a killed process but perhaps not a power cut, and is cheap."""
-        await self._database.write(statement(_PUT, (self._channel, key, storable(text))), is_durable=is_durable)
+        await self._database.write(
+            statement(_PUT, (self._channel, storable_id(key), storable(text))), is_durable=is_durable
+        )
         reach("notes.kept")
 
     async def remove(self, key: str) -> None:
         """Forget the key; harmless when it is not there. Not durable by itself."""
-        await self._database.write(statement(_REMOVE, (self._channel, key)), is_durable=False)
+        await self._database.write(statement(_REMOVE, (self._channel, storable_id(key))), is_durable=False)
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
         """The keys that begin so, in order."""
+        prefix = storable_id(prefix)
         values = (self._channel, len(prefix), prefix)
         return await self._database.read(
             lambda connection: [str(row["key"]) for row in connection.execute(_KEYS, values)]

@@ -22,19 +22,24 @@ _B = 0.75
 
 _CANDIDATES = """
     SELECT messages.id, session_id, role, personality_id, text, created_at, is_tainted
-    FROM (SELECT rowid AS id FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?) JOIN messages USING (id)
+    FROM (SELECT rowid AS id FROM search WHERE search MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?)
+    JOIN messages USING (id)
 """
 
 
 def search_messages(
-    connection: sqlite3.Connection, query: str, user_id: str | None, limit: int
+    connection: sqlite3.Connection, query: str, user_id: str | None, limit: int, before: int = 1 << 62
 ) -> Sequence[SessionHit]:
-    """The best of the newest 200 messages that have all terms of the query; nothing for a query without words."""
+    """The best of the newest 200 messages that have all terms of the query; nothing for a query without words.
+
+    Args:
+        before: only messages with a lower id.
+    """
     terms = parse(query)
     if not terms or limit <= 0:
         return []
     user_ids = None if user_id is None else ids_of_person(connection, user_id)
-    rows = connection.execute(_CANDIDATES, (expression(terms, user_ids), max(RANKED, limit))).fetchall()
+    rows = connection.execute(_CANDIDATES, (expression(terms, user_ids), before, max(RANKED, limit))).fetchall()
     matcher = Matcher(terms)
     scores = bm25(matcher, [row["text"] for row in rows])
     best = sorted(range(len(rows)), key=lambda i: (scores[i], rows[i]["id"]), reverse=True)[:limit]

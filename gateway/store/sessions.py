@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from itertools import groupby
 
 from gateway.sessions import Session, SessionHit, SessionMessage
@@ -16,14 +15,16 @@ from gateway.store.search_index import SearchIndex
 from gateway.store.statement import statement
 
 _ACTIVE = "SELECT sessions.* FROM session_keys JOIN sessions ON sessions.id = session_id WHERE session_keys.key = ?"
-_LIST = """
-    SELECT * FROM sessions WHERE (?1 IS NULL OR user_id = ?1) AND (?2 IS NULL OR updated_at < ?2)
-    ORDER BY updated_at DESC, rowid DESC LIMIT ?3
-"""
+# Of a session that is gone meanwhile nothing but its time is known: those of the same moment are then left out.
+_BEHIND = "(?2 IS NULL OR (updated_at, rowid) < (?2, (SELECT rowid FROM sessions WHERE id = ?3)))"
+_LIST = f"""
+    SELECT * FROM sessions WHERE (?1 IS NULL OR user_id = ?1) AND {_BEHIND}
+    ORDER BY updated_at DESC, rowid DESC LIMIT ?4
+"""  # noqa: S608 (constants)
 _LIST_OF_PERSON = f"""
-    SELECT * FROM sessions WHERE user_id IN {PERSON.format("?1")} AND (?2 IS NULL OR updated_at < ?2)
-    ORDER BY updated_at DESC, rowid DESC LIMIT ?3
-"""  # noqa: S608 (a constant)
+    SELECT * FROM sessions WHERE user_id IN {PERSON.format("?1")} AND {_BEHIND}
+    ORDER BY updated_at DESC, rowid DESC LIMIT ?4
+"""  # noqa: S608 (constants)
 _NEWEST = "SELECT * FROM messages WHERE session_id = ? ORDER BY id DESC LIMIT ?"
 _WINDOW = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND NOT is_superseded ORDER BY id DESC"
 _OLDER = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND id < ? AND NOT is_superseded ORDER BY id"
@@ -46,13 +47,14 @@ class SqliteSessions:
         return await self._one("SELECT * FROM sessions WHERE id = ?", session_id)
 
     async def list_sessions(
-        self, *, user_id: str | None = None, limit: int = 50, before: datetime | None = None
+        self, *, user_id: str | None = None, limit: int = 50, before: Session | None = None
     ) -> Sequence[Session]:
-        """Newest first by `updated_at`."""
+        """Newest first by `updated_at`; those behind `before`, the last of the page before."""
         sql = _LIST if user_id is None else _LIST_OF_PERSON
-        values = (user_id, None if before is None else to_ms(before), limit)
+        edge = (None, None) if before is None else (to_ms(before.updated_at), before.id)
+        values = (user_id, *edge, limit)
         rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
-        return [_session(row) for row in rows]
+        return [session_of(row) for row in rows]
 
     async def people(self) -> Mapping[str, frozenset[str]]:
         """The users who ever talked with each personality, by its id. Reads every message."""
@@ -67,7 +69,7 @@ class SqliteSessions:
         """All messages (or the last `limit`), oldest first, superseded ones too."""
         values = (session_id, -1 if limit is None else limit)
         rows = await self._database.read(lambda connection: connection.execute(_NEWEST, values).fetchall())
-        return [_message(row) for row in reversed(rows)]
+        return [message_of(row) for row in reversed(rows)]
 
     async def window(self, session_id: str, *, after: int, max_chars: int) -> Sequence[SessionMessage]:
         """The newest messages with an id above `after` that fit into `max_chars`, whole turns only, oldest first.
@@ -87,7 +89,7 @@ class SqliteSessions:
                     if left_chars < 0:
                         rows.close()
                         return newest_first
-                    messages.append(_message(row))
+                    messages.append(message_of(row))
                 newest_first += messages
             return newest_first
 
@@ -97,7 +99,7 @@ class SqliteSessions:
         """Messages with an id above `after` and below `before`, oldest first, without superseded ones."""
         values = (session_id, after, before)
         rows = await self._database.read(lambda connection: connection.execute(_OLDER, values).fetchall())
-        return [_message(row) for row in rows]
+        return [message_of(row) for row in rows]
 
     async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
         """Put the summary in front of the messages after `until`.
@@ -117,10 +119,11 @@ class SqliteSessions:
 
     async def _one(self, sql: str, value: str) -> Session | None:
         row = await self._database.read(lambda connection: connection.execute(sql, (value,)).fetchone())
-        return None if row is None else _session(row)
+        return None if row is None else session_of(row)
 
 
-def _session(row: sqlite3.Row) -> Session:
+def session_of(row: sqlite3.Row) -> Session:
+    """A session of a row of its table."""
     return Session(
         id=row["id"],
         key=row["key"],
@@ -136,7 +139,8 @@ def _session(row: sqlite3.Row) -> Session:
     )
 
 
-def _message(row: sqlite3.Row) -> SessionMessage:
+def message_of(row: sqlite3.Row) -> SessionMessage:
+    """A message of a row of its table."""
     return SessionMessage(
         id=row["id"],
         session_id=row["session_id"],

@@ -22,6 +22,7 @@ from gateway.store.people import SqlitePeople
 from gateway.store.proposals import SqliteProposals
 from gateway.store.schema import migrate
 from gateway.store.search_index import SearchIndex, register_functions
+from gateway.store.session_edits import SqliteSessionEdits
 from gateway.store.sessions import SqliteSessions
 from gateway.store.turns import SqliteTurns
 from gateway.store.usage import SqliteUsage
@@ -47,6 +48,7 @@ class SqliteStore:
     ingest: SqliteIngestJobs
     index: SearchIndex
     api_keys: SqliteApiKeys
+    session_edits: SqliteSessionEdits
 
     async def problems(self) -> Sequence[str]:
         """What is wrong with the file's structure, nothing when it is sound; reads the whole file."""
@@ -97,4 +99,5 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         ingest=SqliteIngestJobs(database, now_ms=now_ms),
         index=index,
         api_keys=SqliteApiKeys(database),
+        session_edits=SqliteSessionEdits(database, index),
     )

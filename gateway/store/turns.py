@@ -39,7 +39,7 @@ _SAVE_SESSION = """
     ON CONFLICT (id) DO UPDATE SET
         key = excluded.key, user_id = excluded.user_id, personality_id = excluded.personality_id,
         channel = excluded.channel, conversation = excluded.conversation, thread = excluded.thread,
-        title = excluded.title, updated_at = excluded.updated_at,
+        title = iif(is_titled, title, excluded.title), updated_at = excluded.updated_at,
         summary = iif(excluded.summary_until >= summary_until, excluded.summary, summary),
         summary_until = max(excluded.summary_until, summary_until),
         is_tainted = max(excluded.is_tainted, is_tainted)

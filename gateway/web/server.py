@@ -182,6 +182,8 @@ class WebServer:
         self._stopping.set()
         if self._serving is not None:
             await asyncio.shield(self._serving)
+        if self._dashboard is not None:
+            self._dashboard.frame.live.close()
         if self._socket is not None:
             self._socket.close()
 

@@ -64,7 +64,7 @@ class SessionSuite:
         assert [session.id for session in await sessions.list_sessions()] == ["s_3", "s_2", "s_1", "s_0"]
         page = await sessions.list_sessions(user_id=ADA, limit=2)
         assert [session.id for session in page] == ["s_3", "s_2"]
-        rest = await sessions.list_sessions(user_id=ADA, before=page[-1].updated_at)
+        rest = await sessions.list_sessions(user_id=ADA, before=page[-1])
         assert [session.id for session in rest] == ["s_0"]
 
     async def test_of_sessions_of_one_moment_the_newest_is_listed_first(self, house: House) -> None:
@@ -73,6 +73,22 @@ class SessionSuite:
         await wrote(house, session_of("one"), "again")
         listed = await house.store.sessions.list_sessions()
         assert [session.id for session in listed] == ["s_three", "s_two", "s_one"]
+
+    async def test_a_page_that_ends_within_one_moment_skips_nothing_of_it(self, house: House) -> None:
+        """Also when the last session of a page was spoken in again before the next page is read."""
+        for name in ("0", "1", "2", "3", "4"):
+            await wrote(house, session_of(name, updated_at=BEGAN + MINUTE * (name == "4")), "x")
+        for user_id in (None, ADA):
+            seen: list[str] = []
+            edge: Session | None = None
+            while page := await house.store.sessions.list_sessions(user_id=user_id, limit=2, before=edge):
+                seen += [session.id for session in page]
+                edge = page[-1]
+            assert seen == ["s_4", "s_3", "s_2", "s_1", "s_0"]
+        page = await house.store.sessions.list_sessions(limit=2)
+        await wrote(house, session_of("3", updated_at=BEGAN + 2 * MINUTE), "again")
+        rest = await house.store.sessions.list_sessions(before=page[-1])
+        assert [session.id for session in rest] == ["s_2", "s_1", "s_0"]
 
     async def test_messages_come_back_whole_and_in_order(self, house: House) -> None:
         session = session_of("one")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -67,6 +70,34 @@ def test_the_pepper_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
     assert len(pepper) == 32
     assert (tmp_path / PEPPER_NAME).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / PEPPER_NAME).parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_processes_that_start_at_once_have_one_pepper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one makes its own at the very moment when this one has seen that there is none."""
+    drawn = secrets.token_bytes
+    others: list[bytes] = []
+
+    def after_another(length: int) -> bytes:
+        monkeypatch.setattr(secrets, "token_bytes", drawn)
+        others.append(load_pepper(tmp_path))
+        return drawn(length)
+
+    monkeypatch.setattr(secrets, "token_bytes", after_another)
+    assert [load_pepper(tmp_path)] == others
+    assert load_pepper(tmp_path) == others[0]
+    assert [path.name for path in (tmp_path / "secrets").iterdir()] == ["code-pepper"]
+
+
+def test_many_that_make_a_pepper_at_once_all_have_the_same(tmp_path: Path) -> None:
+    begun = threading.Barrier(8)
+
+    def load(home: Path) -> bytes:
+        begun.wait(20)
+        return load_pepper(home)
+
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(20):
+            assert len(set(threads.map(load, [tmp_path / str(number)] * 8))) == 1
 
 
 def test_a_pepper_that_was_cut_short_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from gateway.cli import app
 from gateway.config.file import load_config
 from gateway.identity import IdentityMap
+from gateway.web.dashboard.page import all_pages
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -94,8 +95,12 @@ def test_pictures_are_of_our_own_and_load_nothing_from_elsewhere() -> None:
         for mark, target in _LINK.findall(without_fences(text))
         if mark
     }
-    assert {path.name for path in shown} == {"terminal.svg", "web.png"}
-    assert {path for path in (ROOT / "docs" / "images").iterdir() if path.is_file()} == shown
+    assert {path.name for path in shown} == {"terminal.svg", "web.png", "memory-light.jpg"}
+    kept = set((ROOT / "docs" / "images" / "dashboard").iterdir())
+    assert {path for path in (ROOT / "docs" / "images").iterdir() if path.is_file()} == shown - kept
+    views = ("light", "dark", "phone")
+    assert {path.name for path in kept} <= {f"{page.name}-{view}.jpg" for page in all_pages() for view in views}
+    shown |= kept
     assert all(path.stat().st_size < 300_000 for path in shown)
     drawing = ROOT / "docs" / "images" / "terminal.svg"
     text = drawing.read_text(encoding="utf-8")

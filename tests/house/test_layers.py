@@ -34,6 +34,7 @@ TOP = {
     "gateway.desk",
     "gateway.privacy",
     "gateway.reloading",
+    "gateway.sdk",
     "gateway.trace_setup",
     "gateway.web",
 }
@@ -126,7 +127,17 @@ def foreign(package: str) -> set[str]:
 
 def test_what_is_not_configured_is_not_loaded() -> None:
     """Imports of channels and models that are not configured cost nothing."""
-    models = {"fastapi", "pydantic_ai", "openai", "anthropic", "httpx", "httpx2", "prompt_toolkit", "keyring"}
+    models = {
+        "fastapi",
+        "pydantic_ai",
+        "openai",
+        "anthropic",
+        "httpx",
+        "httpx2",
+        "httpx_sse",
+        "prompt_toolkit",
+        "keyring",
+    }
     always = foreign("gateway") - models | foreign("adapters/cli") | foreign("adapters/web")
     kinds = [path.name for path in (ROOT / "adapters").iterdir() if path.is_dir() and path.name not in ("cli", "web")]
     channels = set().union(*(foreign(f"adapters/{kind}") for kind in kinds)) - always

@@ -36,8 +36,11 @@ PROMISES = {
     18: "a backup of a live gateway, restored, gives the same answers",
     19: "nobody talks to the agent who was not let in",
     20: "only ids that never change hands identify a person",
+    21: "who a mail says it is from is a claim, which counts only when our own server has checked it",
     22: "linking needs proof from both sides",
+    23: "a webhook takes only what was signed just now, and each once",
     24: "the web pages are the operator's alone",
+    25: "no id becomes a path unchecked, and what is ours is closed to others",
     26: "no secret is in a log, an error, a prompt, an answer or an export",
     27: "budgets are hard, and a turn has a step limit",
     28: "one person's data never reaches another",
@@ -45,6 +48,7 @@ PROMISES = {
     30: "what was not the person's own voice cannot write memory by itself",
     31: "every memory write says where it comes from, and can be taken back",
     32: "who is erased does not come back",
+    33: "what the model wrote is data: it calls nobody, loads nothing and runs nowhere",
 }
 _ROWS = re.compile(r"\brows?\s+(\d+(?:(?:,\s*|\s+and\s+)\d+)*)", re.IGNORECASE)
 
@@ -68,6 +72,10 @@ def shown() -> dict[int, list[str]]:
                 for number in re.findall(r"\d+", numbers):
                     found.setdefault(int(number), []).append(str(path.relative_to(TESTS)))
     return found
+
+
+def test_no_promise_is_left_out() -> None:
+    assert list(PROMISES) == list(range(1, 34))
 
 
 @pytest.mark.parametrize("number", PROMISES)

@@ -248,18 +248,20 @@ class Brain:
     async def offered(self, viewer: Viewer, query_id: str, *, used: Sequence[str], unused: Sequence[str] = ()) -> int:
         """Say what became of the traces that a query brought up; how many uses were counted.
 
-        What was used grows stronger, once for each query; what was offered in vain fades.
+        What was used grows stronger, once for each query; what was offered in vain fades. What the viewer may not
+        change stays as it is: else a guest could, by asking, have others forget what they share.
         """
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> int:
             now, counted = self.now(), 0
-            for trace_id in dict.fromkeys(used):
+            for trace_id in dict.fromkeys((*used, *unused)):
                 kept = find(connection, viewer, trace_id)
-                counted += kept is not None and changes.use(connection, kept, query_id, now)
-            for trace_id in dict.fromkeys(each for each in unused if each not in used):
-                kept = find(connection, viewer, trace_id)
-                if kept is not None:
+                if kept is None or not viewer.may_change(kept.trace.owner):
+                    continue
+                if trace_id in used:
+                    counted += changes.use(connection, kept, query_id, now)
+                else:
                     changes.fade(connection, kept, now)
             return counted
 

@@ -40,7 +40,7 @@ _SAME = f"""
     {SELECT} WHERE owner = ? AND content_hash = ? AND type = ? AND deleted_at IS NULL AND traces.number <> ?
 """
 _NEW_USES = """
-    SELECT query_id, trace FROM uses JOIN traces ON traces.id = uses.trace
+    SELECT query_id, trace FROM uses INDEXED BY uses_to_count JOIN traces ON traces.id = uses.trace
     WHERE is_counted = 0 AND traces.owner = ? ORDER BY query_id, trace
 """
 _COUNT = "UPDATE uses SET is_counted = 1 WHERE query_id = ? AND trace = ?"
@@ -49,7 +49,7 @@ _COUNTED_USES = """
     WHERE query_id = ? AND traces.owner = ? AND is_counted = 1
 """
 _FORGET_USES = """
-    DELETE FROM uses WHERE is_counted = 1 AND used_at < ? AND trace IN (SELECT id FROM traces WHERE owner = ?)
+    DELETE FROM uses WHERE is_counted = 1 AND used_at < ? AND (SELECT owner FROM traces WHERE id = uses.trace) = ?
 """
 _LINK = """
     INSERT INTO edges (source, target, kind, weight, created_at) VALUES (?, ?, ?, ?, ?)

@@ -14,10 +14,15 @@ MOST_NAMED = 200
 """Of so many owners each is named to the full-text index; of more, the index's matches are looked up one by one."""
 
 _OWNERS = "SELECT number, kind, id FROM owners WHERE number IN (SELECT value FROM json_each(?))"
-_OF_TYPE = "AND (SELECT type FROM traces WHERE number = search.rowid) = ?"
-_OF_OWNER = "AND (SELECT owner FROM traces WHERE number = search.rowid) IN (SELECT value FROM json_each(?))"
+_OF_TYPE = "AND (SELECT type FROM traces WHERE number = search.rowid) = :type"
+_OF_OWNER = "AND (SELECT owner FROM traces WHERE number = search.rowid) IN (SELECT value FROM json_each(:owners))"
 _TAGGED = "(SELECT count(DISTINCT value) FROM json_each({tags}) WHERE value IN (SELECT value FROM json_each(?))) = ?"
-_OF_TAGS = f"AND {_TAGGED}".format(tags="(SELECT tags FROM traces WHERE number = search.rowid)")
+_OF_TAGS = """
+    AND (
+        SELECT count(DISTINCT value) FROM json_each((SELECT tags FROM traces WHERE number = search.rowid))
+        WHERE value IN (SELECT value FROM json_each(:tags))
+    ) = :tag_count
+"""
 _WITH_TAGS = f"SELECT number FROM traces WHERE number IN (SELECT value FROM json_each(?)) AND {_TAGGED}"  # noqa: S608 (constants)
 
 
@@ -56,6 +61,24 @@ class Among:
         return owner.kind == "persona" and owner.id.partition(BETWEEN)[2] == self.personality_id
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFilters:
+    """What stands behind a query of the full-text index, so that only what is wanted takes up its candidates."""
+
+    type: TraceType | None = None
+    tags: tuple[str, ...] = ()
+
+    def sql(self, owners: Sequence[int]) -> str:
+        """Conditions on `search.rowid`; the owners are among them where there are too many to be named."""
+        parts = ((_OF_TYPE, self.type), (_OF_TAGS, self.tags), (_OF_OWNER, len(owners) > MOST_NAMED))
+        return " ".join(part for part, is_wanted in parts if is_wanted)
+
+    def values(self, owners: Sequence[int]) -> dict[str, object]:
+        """For its places, by name."""
+        tags, count = _tag_values(self.tags)
+        return {"type": self.type, "tags": tags, "tag_count": count, "owners": json.dumps(list(owners))}
+
+
 def owners_among(
     connection: sqlite3.Connection, viewer: Viewer, among: Among, scope: ScopeKind | None = None
 ) -> Sequence[int]:
@@ -65,21 +88,6 @@ def owners_among(
         return numbers
     rows = connection.execute(_OWNERS, (json.dumps(numbers),))
     return [row["number"] for row in rows if scope in (None, row["kind"]) and among.fits(Owner(row["kind"], row["id"]))]
-
-
-def index_filter(type_: TraceType | None, tags: Sequence[str], owners: Sequence[int]) -> tuple[str, list[object]]:
-    """SQL behind a query of the full-text index, and its values: only what is wanted takes up its candidates."""
-    sql, values = [], list[object]()
-    if type_ is not None:
-        sql.append(_OF_TYPE)
-        values.append(type_)
-    if tags:
-        sql.append(_OF_TAGS)
-        values += _tag_values(tags)
-    if len(owners) > MOST_NAMED:
-        sql.append(_OF_OWNER)
-        values.append(json.dumps(list(owners)))
-    return " ".join(sql), values
 
 
 def tagged(connection: sqlite3.Connection, numbers: Collection[int], tags: Sequence[str]) -> Collection[int]:

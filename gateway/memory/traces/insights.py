@@ -36,7 +36,7 @@ NOTHING."""
 _UNDERIVED = f"""
     {SELECT} WHERE owner = ? AND deleted_at IS NULL AND source <> 'consolidation'
         AND NOT EXISTS (SELECT 1 FROM edges WHERE target = traces.id AND edges.kind = '{DERIVED_FROM}')
-    ORDER BY traces.number DESC LIMIT ?
+    ORDER BY traces.created_at DESC, traces.number DESC LIMIT ?
 """  # noqa: S608 (constants)
 _LINKED = "SELECT source, target FROM edges WHERE kind <> ? AND (source IN ({places}) OR target IN ({places}))"
 _STILL_THERE = "SELECT count(*) FROM traces WHERE deleted_at IS NULL AND id IN ({places})"

@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -16,11 +17,12 @@ from gateway.memory.traces import strength
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.schedule import ConsolidationSchedule
 from gateway.memory.traces.search import Found, Wanted
-from gateway.memory.traces.trace import Trace
+from gateway.memory.traces.trace import Trace, Viewer
 from gateway.memory.traces.turn_facts import RulesOf, viewer_of
 from gateway.observe import note, span
 from gateway.protocols import MemoryHit, MemoryScope
 from gateway.recall import Recollection
+from gateway.roles import Role, may
 from gateway.store.words import words_of
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ class TraceMemory:
         self._work: asyncio.Task[None] | None = None
         self._may_work = asyncio.Event()
         self._may_work.set()
-        self._ended: asyncio.Queue[tuple[MemoryScope, Sequence[Trace], str]] = asyncio.Queue()
+        self._ended: asyncio.Queue[tuple[MemoryScope, Viewer, Sequence[Trace], str]] = asyncio.Queue()
 
     # ---- what a turn asks ------------------------------------------------------------------------------------------
 
@@ -99,9 +101,10 @@ class TraceMemory:
             return None
         return IngestJob(scope=scope, speaker=speaker, sources=sources)
 
-    def after_turn(self, scope: MemoryScope, answer: str) -> None:
+    def after_turn(self, scope: MemoryScope, answer: str, role: Role) -> None:
         """Say that the turn is committed. Returns at once."""
-        self._ended.put_nowait((scope, self._offers.pop(scope.turn_id, ()), answer))
+        viewer = replace(viewer_of(scope), may_share=may(role, "write shared memory"))
+        self._ended.put_nowait((scope, viewer, self._offers.pop(scope.turn_id, ()), answer))
         if self._ingest is not None:
             self._ingest.wake()
 
@@ -172,9 +175,9 @@ class TraceMemory:
 
     async def _learn(self) -> None:
         while True:
-            scope, offered, answer = await self._ended.get()
+            scope, viewer, offered, answer = await self._ended.get()
             try:
-                await self._ended_turn(scope, offered, answer)
+                await self._ended_turn(scope, viewer, offered, answer)
             except StoreError as error:  # one turn's feedback is lost, which is a little strength
                 _log.warning("trace_feedback_lost", turn_id=scope.turn_id, error=str(error))
             except Exception:  # noqa: BLE001 (a fault here must not end the gateway)
@@ -182,8 +185,7 @@ class TraceMemory:
             finally:
                 self._ended.task_done()
 
-    async def _ended_turn(self, scope: MemoryScope, offered: Sequence[Trace], answer: str) -> None:
-        viewer = viewer_of(scope)
+    async def _ended_turn(self, scope: MemoryScope, viewer: Viewer, offered: Sequence[Trace], answer: str) -> None:
         if self._vectorizing is not None:
             self._vectorizing.wake()
         if offered:

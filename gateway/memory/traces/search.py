@@ -18,7 +18,8 @@ from datetime import datetime
 from typing import Protocol
 
 from gateway.memory.traces import strength
-from gateway.memory.traces.filters import MOST_NAMED, Among, index_filter, owners_among, tagged
+from gateway.memory.traces.filters import Among, IndexFilters, owners_among, tagged
+from gateway.memory.traces.ranking import best_of
 from gateway.memory.traces.rows import SELECT, from_row, places
 from gateway.memory.traces.search_words import Query, read_query
 from gateway.memory.traces.trace import ScopeKind, Trace, TraceType, Viewer
@@ -36,18 +37,11 @@ _NAMED = 1.25
 _MEANING = 0.4
 _FADED = 0.95  # what a match without strength is worth
 
-# The best are found in the index alone. Only where a type is wanted are all matches looked up.
-_RANKED = """
-    SELECT rowid AS number, -rank AS score FROM search
-    WHERE search MATCH ? AND rank MATCH 'bm25(0.0, 0.3, 1.0)' {filters} ORDER BY rank LIMIT ?
-"""
-_MATCHES = """
-    SELECT number, owner, conversation, position, speaker, score FROM ({ranked}) JOIN traces USING (number)
-    WHERE owner IN ({owners}) AND deleted_at IS NULL
-"""
-_CLOSE = """
+_RANKED_AT_LEAST = 1_000  # more words are looked for until so many traces were ranked
+# The plus keeps SQLite from the indexes by owner, of whose traces it would look at every one.
+_PLACES = """
     SELECT number, owner, conversation, position, speaker FROM traces
-    WHERE number IN ({numbers}) AND owner IN ({owners}) AND deleted_at IS NULL
+    WHERE number IN ({numbers}) AND +owner IN ({owners}) AND deleted_at IS NULL
 """
 _BESIDE_IT = """
     SELECT number, owner, conversation, position, speaker FROM traces
@@ -179,16 +173,18 @@ def _each_once(found: Sequence[Found]) -> list[Found]:
 
 
 def _matches(connection: sqlite3.Connection, query: Query, owners: Sequence[int], wanted: Wanted) -> dict[int, _Match]:
-    among = " OR ".join(f'"{number}"' for number in owners)
-    expression = f"{{context text}} : ({query.expression})"
-    if len(owners) <= MOST_NAMED:
-        expression = f"scope : ({among}) AND {expression}"
-        if query.more:  # the scope holds for all that is found: so these need not stand in it, and count if they do
-            expression += f" AND (scope : ({among}) OR {{context text}} : ({query.more}))"
-    filters, values = index_filter(wanted.type, wanted.among.tags, owners)
-    sql = _MATCHES.format(ranked=_RANKED.format(filters=filters), owners=places(owners))
-    rows = connection.execute(sql, (expression, *values, CANDIDATES, *owners))
-    return {row["number"]: _match(row, row["score"]) for row in rows}
+    scores: dict[int, float] = {}
+    ranked = 0
+    filters = IndexFilters(type=wanted.type, tags=wanted.among.tags)
+    for index, group in enumerate(query.groups):
+        found = best_of(connection, owners, group, more=query.beside(index), filters=filters, limit=CANDIDATES)
+        scores |= found.best
+        ranked += found.among
+        if ranked >= _RANKED_AT_LEAST:
+            break
+    sql = _PLACES.format(numbers=places([*scores]), owners=places(owners))
+    rows = connection.execute(sql, (*scores, *owners))
+    return {row["number"]: _match(row, scores[row["number"]]) for row in rows}
 
 
 def _match(row: sqlite3.Row, score: float) -> _Match:
@@ -210,7 +206,7 @@ def _fuse(
     if not close:
         return
     missing = [number for number in close if number not in matches]
-    sql = _CLOSE.format(numbers=places(missing), owners=places(owners))
+    sql = _PLACES.format(numbers=places(missing), owners=places(owners))
     matches |= {row["number"]: _match(row, 0.0) for row in connection.execute(sql, (*missing, *owners))}
     most = max(match.words for match in matches.values()) or 1.0
     for number, match in matches.items():

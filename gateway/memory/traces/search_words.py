@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from gateway.memory.traces.ranking import RANKED_AT_MOST, documents_with, is_worth_walking
 from gateway.store.payloads import from_ms
 from gateway.store.words import MAX_QUERY_CHARS, MAX_TERMS, Term, parse, words_of
 
@@ -24,8 +25,7 @@ _FUNCTION_WORDS = frozenset(
 )
 COMMON_SHARE = 0.2
 """A word that more of all traces hold is left out of a query, where rarer ones are left."""
-_RANKED_AT_LEAST = 1_000
-_RANKED_AT_MOST = 8_000
+_GROUPS_AT_MOST = 3
 _COMMON_FROM = 200  # traces; among fewer a share means little
 
 _OPERATORS = frozenset(["AND", "OR", "NOT"])
@@ -63,14 +63,22 @@ class Query:
     """What is looked for.
 
     Attributes:
-        expression: in FTS5's language, https://www.sqlite.org/fts5.html#full_text_query_syntax; empty: nothing.
+        groups: expressions in FTS5's language, https://www.sqlite.org/fts5.html#full_text_query_syntax. Any of them
+            finds; the first are looked for first, because they are the rarest words. None: nothing is looked for.
         words: all words of the question, those without weight too.
-        more: words, as an expression, that raise what `expression` finds, and find nothing by themselves; may be empty.
     """
 
-    expression: str
+    groups: tuple[str, ...]
     words: tuple[str, ...]
-    more: str = ""
+
+    @property
+    def expression(self) -> str:
+        """All groups in one; empty: nothing."""
+        return " OR ".join(self.groups)
+
+    def beside(self, group: int) -> str:
+        """All groups but one."""
+        return " OR ".join((*self.groups[:group], *self.groups[group + 1 :]))
 
 
 def read_query(text: str, connection: sqlite3.Connection) -> Query:
@@ -84,10 +92,9 @@ def read_query(text: str, connection: sqlite3.Connection) -> Query:
     if _OPERATORS.intersection(tokens):
         expression = _Expression(tokens).read()
         if expression is not None:
-            return Query(expression, words)
+            return Query((expression,), words)
     terms = [term for written in tokens if written not in ("(", ")") for term in _plain_terms(written)]
-    needed, more = _telling(terms, connection)
-    return Query(_any_of(needed), words, more=_any_of(more))
+    return Query(tuple(map(_any_of, _telling(terms, connection))), words)
 
 
 def is_plain(text: str) -> bool:
@@ -110,43 +117,43 @@ def _plain_terms(written: str) -> Iterator[Term]:
             yield from (Term(part) for part in parts if len(part) > 1)
 
 
-def _telling(terms: Sequence[Term], connection: sqlite3.Connection) -> tuple[Sequence[Term], Sequence[Term]]:
-    """Those that say something, if any does: those that find, and those that only raise what the others find."""
+def _telling(terms: Sequence[Term], connection: sqlite3.Connection) -> Sequence[Sequence[Term]]:
+    """Those that say something, if any does, in groups."""
     terms = list(dict.fromkeys(terms))[:MAX_TERMS]
     telling = [term for term in terms if term.text not in _FUNCTION_WORDS] or terms
+    if not telling:
+        return ()
     (traces,) = connection.execute("SELECT ifnull(max(number), 0) FROM traces").fetchone()
     if traces < _COMMON_FROM:
-        return telling, ()
-    rarest_first = sorted(((_documents(term, connection), term) for term in telling), key=lambda pair: pair[0])
+        return (telling,)
+    counted = ((documents_with(connection, _quoted(term)), term) for term in telling)
+    rarest_first = sorted(counted, key=lambda pair: pair[0])
     rare = [(documents, term) for documents, term in rarest_first if documents <= COMMON_SHARE * traces]
-    return _needed(rare or rarest_first[:1])
+    return _grouped(rare or rarest_first[:1])
 
 
-def _needed(rarest_first: Sequence[tuple[int, Term]]) -> tuple[Sequence[Term], Sequence[Term]]:
-    """Part the words so that not too many traces have to be ranked, and enough are.
+def _grouped(rarest_first: Sequence[tuple[int, Term]]) -> Sequence[Sequence[Term]]:
+    """Part the words so that not too many traces have to be ranked for one group of them.
 
     To rank a trace costs fifteen times what it costs to find it, and the rare words decide which are the best: a trace
     that has none of them gets into the first ten hardly ever. Turtle and Flood, Query Evaluation: Strategies and
     Optimizations (1995), call this max score.
     """
-    needed: list[Term] = []
+    groups: list[list[Term]] = [[]]
     found = 0
     for documents, term in rarest_first:
-        if found >= _RANKED_AT_LEAST and found + documents > _RANKED_AT_MOST:
-            break
-        needed.append(term)
+        if groups[-1] and found + documents > RANKED_AT_MOST:
+            if len(groups) == _GROUPS_AT_MOST or not is_worth_walking(documents):
+                break
+            groups.append([])
+            found = 0
+        groups[-1].append(term)
         found += documents
-    return needed, [term for _, term in rarest_first[len(needed) :]]
+    return groups
 
 
 def _any_of(terms: Sequence[Term]) -> str:
     return " OR ".join(map(_quoted, terms))
-
-
-def _documents(term: Term, connection: sqlite3.Connection) -> int:
-    """In how many traces the word stands, at least: as it is written, for words that stemming leaves alone."""
-    row = connection.execute("SELECT doc FROM search_vocabulary WHERE term = ?", (term.text,)).fetchone()
-    return 0 if row is None else int(row[0])
 
 
 def _quoted(term: Term) -> str:

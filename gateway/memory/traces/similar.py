@@ -8,19 +8,14 @@ import struct
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from gateway.memory.traces.rows import SELECT, Kept, kept, places
+from gateway.memory.traces.ranking import best_of, documents_with
+from gateway.memory.traces.rows import SELECT, Kept, kept
 from gateway.memory.traces.trace import Trace
 from gateway.store.words import words_of
 
 CANDIDATES = 20
 _TELLING_WORDS = 8
-_SHORTEST_STEM_CHARS = 3
-_LONGEST_ENDING_CHARS = 3
-_DOCUMENTS = "SELECT max(doc) FROM search_vocabulary WHERE term IN ({places})"
-
-_NEAR = """
-    SELECT search.rowid FROM search WHERE search MATCH ? AND rank MATCH 'bm25(0.0, 0.0, 1.0)' ORDER BY rank LIMIT ?
-"""
+_LOOKED_AT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +70,9 @@ def _near(connection: sqlite3.Connection, owner: int, trace: Trace, above: float
     if not words:
         return
     wanted = _rarest(connection, words, _enough(len(words), 0.0 if trace.embedding else above))
-    expression = f'scope : "{owner}" AND text : ({" OR ".join(wanted)})'
-    for (number,) in connection.execute(_NEAR, (expression, CANDIDATES)).fetchall():
+    expression = " OR ".join(wanted)
+    found = best_of(connection, (owner,), expression, context_weight=0.0, limit=CANDIDATES)
+    for number, _ in found.best:
         row = connection.execute(f"{SELECT} WHERE traces.number = ? AND deleted_at IS NULL", (number,)).fetchone()
         if row is not None:
             yield kept(row)
@@ -95,14 +91,6 @@ def _rarest(connection: sqlite3.Connection, words: Sequence[str], count: int) ->
     """So many of the words, quoted: those in the fewest traces."""
     if len(words) <= count:
         return [f'"{word}"' for word in words]
-    documents = {word: _documents(connection, word) for word in words}
-    return [f'"{word}"' for word in sorted(words, key=lambda word: documents[word])[:count]]
-
-
-def _documents(connection: sqlite3.Connection, word: str) -> int:
-    """In how many traces the word stands, or the most frequent stem that it may have: the index holds stems only."""
-    stems = {word[:end] for end in range(max(_SHORTEST_STEM_CHARS, len(word) - _LONGEST_ENDING_CHARS), len(word) + 1)}
-    if word.endswith("y"):
-        stems.add(word[:-1] + "i")
-    sql = _DOCUMENTS.format(places=places([*stems]))
-    return int(connection.execute(sql, [*stems]).fetchone()[0] or 0)
+    quoted = [f'"{word}"' for word in words]
+    documents = {word: documents_with(connection, word, looked_at=_LOOKED_AT) for word in quoted}
+    return sorted(quoted, key=lambda word: documents[word])[:count]

@@ -30,9 +30,10 @@ _SIGNATURES = """
     WHERE owner IN ({owners}) AND model = ? AND length(signature) = ? {filters}
 """
 _OF_TYPE = "AND (SELECT type FROM traces WHERE traces.number = signatures.number) = ?"
+# The plus keeps SQLite from other indexes than that of the numbers.
 _VECTORS = """
     SELECT number, embedding FROM traces
-    WHERE number IN (SELECT value FROM json_each(?)) AND owner IN ({owners}) AND embedding_model = ?
+    WHERE number IN (SELECT value FROM json_each(?)) AND +owner IN ({owners}) AND +embedding_model = ?
         AND length(embedding) = ? AND deleted_at IS NULL
 """
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import Name, Sent, Wire
+from gateway.sdk.models.wire import PersonalityId, Sent, UserName, Wire
 
 StoreName = Literal["memory", "user"]
 """`user` is USER.md, `memory` is MEMORY.md."""
@@ -46,13 +46,13 @@ class Document(DocumentInfo):
 
 
 class WriteDocument(Sent):
-    """Put `content` in place of the whole text, if it is still `expectedVersion`; `If-Match` may say that instead."""
+    """Put `content` in place of the whole text, if it is still `expectedVersion`."""
 
     store: StoreName
-    personality: Name | None = None
-    user: Name | None = None
+    personality: PersonalityId | None = None
+    user: UserName | None = None
     content: Text
-    expected_version: Version | None = None
+    expected_version: Version
 
 
 class Change(Wire):

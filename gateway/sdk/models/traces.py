@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import Id, Name, Sent, Wire
+from gateway.sdk.models.wire import Id, PersonalityId, Sent, UserName, Wire
 
 TraceType = Literal["episodic", "semantic", "procedural", "prospective"]
 ScopeKind = Literal["thread", "user", "persona", "organization"]
@@ -93,9 +93,9 @@ class AddTrace(Sent):
     type: TraceType = "episodic"
     scope: ScopeKind = "user"
     tags: Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS)] = ()
-    user: Name | None = None
-    personality: Name | None = None
-    session: Name | None = None
+    user: UserName | None = None
+    personality: PersonalityId | None = None
+    session: Annotated[str, Field(min_length=1, max_length=512)] | None = None
 
 
 class EditTrace(Sent):

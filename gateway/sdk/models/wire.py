@@ -9,10 +9,15 @@ from pydantic.alias_generators import to_camel
 
 T = TypeVar("T")
 
-Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
+MAX_ID = 2**53 - 1
+"""The largest number that every language's JSON keeps exactly (RFC 8259, section 6)."""
+Id = Annotated[int, Field(ge=1, le=MAX_ID)]
 """Of a row."""
-Name = Annotated[str, Field(min_length=1, max_length=512)]
-"""What names a user, an account or a personality; whether there is one is another question."""
+ID_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
+USER_PATTERN = "^([A-Za-z0-9_-]{1,64}|[^:]+:.+)$"
+PersonalityId = Annotated[str, Field(pattern=ID_PATTERN)]
+UserName = Annotated[str, Field(pattern=USER_PATTERN, max_length=512)]
+"""A user id or an account, `kind:id`."""
 
 
 class Wire(BaseModel):

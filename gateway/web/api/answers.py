@@ -25,9 +25,7 @@ NOT_MODIFIED: Answers = {304: {"description": "It is still the version of `If-No
 _STATUS = {
     "not_found": 404,
     "not_possible": 409,
-    "precondition_failed": 412,
     "too_large": 413,
-    "precondition_required": 428,
 }
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -14,7 +15,19 @@ from gateway import __version__
 from gateway.desk.caller import Caller
 from gateway.desk.desks import Desks
 from gateway.errors import EthosError
-from gateway.web.api import PATH, deliveries, memory, system, trace_transfer, traces
+from gateway.sdk.models.wire import ConflictProblem, Problem
+from gateway.web.api import (
+    PATH,
+    chat,
+    deliveries,
+    memory,
+    people,
+    personalities,
+    sessions,
+    system,
+    trace_transfer,
+    traces,
+)
 from gateway.web.api.access import Requires, requires
 from gateway.web.api.idempotency import IdempotentWrites, RequestStore
 from gateway.web.api.problems import on_error, on_fault, on_http_error, on_invalid
@@ -35,6 +48,7 @@ _IDEMPOTENCY_KEY = {
 _ALWAYS = {
     401: "Nobody is known by this token or key.",
     403: "The caller may not do that.",
+    404: "There is no such thing, or the list has no such page.",
     422: "The request is not valid.",
     429: "Too many wrong tokens or keys came from this address.",
     503: "Not possible now; try again.",
@@ -53,6 +67,7 @@ class _Application(FastAPI):
         """OpenAPI 3.1."""
         if self.openapi_schema is None:
             document = super().openapi()
+            document["components"]["schemas"] |= _schemas_of(Problem, ConflictProblem)
             for route in routes_of(self):
                 self._complete(document["paths"][route.path], route)
         return self.openapi_schema or {}
@@ -62,6 +77,8 @@ class _Application(FastAPI):
         for method in route.methods or ():
             operation = path[method.lower()]
             operation["x-scope"] = rule_of(route)
+            for parameter in operation.get("parameters", []):
+                parameter["schema"] = _without_null(parameter["schema"])
             if method not in SAFE_METHODS:
                 operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
 
@@ -92,7 +109,11 @@ def make_fastapi(desks: Desks) -> FastAPI:
         memory.router,
         trace_transfer.router,
         traces.router,
+        sessions.router,
+        chat.router,
+        people.router,
         deliveries.router,
+        personalities.router,
         system.router,
         _about_itself(app),
     )
@@ -120,6 +141,23 @@ def rule_of(route: APIRoute) -> str | None:
     """What a route asks of its caller; None where nobody thought of it."""
     rules = [one.call.rule for one in route.dependant.dependencies if isinstance(one.call, Requires)]
     return rules[0] if len(rules) == 1 else None
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """What may be left out cannot be sent as null: an address and a header have no such thing."""
+    kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**kinds[0], **rest} if len(kinds) == 1 else schema
+
+
+def _schemas_of(*models: type[BaseModel]) -> dict[str, Any]:
+    """What FastAPI does not see, because no route answers it by itself."""
+    found: dict[str, Any] = {}
+    for model in models:
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+        found |= schema.pop("$defs", {})
+        found[model.__name__] = schema
+    return found
 
 
 def _described(text: str) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.desk.caller import Caller
 from gateway.store.idempotency import Answered, Begun
-from gateway.web.api.problems import problem_of_status
-from gateway.web.auth import CALLER, SAFE_METHODS
+from gateway.web.api.problems import IN_PROGRESS, problem, problem_of_status
+from gateway.web.auth import CALLER
 
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 HEADER = "idempotency-key"
 REPLAYED = "idempotency-replayed"
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -50,7 +51,7 @@ class IdempotentWrites:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, or answer."""
-        if scope["type"] != "http" or scope["method"] in SAFE_METHODS:
+        if scope["type"] != "http" or scope["method"] not in WRITES:
             await self._app(scope, receive, send)
             return
         if scope["path"].endswith(STREAMED):
@@ -89,9 +90,8 @@ class IdempotentWrites:
                     scope, receive, send
                 )
             case "running":
-                await problem_of_status(409, "The first request with this Idempotency-Key is still being answered.")(
-                    scope, receive, send
-                )
+                being_done = "The first request with this Idempotency-Key is still being answered."
+                await problem(IN_PROGRESS, being_done, headers={"retry-after": "1"})(scope, receive, send)
             case "new":
                 recorder = _Recorder(send)
                 try:

@@ -62,11 +62,7 @@ async def get(
     responses={
         **conflict(),
         **_NOBODY,
-        **problems(
-            precondition_failed="`If-Match` is no version, or another one.",
-            precondition_required="It is not said which version was read.",
-            too_large="The text is too large.",
-        ),
+        **problems(too_large="The text is too large."),
     },
 )
 async def write(

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-ID_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
-USER_PATTERN = "^([A-Za-z0-9_-]{1,64}|[^:]+:.+)$"
+from gateway.sdk.models.wire import ID_PATTERN, MAX_ID, USER_PATTERN
 
 PersonalityParam = Annotated[
     str | None, Query(pattern=ID_PATTERN, description="Its id; the configured default one without it.")
@@ -20,4 +19,4 @@ UserParam = Annotated[
         description="A user id or an account, `kind:id`; the only user without it.",
     ),
 ]
-RowId = Annotated[int, Path(ge=1, le=2**63 - 1)]
+RowId = Annotated[int, Path(ge=1, le=MAX_ID)]

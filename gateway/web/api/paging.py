@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from gateway.desk.caller import Malformed
+from gateway.desk.caller import NotFound
 
 Limit = Annotated[int, Query(ge=1, le=200, description="At most so many.")]
 Cursor = Annotated[
@@ -33,23 +33,23 @@ def place_of(kind: str, cursor: str | None, *types: type) -> Place | None:
         types: of the values; None is always one.
 
     Raises:
-        Malformed: it is no cursor of this list.
+        NotFound: it is no cursor of this list.
     """
     if cursor is None:
         return None
     try:
         found = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
     except (ValueError, binascii.Error, RecursionError) as error:
-        raise _malformed() from error
+        raise _no_page() from error
     if not isinstance(found, list) or found[:1] != [kind] or len(found) != len(types) + 1:
-        raise _malformed()
+        raise _no_page()
     for value, wanted in zip(found[1:], types, strict=True):
         if value is not None and (not isinstance(value, wanted) or isinstance(value, bool)):
-            raise _malformed()
+            raise _no_page()
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise _malformed()
+            raise _no_page()
     return tuple(found[1:])
 
 
-def _malformed() -> Malformed:
-    return Malformed("that is no cursor of this list; give the `nextCursor` of the page before as it is, or none")
+def _no_page() -> NotFound:
+    return NotFound("this list has no such page; give the `nextCursor` of the page before as it is, or no cursor")

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 from fastapi.exceptions import RequestValidationError
+from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,13 +20,16 @@ from gateway.errors import (
     EthosError,
     FileError,
     IdentityMapBroken,
+    InvalidAccount,
     InvalidId,
     MemoryConflict,
     PersonalityError,
     StoreError,
 )
+from gateway.linking.links import NotLinked
 from gateway.memory.history import NoSuchEntry
 from gateway.memory_review import NotReviewable
+from gateway.personalities.editing import PersonalityChanged
 from gateway.sdk.models.wire import ConflictProblem, Problem
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
 
@@ -48,17 +52,21 @@ KINDS: Mapping[type[EthosError], Kind] = {
     NotFound: Kind("not-found", 404, "There is no such thing"),
     Ambiguous: Kind("ambiguous", 422, "It is not clear who is meant"),
     NotNamed: Kind("not-found", 404, "There is no such thing"),
+    PersonalityChanged: Kind("not-possible", 409, "Not possible as things are"),
     PersonalityError: Kind("not-found", 404, "There is no such thing"),
     NoSuchEntry: Kind("not-possible", 409, "Not possible as things are"),
     NotReviewable: Kind("not-possible", 409, "Not possible as things are"),
     Refused: Kind("not-possible", 409, "Not possible as things are"),
     TooLarge: Kind("too-large", 413, "The request is too large"),
+    NotLinked: Kind("not-possible", 409, "Not possible as things are"),
+    InvalidAccount: Kind("invalid", 422, "The request is not valid"),
     InvalidId: Kind("invalid", 422, "The request is not valid"),
     Malformed: Kind("invalid", 422, "The request is not valid"),
     FileError: Kind("unavailable", 503, "Not possible now"),
     IdentityMapBroken: Kind("unavailable", 503, "Not possible now"),
     StoreError: Kind("unavailable", 503, "Not possible now"),
 }
+IN_PROGRESS = Kind("in-progress", 409, "It is being done")
 _UNKNOWN = Kind("failed", 500, "The gateway could not do it")
 _BY_STATUS: Mapping[int, Kind] = {
     401: Kind("not-authenticated", 401, "Who are you?"),
@@ -66,11 +74,9 @@ _BY_STATUS: Mapping[int, Kind] = {
     404: Kind("not-found", 404, "There is no such thing"),
     405: Kind("no-such-method", 405, "That cannot be done here"),
     409: Kind("not-possible", 409, "Not possible as things are"),
-    412: Kind("precondition-failed", 412, "Something is not as the request expected it"),
     413: Kind("too-large", 413, "The request is too large"),
     415: Kind("media-type", 415, "The request is of another media type"),
     422: Kind("invalid", 422, "The request is not valid"),
-    428: Kind("precondition-required", 428, "The request must say what it expects"),
     429: Kind("too-many", 429, "Please wait"),
     503: Kind("unavailable", 503, "Not possible now"),
 }
@@ -125,13 +131,21 @@ async def on_invalid(_request: Request, error: Exception) -> Response:
     return problem(_BY_STATUS[422], told, errors=errors)
 
 
-async def on_http_error(_request: Request, error: Exception) -> Response:
+async def on_http_error(request: Request, error: Exception) -> Response:
     """No such address, no such method, and what a dependency refuses."""
     if not isinstance(error, HTTPException):  # pragma: no cover (Starlette calls it for nothing else)
         raise error
     detail = _DETAILS.get(error.status_code, error.detail)
     status = 422 if error.status_code == 400 else error.status_code  # a body that cannot be read is not valid, either
-    return problem_of_status(status, detail, headers=error.headers)
+    headers = {"allow": _allowed(request)} if status == 405 else error.headers
+    return problem_of_status(status, detail, headers=headers)
+
+
+def _allowed(request: Request) -> str:
+    """All methods of an address; each has a route of its own, and the router knows of the first one only."""
+    path = get_route_path(request.scope)
+    routes = [route for router in request.app.state.routers for route in router.routes]
+    return ", ".join(sorted({method for route in routes if route.path_regex.match(path) for method in route.methods}))
 
 
 async def on_fault(request: Request, error: Exception) -> Response:

@@ -23,10 +23,9 @@ from gateway.sdk.models.traces import (
     TraceGraph,
     TraceType,
 )
-from gateway.sdk.models.wire import Page
+from gateway.sdk.models.wire import ID_PATTERN, USER_PATTERN, Page
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import problems
-from gateway.web.api.naming import ID_PATTERN, USER_PATTERN
 from gateway.web.api.paging import Cursor, Limit, Place, cursor_of, place_of
 
 router = APIRouter(prefix="/traces", tags=["traces"])

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.errors import EthosError
 from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https
-from gateway.web.dashboard.frame import THEME_COOKIE, THEMES, Frame, own_path
+from gateway.web.dashboard.frame import MOMENT, THEME_COOKIE, THEMES, Frame, own_path
 from gateway.web.dashboard.live import LiveStream
 from gateway.web.dashboard.page import BASE, all_pages
 from gateway.web.dashboard.sources import Sources
@@ -55,6 +55,8 @@ class Dashboard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As `OperatorOnly`, but what a form holds is kept through the login."""
         request = Request(scope, receive) if scope["type"] == "http" else None
+        if request is not None and _is_operator(request):
+            scope[MOMENT] = self.frame.live.mark()  # before anything is read that the page will show
         if request is None or not _is_form_of_a_browser(request):
             await self._operator_only(scope, receive, send)
         elif request.url.path == BASE + AGAIN_PATH:
@@ -91,10 +93,11 @@ class Dashboard:
 
     # ---- what is no page -------------------------------------------------------------------------------------------
 
-    async def _events(self, _request: Request) -> Response:
+    async def _events(self, request: Request) -> Response:
         if self.frame.live.is_full:
             return Response("Too many pages are open; close some.", 503, headers={"retry-after": "30"})
-        return LiveStream(self.frame.live)
+        after = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        return LiveStream(self.frame.live, after)
 
     async def _choose_theme(self, request: Request, form: Form) -> Response:
         response = self.frame.go(request, own_path(form.get("back"), BASE + "/"))

@@ -18,7 +18,7 @@ from gateway import __version__
 from gateway.desk.caller import Caller, operator
 from gateway.desk.uploads import Incoming, Transfer
 from gateway.web.auth import OperatorAuth, is_https
-from gateway.web.dashboard.live import TOPICS, Live
+from gateway.web.dashboard.live import Live
 from gateway.web.dashboard.notes import Note, Notes, Undo
 from gateway.web.dashboard.page import BASE, Show, Take, all_pages
 from gateway.web.dashboard.sources import Sources
@@ -27,6 +27,8 @@ from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, re
 from gateway.web.uploads import read_upload
 
 THEME_COOKIE = "ethos_theme"
+MOMENT = "dashboard.moment"
+"""In the scope of a request: when it came, as `Live.mark` says it."""
 THEMES = ("light", "dark")
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -137,7 +139,7 @@ class Frame:
             "here": here,
             "address": _address(request, here),
             "theme": theme if theme in THEMES else "",
-            "topics": TOPICS,
+            "moment": request.scope.get(MOMENT, ""),
             "version": __version__,
         }
         html = self._templates.get_template(f"dashboard/{template}").render(**values, layout=layout)

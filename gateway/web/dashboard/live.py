@@ -1,13 +1,16 @@
 """Tells open pages which parts of the gateway have changed, so that they fetch those anew; never what changed.
 
 What happens is known from the same spans as the metrics (`gateway.observe`), and is listened to only while a page is
-open. A reader holds a set of topics, so a thousand changes while it sleeps are one word to it.
+open or has just been asked for. A reader holds a set of topics, so a thousand changes while it sleeps are one word to
+it. A page is given the moment at which it was asked for, and says it when it begins to listen; so nothing is missed in
+between, and nothing after a break.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
 
@@ -23,6 +26,8 @@ HEARTBEAT_S = 25.0
 PAUSE_S = 0.5
 RETRY_MS = 2000
 LAST_WORD_S = 1.0
+# A page that was asked for begins to listen within that time, or does so never.
+LINGER_S = 30.0
 
 # What may look different when a piece of work has ended.
 _OF_WORK: Mapping[str, tuple[str, ...]] = {
@@ -36,6 +41,7 @@ _OF_WORK: Mapping[str, tuple[str, ...]] = {
     "traces.changed": ("traces",),
     "channel.state": ("channels",),
     "store.failure": ("channels",),
+    "people.changed": ("people",),
 }
 
 
@@ -52,8 +58,13 @@ class Live:
 
     def __init__(self) -> None:
         self._readers: set[_Reader] = set()
-        self._listening = ExitStack()
+        self._listening: ExitStack | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._leaving: asyncio.TimerHandle | None = None
+        self._run = secrets.token_hex(4)
+        self._moment = 0
+        self._heard_from = 0
+        self._changed_at: dict[str, int] = {}
 
     @property
     def is_full(self) -> bool:
@@ -62,14 +73,30 @@ class Live:
 
     def changed(self, *topics: str) -> None:
         """Tell all readers; from the event loop."""
+        self._moment += 1
+        self._changed_at.update(dict.fromkeys(topics, self._moment))
         for reader in self._readers:
             reader.topics.update(topics)
             reader.wake.set()
 
-    async def events(self) -> AsyncGenerator[str]:
-        """A stream of server-sent events, until it is closed. Each names topics, with a space between them."""
+    def mark(self) -> str:
+        """The moment of now, for a page that will listen soon; opaque."""
+        self._listen()
+        self._linger()
+        return f"{self._run}-{self._moment}"
+
+    async def events(self, after: str = "") -> AsyncGenerator[str]:
+        """A stream of server-sent events, until it is closed. Each names topics, with a space between them.
+
+        Args:
+            after: the moment up to which the page knows everything.
+        """
         reader = _Reader()
-        self._join(reader)
+        self._listen()
+        self._readers.add(reader)
+        reader.topics |= self._missed(after)
+        if reader.topics:
+            reader.wake.set()
         try:
             yield f"retry: {RETRY_MS}\n\n"
             while True:
@@ -81,20 +108,43 @@ class Live:
                 await asyncio.sleep(PAUSE_S)  # what comes together is told together
                 topics, reader.topics = sorted(reader.topics), set()
                 reader.wake.clear()
-                yield f"event: changed\ndata: {' '.join(topics)}\n\n"
+                yield f"id: {self._run}-{self._moment}\nevent: changed\ndata: {' '.join(topics)}\n\n"
         finally:
-            self._leave(reader)
+            self._readers.discard(reader)
+            self._linger()
 
-    def _join(self, reader: _Reader) -> None:
-        if not self._readers:
-            self._loop = asyncio.get_running_loop()
-            self._listening.enter_context(listening(self))
-        self._readers.add(reader)
-
-    def _leave(self, reader: _Reader) -> None:
-        self._readers.discard(reader)
-        if not self._readers:
+    def close(self) -> None:
+        """Listen no more, whoever may still come."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+        if self._listening is not None:
             self._listening.close()
+            self._listening = None
+
+    def _missed(self, after: str) -> set[str]:
+        """What has changed since a moment; everything, where nobody listened all the time."""
+        run, _, number = after.partition("-")
+        if run != self._run or not number.isdecimal() or int(number) < self._heard_from:
+            return set(TOPICS) if after else set()
+        return {topic for topic, moment in self._changed_at.items() if moment > int(number)}
+
+    def _listen(self) -> None:
+        if self._listening is None:
+            self._loop = asyncio.get_running_loop()
+            self._moment += 1
+            self._heard_from = self._moment
+            self._listening = ExitStack()
+            self._listening.enter_context(listening(self))
+
+    def _linger(self) -> None:
+        """Listen on for a while, for those who come at once."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+        self._leaving = asyncio.get_running_loop().call_later(LINGER_S, self._stop)
+
+    def _stop(self) -> None:
+        if not self._readers:
+            self.close()
 
     # ---- what happens ----------------------------------------------------------------------------------------------
 
@@ -118,10 +168,11 @@ class Live:
 class LiveStream(Response):
     """Writes the events until the page goes away or the server stops, and then ends as an answer should."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, after: str) -> None:
         super().__init__(media_type="text/event-stream", headers={"x-accel-buffering": "no"})  # of a proxy's buffer
         del self.headers["content-length"]
         self._live = live
+        self._after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's signature)
         """Answer, until there is nobody to answer any more."""
@@ -139,7 +190,7 @@ class LiveStream(Response):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write(self, send: Send) -> None:
-        async with contextlib.aclosing(self._live.events()) as events:
+        async with contextlib.aclosing(self._live.events(self._after)) as events:
             async for event in events:
                 await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
 

@@ -7,7 +7,7 @@ htmx.config.historyCacheSize = 0; // no page of ours is kept in the browser's st
 
 const body = document.body;
 const state = document.getElementById("live");
-const topics = body.dataset.topics.split(" ");
+let moment = body.dataset.moment; // up to which this page knows everything; the server tells what came after
 let source = null;
 
 function tell(word) {
@@ -15,20 +15,14 @@ function tell(word) {
   state.textContent = state.dataset[word];
 }
 
-function refresh(changed) {
-  for (const topic of changed) body.dispatchEvent(new CustomEvent(`live-${topic}`));
-}
-
 function listen() {
   if (source) return;
-  source = new EventSource("/dashboard/events");
-  let isFirst = !state.dataset.state;
-  source.onopen = () => {
-    tell("on");
-    if (!isFirst) refresh(topics); // what happened meanwhile was not told
-    isFirst = false;
-  };
-  source.addEventListener("changed", (event) => refresh(event.data.split(" ")));
+  source = new EventSource(`/dashboard/events?after=${encodeURIComponent(moment)}`);
+  source.onopen = () => tell("on");
+  source.addEventListener("changed", (event) => {
+    moment = event.lastEventId;
+    for (const topic of event.data.split(" ")) body.dispatchEvent(new CustomEvent(`live-${topic}`));
+  });
   source.onerror = () => {
     tell("off");
     if (source.readyState === EventSource.CLOSED) {

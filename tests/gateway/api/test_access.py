@@ -47,13 +47,22 @@ def api_routes(gateway: Gateway) -> list[APIRoute]:
     return found
 
 
-async def test_every_route_of_the_web_server_is_the_operators_or_has_a_rule_of_its_own(gateway: Gateway) -> None:
+async def test_every_route_of_the_web_server_is_the_operators_or_has_a_rule_of_its_own(
+    gateway: Gateway, client_with: ClientWith
+) -> None:
     assert gateway.web is not None
-    for route in gateway.web.routes:
-        assert isinstance(route, (Route, Mount))
-        app = route.app if isinstance(route, Mount) else getattr(route.endpoint, "_app", route.endpoint)
-        is_guarded = isinstance(app, (OperatorOnly, Api, Dashboard))
-        assert is_guarded or route.path in PUBLIC, f"{route.path} has no access rule"
+    async with client_with(None) as client:
+        for route in gateway.web.routes:
+            assert isinstance(route, (Route, Mount))
+            app = route.app if isinstance(route, Mount) else getattr(route.endpoint, "_app", route.endpoint)
+            is_guarded = isinstance(getattr(app, "__self__", app), (OperatorOnly, Api, Dashboard))
+            assert is_guarded != (route.path in PUBLIC), f"{route.path} has no access rule"
+            if is_guarded:
+                for path in (route.path, route.path + "/", route.path + "/anything"):
+                    for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
+                        response = await client.request(method, gateway.web.url.rstrip("/") + path)
+                        is_api = isinstance(app, Api)  # says of an address that there is none, to everybody
+                        assert response.status_code in ((401, 404, 405) if is_api else (401,)), f"{method} {path}"
     unruled = [route.path for route in api_routes(gateway) if rule_of(route) is None]
     assert unruled == []
 
@@ -209,7 +218,7 @@ async def test_whoever_sees_one_person_is_no_operator_even_with_every_scope(ada:
 
 
 def path_of(route: APIRoute) -> str:
-    return route.path.replace("{change}", "1").replace("{proposal}", "1")
+    return re.sub(r"\{[a-z]+\}", "1", route.path)
 
 
 async def test_many_first_requests_at_once_make_one_application(gateway: Gateway, client_with: ClientWith) -> None:

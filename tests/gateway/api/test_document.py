@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 
 import httpx
 import pytest
 
 from gateway.app import Gateway
-from gateway.desk.caller import PERMISSIONS, Malformed
+from gateway.desk.caller import PERMISSIONS, NotFound
 from gateway.web.api.paging import cursor_of, place_of
 
 
@@ -30,6 +31,13 @@ async def test_the_document_is_openapi_3_1_and_says_what_every_call_needs(operat
         names = {parameter["name"] for parameter in operation.get("parameters", [])}
         assert ("Idempotency-Key" in names) == (method != "get"), path
     assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+async def test_every_reference_of_the_document_leads_somewhere(operator_api: httpx.AsyncClient) -> None:
+    response = await operator_api.get("/openapi.json")
+    wanted = set(re.findall(r'"#/components/schemas/([^"]+)"', response.text))
+    assert wanted <= set(response.json()["components"]["schemas"])
+    assert {"Problem", "ConflictProblem"} <= wanted
 
 
 async def test_values_are_in_camel_case(operator_api: httpx.AsyncClient) -> None:
@@ -94,5 +102,5 @@ def test_a_cursor_brings_back_its_place(place: tuple[int | None]) -> None:
     ],
 )
 def test_what_is_no_cursor_of_this_list_is_refused(cursor: str) -> None:
-    with pytest.raises(Malformed, match="no cursor of this list"):
+    with pytest.raises(NotFound, match="no such page"):
         place_of("list", cursor, int)

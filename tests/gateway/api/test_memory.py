@@ -73,15 +73,17 @@ async def test_a_write_whose_text_is_there_already_is_no_conflict(operator_api: 
 @pytest.mark.parametrize(
     ("in_body", "if_match", "status"),
     [
-        (None, f'"{NOTHING}"', 200),
+        (NOTHING, None, 200),
         (NOTHING, f'"{NOTHING}"', 200),
-        (None, None, 428),
-        (NOTHING, f'"{"0" * 64}"', 412),
-        (None, "*", 412),
-        (None, f'"{"0" * 64}"', 409),
+        (NOTHING, f'"{"0" * 64}"', 409),
+        ("0" * 64, f'"{NOTHING}"', 409),
+        (None, f'"{NOTHING}"', 422),
+        (NOTHING, "*", 200),
+        (NOTHING, f'W/"{NOTHING}"', 409),
+        (NOTHING, "nonsense", 409),
     ],
 )
-async def test_a_write_says_in_its_body_or_in_if_match_what_was_read(
+async def test_a_write_says_which_version_was_read_and_its_if_match_must_not_differ(
     operator_api: httpx.AsyncClient, in_body: str | None, if_match: str | None, status: int
 ) -> None:
     body = {"store": "memory", "content": "Text.\n", "expectedVersion": in_body}

@@ -11,12 +11,16 @@ import stat
 import subprocess
 import sys
 import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
 
 from gateway.app import Gateway
+from gateway.backup import taking
 from gateway.backup.archive import check_archive
 from gateway.backup.cut import take_cut
 from gateway.backup.restoring import restore
@@ -37,6 +41,14 @@ from tests.gateway.backup.conftest import CONFIG, ethos_killed_at, files_of, row
 from tests.gateway.memory import writer_process
 
 SECOND = 1_000_000_000
+
+
+class Stopped(datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Stopped:
+        return cls(2026, 11, 22, 9, 30, tzinfo=tz)
 
 
 async def test_row_18_a_backup_of_a_running_gateway_gives_the_same_answers(tmp_path: Path, home: Path) -> None:
@@ -101,6 +113,43 @@ async def test_only_so_many_backups_are_kept_as_was_asked_and_nothing_else_is_de
         ["ethos-20260105T000000Z.tar.gz", "ethos-mine.tar.gz", taken.path.name]
     )
     assert len(taken.removed) == 4
+
+
+async def test_backups_that_begin_in_the_same_second_all_succeed_each_with_a_name_of_its_own(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking, "datetime", Stopped)
+    taken = await asyncio.gather(*(take_backup(home, tmp_path) for _ in range(4)))
+    names = ["ethos-20261122T093000Z"] + [f"ethos-20261122T093000Z-{number}" for number in (2, 3, 4)]
+    assert sorted(one.path.name for one in taken) == sorted(f"{name}.tar.gz" for name in names)
+    for one in taken:
+        assert check_archive(one.path) == one.contents
+    last = await take_backup(home, tmp_path, keep=2)
+    assert last.path.name == "ethos-20261122T093000Z-5.tar.gz"
+    assert [path.name for path in last.removed] == [f"{name}.tar.gz" for name in names[:3]], "the oldest go"
+    for _ in range(4):
+        await take_backup(home, tmp_path)
+    newest = await take_backup(home, tmp_path, keep=2)
+    assert newest.path.name == "ethos-20261122T093000Z-10.tar.gz"
+    left = {path.name for path in tmp_path.glob("ethos-*")}
+    assert left == {"ethos-20261122T093000Z-9.tar.gz", newest.path.name}, "numbers are no letters"
+
+
+def test_one_backup_never_takes_the_working_directory_of_another_that_is_just_beginning(tmp_path: Path) -> None:
+    begun = threading.Barrier(6)
+
+    def work(_: int) -> int:
+        begun.wait(20)
+        lived = 0
+        for _ in range(100):
+            with taking._staging(tmp_path) as staging:
+                (staging / "file").write_bytes(b"x")
+                lived += (staging / "file").exists()
+        return lived
+
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(work, range(6))) == [100] * 6
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_backups_sockets_locks_and_the_log_are_not_in_a_backup(tmp_path: Path, home: Path) -> None:

@@ -92,8 +92,8 @@ def test_mail_addresses_are_compared_in_one_form_and_a_pattern_that_means_nobody
 def test_the_configuration_of_yesterday_means_what_it_meant(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(
-        "channels:\n  a: {kind: telegram, token: '1:t', allow: [123]}\n  b: {kind: telegram, token: '1:t', "
-        "access: allowlist, allow: ['5']}\n  c: {kind: cli}\n  d: {kind: telegram, token: '1:t', access: open}\n"
+        "channels:\n  a: {kind: telegram, token: '1:t', allow: [123]}\n  b: {kind: telegram, token: '2:t', "
+        "access: allowlist, allow: ['5']}\n  c: {kind: cli}\n  d: {kind: telegram, token: '3:t', access: open}\n"
     )
     rules = rules_of(load_config(path, environment={}).config)
     assert rules == {

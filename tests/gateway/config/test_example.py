@@ -21,6 +21,7 @@ ENVIRONMENT = {
     "OPENAI_API_KEY": "k",
     "SLACK_BOT_TOKEN": "xoxb-1",
     "SLACK_APP_TOKEN": "xapp-1",
+    "SLACK_HTTP_BOT_TOKEN": "xoxb-h",
     "SLACK_SIGNING_SECRET": "s" * 32,
     "DISCORD_TOKEN": "t",
     "TELEGRAM_BOT_TOKEN": "1:t",

@@ -41,6 +41,15 @@ async def test_keys_are_found_by_their_beginning_whatever_characters_it_has(note
     assert len(await notes.keys()) == 4
 
 
+async def test_a_key_with_an_id_that_no_database_takes_is_a_key_like_others(notes: AdapterNotes) -> None:
+    for key in ("direct/\ud800", "direct/\ud801", "direct/\0"):
+        await notes.put(key, repr(key))
+    for key in ("direct/\ud800", "direct/\ud801", "direct/\0"):
+        assert await notes.get(key) == repr(key)
+        await notes.remove(key)
+        assert await notes.get(key) is None
+
+
 async def test_channels_do_not_see_each_others_notes_and_a_restart_keeps_them(tmp_path: Path) -> None:
     store = open_store(tmp_path / "ethos.sqlite")
     await SqliteNotes(store.database, "one").put("a", "mine")

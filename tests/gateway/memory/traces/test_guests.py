@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -11,10 +12,13 @@ from gateway.agent.model import ToolCall
 from gateway.agent.tools import Toolbox, ToolContext
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.consolidation import Consolidation
+from gateway.memory.traces.hexaco import IngestRules
+from gateway.memory.traces.memory import TraceMemory
 from gateway.memory.traces.tools import trace_tools
 from gateway.memory.traces.trace import ORGANIZATION, Owner, Trace, Viewer
 from gateway.protocols import MemoryScope
 from gateway.roles import ROLES, Role, may
+from gateway.store.in_memory import InMemoryStore
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
 REFUSED = "Error: this is shared with others, and only an owner or member changes it; this person is a guest."
@@ -100,6 +104,41 @@ async def test_in_a_group_what_a_conversation_shares_is_no_guests_to_change(desk
         assert (await desk.use(name, "guest", is_direct=False, **arguments)).startswith(REFUSED)
     assert await desk.dump() == before
     assert "traceId" in await desk.use("memory_add", "member", is_direct=False, content="At ten", scope="thread")
+
+
+async def test_what_a_guest_asks_makes_no_shared_fact_stronger_or_weaker(
+    desk: Desk, brain: Brain, clock: Clock
+) -> None:
+    """Quoted in the answer or offered in vain; a guest's own facts learn as everybody's do, and so do a member's."""
+    memory = TraceMemory(
+        brain, rules=lambda _id: IngestRules(), counts=InMemoryStore().ingest, ingest=None, schedule=None
+    )
+    learning = asyncio.create_task(memory.run())
+    await desk.shared("The garden gate opens with number forty")
+    await desk.shared("The garden bench stands under pear trees")
+    await brain.add(ADA, of(ADA, "The garden chair belongs to my grandmother"))
+    clock.move(days=10)
+
+    async def ask(turn_id: str, role: Role) -> set[str]:
+        """The facts that were changed by it."""
+        before = await weights(brain)
+        scope = MemoryScope(personality_id="assistant", user_id="u_ada", session_id="s_ada", turn_id=turn_id)
+        assert len(await memory.before_turn(scope, "What of the garden?")) == 3
+        memory.after_turn(scope, "The garden gate opens with number forty.", role)
+        async with asyncio.timeout(20):
+            await memory.idle()
+        return {content for content, *_ in before ^ await weights(brain)}
+
+    own = {"The garden chair belongs to my grandmother"}
+    assert await ask("t1", "guest") == own
+    assert await ask("t2", "member") == {content for content, *_ in await weights(brain)}
+    learning.cancel()
+    await asyncio.wait([learning])
+
+
+async def weights(brain: Brain) -> set[tuple[Any, ...]]:
+    sql = "SELECT content, strength, stability_ms, last_accessed_at, retrieval_count FROM traces"
+    return await brain.database.read(lambda connection: {tuple(row) for row in connection.execute(sql)})
 
 
 async def test_a_guest_who_has_the_agent_tidy_up_touches_nothing_shared(desk: Desk, brain: Brain, clock: Clock) -> None:

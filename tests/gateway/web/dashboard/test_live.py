@@ -15,7 +15,7 @@ import pytest
 
 from gateway import observe
 from gateway.web.dashboard import live as live_module
-from gateway.web.dashboard.live import MAX_READERS, Live
+from gateway.web.dashboard.live import MAX_READERS, TOPICS, Live
 
 READERS = 200
 MAX_BYTES_OF_ALL = 20 * 1024 * 1024
@@ -26,43 +26,83 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "PAUSE_S", 0.0)
 
 
+@pytest.fixture
+async def live() -> AsyncIterator[Live]:
+    live = Live()
+    yield live
+    live.close()
+
+
 @asynccontextmanager
-async def reading(live: Live) -> AsyncIterator[AsyncIterator[str]]:
-    async with aclosing(live.events()) as events:
+async def reading(live: Live, after: str = "") -> AsyncIterator[AsyncIterator[str]]:
+    async with aclosing(live.events(after)) as events:
         assert (await anext(events)).startswith("retry:")
         yield events
 
 
-async def test_many_changes_are_one_word_to_a_reader_that_sleeps() -> None:
-    live = Live()
+def told(event: str) -> str:
+    """The topics of an event."""
+    _, kind, data, *_ = event.split("\n")
+    assert kind == "event: changed"
+    return data.removeprefix("data: ")
+
+
+async def test_nothing_is_missed_between_a_page_and_its_stream_nor_in_a_break(live: Live) -> None:
+    moment = live.mark()
+    with observe.span("memory.sync"):
+        pass
+    await asyncio.sleep(0)
+    async with reading(live, moment) as events, asyncio.timeout(20):
+        event = await anext(events)
+        assert told(event) == "memory"
+        moment = event.split("\n")[0].removeprefix("id: ")
+    live.changed("usage")
+    async with reading(live, moment) as events, asyncio.timeout(20):
+        assert told(await anext(events)) == "usage"
+
+
+@pytest.mark.parametrize("moment", ["another-1", "nonsense", "0-0"])
+async def test_whoever_comes_from_before_is_told_of_everything(live: Live, moment: str) -> None:
+    """After a restart, or when nobody listened meanwhile."""
+    async with reading(live, moment) as events, asyncio.timeout(20):
+        assert told(await anext(events)) == " ".join(TOPICS)
+
+
+async def test_many_changes_are_one_word_to_a_reader_that_sleeps(live: Live) -> None:
     async with reading(live) as events, asyncio.timeout(20):
         for _ in range(1000):
             live.changed("memory")
         live.changed("channels")
-        assert await anext(events) == "event: changed\ndata: channels memory\n\n"
+        assert told(await anext(events)) == "channels memory"
 
 
-async def test_work_of_the_gateway_is_heard_only_while_somebody_reads() -> None:
-    live = Live()
+async def deafness() -> None:
+    while observe._listeners:
+        await asyncio.sleep(0)
+
+
+async def test_work_of_the_gateway_is_heard_only_while_somebody_reads(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "LINGER_S", 0.0)
     assert observe._listeners == ()
     async with reading(live) as events, asyncio.timeout(20):
         assert observe._listeners == (live,)
         with observe.span("memory.sync"):
             pass
-        assert await anext(events) == "event: changed\ndata: memory\n\n"
+        assert told(await anext(events)) == "memory"
         await asyncio.to_thread(observe.happened, "channel.state", channel="web", state="up")
-        assert await anext(events) == "event: changed\ndata: channels\n\n"
-    assert observe._listeners == ()
+        assert told(await anext(events)) == "channels"
+    await asyncio.wait_for(deafness(), 20)
 
 
-async def test_a_reader_that_nothing_is_told_gets_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_nothing_is_told_gets_a_sign_of_life(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "HEARTBEAT_S", 0.01)
-    async with reading(Live()) as events, asyncio.timeout(20):
+    async with reading(live) as events, asyncio.timeout(20):
         assert await anext(events) == ":\n\n"
 
 
-async def test_there_is_an_end_to_the_readers() -> None:
-    live = Live()
+async def test_there_is_an_end_to_the_readers(live: Live) -> None:
     streams = [live.events() for _ in range(MAX_READERS)]
     for stream in streams:
         await anext(stream)

@@ -1,0 +1,97 @@
+"""The best matches of words among the traces of some owners, at a cost that does not grow with all that is there.
+
+To rank a trace costs many times what it costs to find it, and FTS5 walks through all traces of each word that it is to
+rank by. So the owner is no part of what is ranked (its "word" stands in every trace), and of words that are nearly
+everywhere the newest matches are ranked, not all.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.memory.traces.filters import MOST_NAMED, IndexFilters
+
+RANKED_AT_MOST = 8_000
+"""Of more matches the newest are ranked."""
+_LOOKED_AT = 2_000
+_WALKED_AT_MOST = 100_000
+
+_BEST = """
+    WITH own AS MATERIALIZED (
+        SELECT rowid AS number FROM search WHERE search MATCH :own {filters} ORDER BY rowid DESC LIMIT :most
+    )
+    SELECT rowid AS number, -bm25(search, 0.0, :context, 1.0) AS score, (SELECT count(*) FROM own) AS among FROM search
+    WHERE search MATCH :words AND rowid >= (SELECT min(number) FROM own) AND +rowid IN own
+    ORDER BY score DESC, rowid LIMIT :limit
+"""
+_NEWEST = """
+    SELECT count(*), min(number) FROM (
+        SELECT rowid AS number FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?
+    )
+"""
+_LAST = "SELECT ifnull(max(number), 0) FROM traces"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """The best matches, as number and score, and among how many they are the best."""
+
+    best: Sequence[tuple[int, float]]
+    among: int
+
+
+def best_of(
+    connection: sqlite3.Connection,
+    owners: Sequence[int],
+    needed: str,
+    *,
+    more: str = "",
+    context_weight: float = 0.3,
+    filters: IndexFilters = IndexFilters(),  # noqa: B008 (a frozen value)
+    limit: int,
+) -> Ranked:
+    """The owners' traces that match best, by BM25.
+
+    Args:
+        connection: of a brain.
+        owners: by number.
+        needed: an expression of FTS5's that each of them matches.
+        more: words, as an expression, that raise what matches, and need not stand in it.
+        context_weight: of who said it and when; 0: the text alone counts.
+        filters: of those only.
+        limit: how many.
+    """
+    columns = "{context text}" if context_weight else "text"
+    wanted = f"{columns} : ({needed})"
+    # What matches `needed` matches `needed OR more`, too; each stands in it twice, so their weights stay what they are.
+    words = f"{wanted} AND {columns} : ({more} OR {more} OR {needed})" if more else wanted
+    among = " OR ".join(f'"{number}"' for number in owners)
+    values = {
+        "own": f"scope : ({among}) AND {wanted}" if len(owners) <= MOST_NAMED else wanted,
+        "words": words,
+        "context": context_weight,
+        "most": RANKED_AT_MOST,
+        "limit": limit,
+        **filters.values(owners),
+    }
+    rows = connection.execute(_BEST.format(filters=filters.sql(owners)), values).fetchall()
+    scale = 0.5 if more else 1.0
+    best = [(int(row["number"]), scale * row["score"]) for row in rows]
+    return Ranked(best=best, among=int(rows[0]["among"]) if rows else 0)
+
+
+def is_worth_walking(documents: int) -> bool:
+    """Whether a word that other words find a trace by may raise it: not one that stands in too many."""
+    return documents <= _WALKED_AT_MOST
+
+
+def documents_with(connection: sqlite3.Connection, word: str, *, looked_at: int = _LOOKED_AT) -> int:
+    """In how many traces a word stands, as FTS5's language has it: counted, or estimated from the newest of them."""
+    found, first = connection.execute(_NEWEST, (f"{{context text}} : ({word})", looked_at)).fetchone()
+    if found < looked_at:
+        return int(found)
+    (last,) = connection.execute(_LAST).fetchone()
+    estimate: int = found * last // max(1, last - first + 1)
+    return max(int(found), estimate)

@@ -1,0 +1,95 @@
+"""A request to the API as a value: everything that one operation has of its own, and no input or output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import NoneType
+from typing import Any, Generic, Literal, TypeVar, cast
+from urllib.parse import quote, urlencode
+
+from pydantic import BaseModel, ValidationError
+
+from gateway.sdk.errors import BadAnswer
+from gateway.sdk.models.wire import Sent
+
+T = TypeVar("T")
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Value = str | int | bool | None
+
+IDEMPOTENCY_KEY = "idempotency-key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    """One request.
+
+    Attributes:
+        path: below `/api/v1`, with `{names}` for the values in `place`.
+        answer: what a good answer is: a model, `str` for plain text, `NoneType` for nothing.
+        query: by the names of the wire; what is None is left out.
+        idempotency_key: of a write; one is made where there is none.
+        is_repeatable: False: a write that must not be sent again when nobody knows whether it arrived.
+    """
+
+    method: Method
+    path: str
+    answer: type[T]
+    place: Mapping[str, Value] = field(default_factory=dict)
+    query: Mapping[str, Value] = field(default_factory=dict)
+    body: Sent | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    idempotency_key: str | None = None
+    is_repeatable: bool = True
+
+    @property
+    def target(self) -> str:
+        """Path and query, ready to be sent."""
+        path = self.path.format_map({name: quote(str(value), safe="") for name, value in self.place.items()})
+        query = urlencode([(name, _text(value)) for name, value in self.query.items() if value is not None])
+        return f"{path}?{query}" if query else path
+
+    @property
+    def content(self) -> bytes | None:
+        """The body as JSON. Only what the caller gave goes along: the server knows its own defaults."""
+        if self.body is None:
+            return None
+        return self.body.model_dump_json(by_alias=True, exclude_none=True).encode("utf-8", "replace")
+
+    def asking(self, **query: Value) -> Request[T]:
+        """The same with more in its query."""
+        return replace(self, query={**self.query, **query})
+
+    def read(self, answer: Answer) -> T:
+        """The value of a good answer.
+
+        Raises:
+            BadAnswer: it is none of this operation.
+        """
+        wanted: Any = self.answer
+        if wanted is NoneType:
+            return cast(T, None)
+        if wanted is str:
+            return cast(T, answer.body.decode("utf-8", "replace"))
+        try:
+            if issubclass(wanted, BaseModel):
+                return cast(T, wanted.model_validate_json(answer.body))
+        except ValidationError as error:
+            raise BadAnswer(
+                f"the answer to {self.method} {self.path} is not what this version of the client expects: "
+                f"{error.error_count()} fields are wrong, the first is {error.errors()[0]['loc']}"
+            ) from error
+        raise TypeError(f"{wanted} is no form of an answer")
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

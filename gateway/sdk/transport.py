@@ -1,0 +1,187 @@
+"""The two ways to the gateway: one that waits in an event loop, one that blocks. Only this file knows httpx.
+
+Both have the same `async` methods. Those of the blocking one never wait in the sense of asyncio, so whatever is written
+over them runs to its end in one go, without an event loop: see `gateway.sdk.styles.run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from gateway.sdk.errors import BadAnswer, NotReached
+from gateway.sdk.request import Answer
+
+if TYPE_CHECKING:  # httpx takes a tenth of a second to load; only a client that is made needs it
+    import httpx
+    from httpx_sse import ServerSentEvent
+
+CONNECT_TIMEOUT_S = 5.0
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+USER_AGENT = "ethos-gateway-sdk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A request, ready to be sent."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    content: bytes | None
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventSource:
+    """A stream that was opened; where `status` is no 200 there are no events, and `answer` says why."""
+
+    answer: Answer
+    events: AsyncIterator[ServerSentEvent]
+
+
+class Transport(Protocol):
+    """Sends, waits, and is closed."""
+
+    async def send(self, exchange: Exchange) -> Answer:
+        """Send a request, and read all of its answer.
+
+        Raises:
+            NotReached: no whole answer came.
+        """
+
+    def stream(self, exchange: Exchange) -> AbstractAsyncContextManager[EventSource]:
+        """Open a stream of events; raises as `send`, also from within `events`."""
+
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+
+
+class AwaitingTransport:
+    """For programs with an event loop."""
+
+    def __init__(self) -> None:
+        import httpx  # noqa: PLC0415 (see above)
+
+        self._direct = httpx.AsyncClient(trust_env=False)
+        self._others = httpx.AsyncClient()
+
+    async def send(self, exchange: Exchange) -> Answer:
+        """Send; see `Transport`."""
+        with _translated(exchange.url):
+            response = await self._client(exchange).request(**_arguments(exchange))
+        return Answer(status=response.status_code, headers=response.headers, body=response.content)
+
+    @asynccontextmanager
+    async def stream(self, exchange: Exchange) -> AsyncIterator[EventSource]:
+        """Open a stream; see `Transport`."""
+        import httpx_sse  # noqa: PLC0415 (see above)
+
+        with _translated(exchange.url):
+            async with self._client(exchange).stream(**_arguments(exchange)) as response:
+                body = b"" if response.status_code == 200 else await response.aread()
+                answer = Answer(status=response.status_code, headers=response.headers, body=body)
+                yield EventSource(answer, httpx_sse.EventSource(response).aiter_sse())
+
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._direct.aclose()
+        await self._others.aclose()
+
+    def _client(self, exchange: Exchange) -> httpx.AsyncClient:
+        return self._direct if _is_here(exchange.url) else self._others
+
+
+class BlockingTransport:
+    """For programs without one; may be used by several threads."""
+
+    def __init__(self) -> None:
+        import httpx  # noqa: PLC0415 (see above)
+
+        self._direct = httpx.Client(trust_env=False)
+        self._others = httpx.Client()
+
+    async def send(self, exchange: Exchange) -> Answer:
+        """Send; see `Transport`."""
+        with _translated(exchange.url):
+            response = self._client(exchange).request(**_arguments(exchange))
+        return Answer(status=response.status_code, headers=response.headers, body=response.content)
+
+    @asynccontextmanager
+    async def stream(self, exchange: Exchange) -> AsyncIterator[EventSource]:
+        """Open a stream; see `Transport`."""
+        import httpx_sse  # noqa: PLC0415 (see above)
+
+        with _translated(exchange.url), self._client(exchange).stream(**_arguments(exchange)) as response:
+            body = b"" if response.status_code == 200 else response.read()
+            answer = Answer(status=response.status_code, headers=response.headers, body=body)
+            yield EventSource(answer, _each(httpx_sse.EventSource(response).iter_sse()))
+
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)  # noqa: ASYNC251 (that it blocks is its purpose)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        self._direct.close()
+        self._others.close()
+
+    def _client(self, exchange: Exchange) -> httpx.Client:
+        return self._direct if _is_here(exchange.url) else self._others
+
+
+async def _each(events: Iterator[ServerSentEvent]) -> AsyncIterator[ServerSentEvent]:
+    for event in events:
+        yield event
+
+
+def _arguments(exchange: Exchange) -> Mapping[str, Any]:
+    import httpx  # noqa: PLC0415 (see above)
+
+    return {
+        "method": exchange.method,
+        "url": exchange.url,
+        "headers": {"user-agent": USER_AGENT, **exchange.headers},
+        "content": exchange.content,
+        "timeout": httpx.Timeout(exchange.timeout_s, connect=min(CONNECT_TIMEOUT_S, exchange.timeout_s)),
+        "follow_redirects": False,  # the key goes to nobody else
+    }
+
+
+def _is_here(url: str) -> bool:
+    """Whether it is this machine, where no proxy is asked."""
+    return urlsplit(url).hostname in LOOPBACK
+
+
+@contextmanager
+def _translated(url: str) -> Iterator[None]:
+    """Turn httpx's errors into ours."""
+    import httpx  # noqa: PLC0415 (see above)
+    import httpx_sse  # noqa: PLC0415 (see above)
+
+    unsent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
+    try:
+        yield
+    except (httpx_sse.SSEError, httpx.DecodingError) as error:
+        raise BadAnswer(f"{_origin(url)} does not answer as Ethos Gateway does: {error}") from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        what = str(error) or type(error).__name__
+        arrived = not isinstance(error, (*unsent, httpx.InvalidURL))
+        raise NotReached(f"{_origin(url)} does not answer: {what}", may_have_arrived=arrived) from error
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"

@@ -1,0 +1,257 @@
+"""Sessions as people look through and tidy them, in SQLite: found by many marks, forked, renamed, pinned, deleted.
+
+No method here writes what somebody says: a fork copies whole messages as they are.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.messages import ConversationRef
+from gateway.sessions import Session, SessionHit, SessionMessage
+from gateway.store.clock import wall_ms
+from gateway.store.database import Database
+from gateway.store.payloads import storable, to_ms
+from gateway.store.persons import PERSON, ids_of_person
+from gateway.store.search import RANKED, search_messages
+from gateway.store.search_index import SearchIndex
+from gateway.store.sessions import message_of, session_of
+from gateway.store.turns import delete_steps
+
+_LISTED = """
+    SELECT *, rowid AS number, (SELECT count(*) FROM messages WHERE session_id = sessions.id) AS message_count
+    FROM sessions WHERE {where} ORDER BY updated_at DESC, rowid DESC LIMIT ?
+"""
+_COPY_SESSION = """
+    INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, thread, title, summary,
+                          summary_until, created_at, updated_at, is_tainted, is_titled, forked_from)
+    SELECT ?1, ?2, user_id, personality_id, ?3, ?4, NULL, ?5, summary, 0, ?6, ?6, is_tainted, 1, id
+    FROM sessions WHERE id = ?7
+"""
+_COPY_MESSAGES = """
+    INSERT INTO messages (session_id, turn_id, role, personality_id, user_id, text, tool_name, tool_call_id,
+                          is_superseded, created_at, author, is_tainted)
+    SELECT ?1, turn_id || ':' || ?1, role, personality_id, user_id, text, tool_name, tool_call_id, is_superseded,
+           created_at, author, is_tainted
+    FROM messages WHERE session_id = ?2 AND id <= ?3{whose} ORDER BY id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSession:
+    """A session in a list.
+
+    Attributes:
+        number: orders sessions of one moment.
+        forked_from: the session that it was copied from.
+    """
+
+    session: Session
+    number: int
+    messages: int
+    is_pinned: bool
+    forked_from: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFilter:
+    """What sessions are asked for; None for any.
+
+    Attributes:
+        user_id: of one person, with all its ids.
+    """
+
+    user_id: str | None = None
+    personality_id: str | None = None
+    channel: str | None = None
+    is_pinned: bool | None = None
+
+
+class SqliteSessionEdits:
+    """See the module."""
+
+    def __init__(self, database: Database, index: SearchIndex) -> None:
+        self._database = database
+        self._index = index
+
+    async def listed(
+        self, wanted: SessionFilter, *, limit: int, before: tuple[int, int] | None = None
+    ) -> Sequence[ListedSession]:
+        """The newest by `updated_at`; `before`: those behind the one of this time (milliseconds) and number."""
+        clauses, values = _clauses(wanted)
+        if before is not None:
+            clauses.append("(updated_at, rowid) < (?, ?)")
+            values += before
+        sql = _LISTED.format(where=" AND ".join(clauses) or "1")
+        rows = await self._database.read(lambda connection: connection.execute(sql, (*values, limit)).fetchall())
+        return [_listed(row) for row in rows]
+
+    async def one(self, session_id: str) -> ListedSession | None:
+        """One, as the list has it."""
+        sql = _LISTED.format(where="id = ?")
+        row = await self._database.read(lambda connection: connection.execute(sql, (session_id, 1)).fetchone())
+        return None if row is None else _listed(row)
+
+    async def found(self, query: str, *, user_id: str | None, before: int | None) -> Sequence[SessionHit]:
+        """The newest messages with all words of the query, the best first; `before`: those with a lower id."""
+        await self._index.catch_up()
+        return await self._database.read(
+            lambda connection: search_messages(
+                connection, query, user_id, RANKED, 1 << 62 if before is None else before
+            )
+        )
+
+    async def messages(
+        self, session_id: str, *, after: int, limit: int, user_id: str | None = None
+    ) -> Sequence[SessionMessage]:
+        """Those with an id above `after`, oldest first; `user_id`: only what concerns this person."""
+        clause = f" AND user_id IN {PERSON.format('?4')}" if user_id is not None else ""
+        sql = f"SELECT * FROM messages WHERE session_id = ?1 AND id > ?2{clause} ORDER BY id LIMIT ?3"  # noqa: S608 (of our own)
+        values = (session_id, after, limit) if user_id is None else (session_id, after, limit, user_id)
+        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        return [message_of(row) for row in rows]
+
+    async def person_ids(self, user_id: str) -> frozenset[str]:
+        """All ids under which a person has written."""
+        return frozenset(await self._database.read(lambda connection: ids_of_person(connection, user_id)))
+
+    # ---- changes ----------------------------------------------------------------------------------------------------
+
+    async def open(self, session: Session) -> None:
+        """Keep a session that has no message yet, and make it the one that its key's next message belongs to."""
+        where = session.conversation
+        at = to_ms(session.created_at)
+        row = (session.id, session.key, session.user_id, session.personality_id)
+        place = (where.channel, where.conversation, where.thread)
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, thread, title, "
+                "created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+                (*row, *place, storable(session.title), at, at),
+            )
+            _make_active(connection, session.key, session.id)
+
+        await self._database.write(work)
+
+    async def activate(self, session: Session) -> None:
+        """Let the next message of the session's key belong to it."""
+        await self._database.write(lambda connection: _make_active(connection, session.key, session.id))
+
+    async def fork(
+        self,
+        session_id: str,
+        *,
+        until: int,
+        title: str,
+        key: str,
+        conversation: ConversationRef,
+        user_id: str | None = None,
+    ) -> str | None:
+        """Copy a session up to and including a message; the new id, or None: the session has no such message.
+
+        Args:
+            key: that of the copy, in a conversation of its own.
+            user_id: only what concerns this person is copied; a summary, which may tell of others, is not.
+        """
+        new_id = f"s_{secrets.token_hex(8)}"
+
+        def work(connection: sqlite3.Connection) -> int:
+            known = "SELECT summary_until FROM sessions JOIN messages ON session_id = sessions.id WHERE messages.id = ?"
+            row = connection.execute(f"{known} AND sessions.id = ?", (until, session_id)).fetchone()
+            if row is None:
+                return 0
+            place = (conversation.channel, conversation.conversation)
+            connection.execute(_COPY_SESSION, (new_id, key, *place, storable(title), wall_ms(), session_id))
+            copied = _copy_messages(connection, session_id, new_id, until, user_id)
+            covered_until = int(row["summary_until"]) if user_id is None else until + 1
+            _carry_summary(connection, session_id, new_id, covered_until, until)
+            _make_active(connection, key, new_id)
+            return copied
+
+        copied = await self._database.write(work)
+        self._index.added(copied)
+        return new_id if copied else None
+
+    async def update(self, session_id: str, *, title: str | None, is_pinned: bool | None) -> bool:
+        """Give it another title or pin it, each where it is not None; False where there is no such session."""
+        sql = (
+            "UPDATE sessions SET title = ifnull(?1, title), is_titled = max(is_titled, ?1 IS NOT NULL), "
+            "is_pinned = ifnull(?2, is_pinned) WHERE id = ?3"
+        )
+        values = (None if title is None else storable(title), is_pinned, session_id)
+        return await self._database.write(lambda connection: connection.execute(sql, values).rowcount == 1)
+
+    async def delete(self, session_id: str) -> bool:
+        """Forget a session with all that was said in it, in the search index too; False where there is none."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            turns = connection.execute("SELECT DISTINCT turn_id FROM messages WHERE session_id = ?", (session_id,))
+            for row in turns.fetchall():
+                delete_steps(connection, row["turn_id"])
+            connection.execute("DELETE FROM session_keys WHERE session_id = ?", (session_id,))
+            connection.execute("DELETE FROM messages WHERE session_id = ?", (session_id,))
+            return connection.execute("DELETE FROM sessions WHERE id = ?", (session_id,)).rowcount == 1
+
+        return await self._database.write(work)
+
+
+def place_of(listed: ListedSession) -> tuple[int, int]:
+    """Where a session stands in the list."""
+    return to_ms(listed.session.updated_at), listed.number
+
+
+def _clauses(wanted: SessionFilter) -> tuple[list[str], list[object]]:
+    clauses: list[str] = []
+    values: list[object] = []
+    if wanted.user_id is not None:
+        clauses.append(f"user_id IN {PERSON.format('?')}")
+        values.append(wanted.user_id)
+    for column, value in (("personality_id", wanted.personality_id), ("channel", wanted.channel)):
+        if value is not None:
+            clauses.append(f"{column} = ?")
+            values.append(value)
+    if wanted.is_pinned is not None:
+        clauses.append("is_pinned" if wanted.is_pinned else "NOT is_pinned")
+    return clauses, values
+
+
+def _make_active(connection: sqlite3.Connection, key: str, session_id: str) -> None:
+    connection.execute(
+        "INSERT INTO session_keys (key, session_id) VALUES (?, ?) "
+        "ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id",
+        (key, session_id),
+    )
+
+
+def _copy_messages(connection: sqlite3.Connection, old: str, new: str, until: int, user_id: str | None) -> int:
+    if user_id is None:
+        return connection.execute(_COPY_MESSAGES.format(whose=""), (new, old, until)).rowcount
+    sql = _COPY_MESSAGES.format(whose=f" AND user_id IN {PERSON.format('?4')}")
+    return connection.execute(sql, (new, old, until, user_id)).rowcount
+
+
+def _carry_summary(connection: sqlite3.Connection, old: str, new: str, summary_until: int, until: int) -> None:
+    """Copies have other ids: the summary covers as many of them; it is dropped where it says more than was copied."""
+    if summary_until > until:
+        connection.execute("UPDATE sessions SET summary = '' WHERE id = ?", (new,))
+        return
+    covered = "SELECT count(*) FROM messages WHERE session_id = ? AND id <= ?"
+    count = connection.execute(covered, (old, summary_until)).fetchone()[0]
+    if count:
+        nth = "SELECT id FROM messages WHERE session_id = ? ORDER BY id LIMIT 1 OFFSET ?"
+        last = connection.execute(nth, (new, count - 1)).fetchone()[0]
+        connection.execute("UPDATE sessions SET summary_until = ? WHERE id = ?", (last, new))
+
+
+def _listed(row: sqlite3.Row) -> ListedSession:
+    return ListedSession(
+        session=session_of(row),
+        number=row["number"],
+        messages=row["message_count"],
+        is_pinned=bool(row["is_pinned"]),
+        forked_from=row["forked_from"],
+    )

@@ -1,0 +1,58 @@
+"""`/chat`: say something, follow what happens, stop it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Response
+
+from gateway.desk.caller import Caller
+from gateway.sdk.models.chat import SendMessage, SentMessage, StopAnswer
+from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.answers import Answers, problems
+from gateway.web.api.events import EventStreamResponse, LastEventId
+
+router = APIRouter(prefix="/chat", tags=["chat"])
+
+Reader = Annotated[Caller, Depends(requires("chat:read"))]
+Writer = Annotated[Caller, Depends(requires("chat:write"))]
+Seed = Annotated[str | None, Header(alias="idempotency-key", include_in_schema=False)]
+_ANOTHER = "The session belongs to another channel; fork it."
+_STREAM: Answers = {
+    200: {
+        "description": "`message`, `preview`, `tool`, `typing`, `live` and `reset`, each with JSON as its data.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.post(
+    "/messages",
+    status_code=202,
+    responses=problems(not_found="There is no such session or personality.", not_possible=_ANOTHER),
+)
+async def send(caller: Writer, desks: WithDesks, body: SendMessage, seed: Seed = None) -> SentMessage:
+    """Say something, in a session or in a new one. 202 says that it is committed, and cannot be lost any more."""
+    return await desks.chat.send(caller, body, seed=seed)
+
+
+@router.post("/stop", status_code=202, responses=problems(not_found="There is no such session.", not_possible=_ANOTHER))
+async def stop(caller: Writer, desks: WithDesks, body: StopAnswer, seed: Seed = None) -> SentMessage:
+    """End the answer that is being written; what there is of it stays."""
+    return await desks.chat.stop(caller, body.session, seed=seed)
+
+
+@router.get(
+    "/events",
+    response_class=Response,
+    responses={**_STREAM, **problems(not_found="There is no such session.", not_possible=_ANOTHER)},
+)
+async def events(
+    caller: Reader,
+    desks: WithDesks,
+    session: Annotated[str, Query(min_length=1, max_length=64, description="Its id, from `/chat/messages`.")],
+    last_event_id: LastEventId = None,
+) -> Response:
+    """All that was said in a session behind `Last-Event-ID`, then what happens; a reconnect loses nothing."""
+    found = await desks.chat.events(caller, session, after=int(last_event_id or 0))
+    return EventStreamResponse(found)

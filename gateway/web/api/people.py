@@ -1,0 +1,160 @@
+"""`/people`: who is known, who is whom, who asks to be let in, and what each may do."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query
+from starlette.responses import StreamingResponse
+
+from gateway.desk.caller import Caller, Malformed
+from gateway.desk.people import Place, place_of_person
+from gateway.sdk.models.people import (
+    Approve,
+    Decided,
+    Erase,
+    Erased,
+    Link,
+    Linked,
+    MakeLink,
+    PairingRequest,
+    Person,
+    Refuse,
+    SetRole,
+)
+from gateway.sdk.models.wire import USER_PATTERN, Page
+from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.answers import problems
+from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
+from gateway.web.downloads import ZIP, download
+
+router = APIRouter(prefix="/people", tags=["people"])
+
+Reader = Annotated[Caller, Depends(requires("people:read"))]
+Writer = Annotated[Caller, Depends(requires("people:write"))]
+Who = Annotated[
+    str,
+    Path(pattern=USER_PATTERN, max_length=512, description="A user id, or an account, `kind:id`, in URL encoding."),
+]
+_NOBODY = problems(not_found="Nobody is known by that name.")
+_NOT_NOW = problems(not_found="Nobody is known by that name.", not_possible="It would leave the gateway no owner.")
+_NOT_WAITING = problems(not_found="Nobody waits who has that code or account.")
+
+
+@router.get("")
+async def list_people(
+    caller: Reader,
+    desks: WithDesks,
+    q: Annotated[str | None, Query(max_length=200, description="A part of a name, an account or an id.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[Person]:
+    """Everybody who is known; whoever became known last comes first."""
+    found = await desks.people.list(caller, query=q, limit=limit + 1, after=_after(cursor))
+    rest = None
+    if len(found) > limit:
+        known_at, user_id = place_of_person(found[limit - 1])
+        rest = cursor_of("people", (known_at.isoformat(), user_id))
+    return Page(items=tuple(found[:limit]), next_cursor=rest)
+
+
+# ---- who asks to be let in ------------------------------------------------------------------------------------------
+
+
+@router.get("/pairing")
+async def list_pairing(caller: Reader, desks: WithDesks) -> Page[PairingRequest]:
+    """Strangers who wait for a yes, the oldest first; three wait on a channel at the most."""
+    return Page(items=tuple(await desks.pairing.waiting(caller)))
+
+
+@router.post("/pairing/approve", responses=_NOT_WAITING)
+async def approve(caller: Writer, desks: WithDesks, body: Approve) -> Decided:
+    """Let a stranger in; what they wrote meanwhile is answered."""
+    return await desks.pairing.approve(caller, body.who, body.role)
+
+
+@router.post("/pairing/refuse", responses=_NOT_WAITING)
+async def refuse(caller: Writer, desks: WithDesks, body: Refuse) -> Decided:
+    """Refuse a stranger, who gets no other code for a week."""
+    return await desks.pairing.refuse(caller, body.who)
+
+
+# ---- who is whom ----------------------------------------------------------------------------------------------------
+
+
+@router.post(
+    "/links", responses=problems(not_found="Nobody is known by that name.", not_possible="They cannot be linked now.")
+)
+async def link(caller: Writer, desks: WithDesks, body: MakeLink) -> Linked:
+    """Make two users one. Their notes are united, and both sides are told; it can be taken back."""
+    return await desks.people.link(caller, body.one, body.other, is_one_kept=body.is_one_kept)
+
+
+@router.post(
+    "/links/{link_id}/undo",
+    responses=problems(not_found="There is no such link that counts.", not_possible="It is still being carried out."),
+)
+async def unlink(
+    caller: Writer,
+    desks: WithDesks,
+    link_id: Annotated[
+        str,
+        Path(min_length=1, max_length=512, description="The link's id, or an account or user id that came in with it."),
+    ],
+) -> Link:
+    """Take a link back, however old it is. Both sides are told."""
+    return await desks.people.unlink(caller, link_id)
+
+
+# ---- one person -----------------------------------------------------------------------------------------------------
+
+
+@router.get("/{user}", responses=_NOBODY)
+async def show(caller: Reader, desks: WithDesks, user: Who) -> Person:
+    """One person: accounts, links, role, where and how they are let in, and when they were seen last."""
+    return await desks.people.show(caller, user)
+
+
+@router.put("/{user}/role", responses=_NOT_NOW)
+async def set_role(caller: Writer, desks: WithDesks, user: Who, body: SetRole) -> Person:
+    """Say what somebody may do, on every channel where they are let in."""
+    return await desks.people.set_role(caller, user, body.role)
+
+
+@router.post("/{user}/revoke", responses=_NOT_NOW)
+async def revoke(caller: Writer, desks: WithDesks, user: Who) -> Person:
+    """Let somebody in nowhere any more, whatever the configuration says."""
+    return await desks.people.revoke(caller, user)
+
+
+@router.get(
+    "/{user}/export",
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": {ZIP: {"schema": {"type": "string", "format": "binary"}}}},
+        **_NOBODY,
+    },
+)
+async def export(caller: Reader, desks: WithDesks, user: Who) -> StreamingResponse:
+    """Everything that is kept about somebody, as one zip file. The key needs `memory:read` and `sessions:read`, too."""
+    return download(await desks.personal.export(caller, user))
+
+
+@router.post("/{user}/erase", responses=_NOT_NOW)
+async def erase(caller: Writer, desks: WithDesks, user: Who, body: Erase) -> Erased:
+    """Erase everything that is kept about somebody, for good. An account may be named that is no user's."""
+    return await desks.personal.erase(caller, user, confirmed=body.confirm)
+
+
+def _after(cursor: str | None) -> Place | None:
+    place = place_of("people", cursor, str, str)
+    if place is None:
+        return None
+    try:
+        known_at = datetime.fromisoformat(str(place[0]))
+    except ValueError:
+        known_at = None
+    if known_at is None or known_at.tzinfo is None:
+        raise Malformed("that is no cursor of this list; give the `nextCursor` of the page before as it is, or none")
+    return known_at, str(place[1])

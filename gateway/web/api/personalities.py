@@ -1,0 +1,57 @@
+"""`/personalities`: who answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Response
+
+from gateway.desk.caller import Caller
+from gateway.sdk.models.personalities import CreatePersonality, Personality, PersonalityFiles, UpdatePersonality
+from gateway.sdk.models.wire import ID_PATTERN, Page
+from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.answers import problems
+from gateway.web.api.etags import etag
+
+router = APIRouter(prefix="/personalities", tags=["personalities"])
+
+Reader = Annotated[Caller, Depends(requires("personalities:read"))]
+Writer = Annotated[Caller, Depends(requires("personalities:write"))]
+PersonalityPath = Annotated[str, Path(pattern=ID_PATTERN)]
+_NONE = problems(not_found="There is no such personality.")
+
+
+@router.get("")
+async def list_(caller: Reader, desks: WithDesks) -> Page[Personality]:
+    """All of them, built-in ones first, those that cannot be used with the reason."""
+    return Page(items=tuple(await desks.personalities.all(caller)))
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses=problems(not_found="There is none to copy.", not_possible="There is one of that id."),
+)
+async def create(caller: Writer, desks: WithDesks, body: CreatePersonality) -> PersonalityFiles:
+    """Make one; it can be chosen at once."""
+    return await desks.personalities.create(
+        caller, body.id, name=body.name, description=body.description, copy_of=body.copy_of
+    )
+
+
+@router.get("/{personality}", responses=_NONE)
+async def get(caller: Reader, desks: WithDesks, personality: PersonalityPath, response: Response) -> PersonalityFiles:
+    """One, with the texts of its files."""
+    found = await desks.personalities.get(caller, personality)
+    response.headers["etag"] = etag(found.version)
+    return found
+
+
+@router.patch("/{personality}", responses={**_NONE, **problems(not_possible="Somebody else has changed it since.")})
+async def update(
+    caller: Writer, desks: WithDesks, personality: PersonalityPath, body: UpdatePersonality
+) -> PersonalityFiles:
+    """Change its prompt or its settings, from the next turn on; a built-in one is overridden."""
+    return await desks.personalities.update(
+        caller, personality, prompt=body.prompt, settings=body.settings, expected_version=body.expected_version
+    )

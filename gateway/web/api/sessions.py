@@ -1,0 +1,104 @@
+"""`/sessions`: found, read, forked, tidied."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+
+from gateway.desk.caller import Caller
+from gateway.desk.sessions import Asked
+from gateway.sdk.models.sessions import Fork, Session, Transcript, UpdateSession
+from gateway.sdk.models.wire import Page
+from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.answers import Answers, problems
+from gateway.web.api.naming import PersonalityParam, UserParam
+from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
+
+router = APIRouter(prefix="/sessions", tags=["sessions"])
+
+Reader = Annotated[Caller, Depends(requires("sessions:read"))]
+Writer = Annotated[Caller, Depends(requires("sessions:write"))]
+SessionId = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$")]
+Words = Annotated[
+    str | None,
+    Query(
+        alias="q", min_length=1, max_length=1000, description='Words that a message must have; `"a phrase"`, `begin*`.'
+    ),
+]
+_NOBODY = problems(not_found="Nobody is known by that name.")
+_NONE = problems(not_found="There is no such session.")
+_EXPORT: Answers = {
+    200: {"description": "The whole session.", "content": {"text/markdown": {"schema": {"type": "string"}}}}
+}
+
+
+@router.get("", responses=_NOBODY)
+async def list_(
+    *,
+    caller: Reader,
+    desks: WithDesks,
+    words: Words = None,
+    personality: PersonalityParam = None,
+    user: UserParam = None,
+    channel: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+    pinned: bool | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[Session]:
+    """The newest first; with `q` those in which something was said, the best first, with the passages."""
+    asked = Asked(user=user, personality=personality, channel=channel, is_pinned=pinned)
+    kind = "sessions" if words is None else "found sessions"
+    place = place_of(kind, cursor, int, int)
+    after = None if place is None else (int(place[0] or 0), int(place[1] or 0))
+    if words is None:
+        found, rest = await desks.sessions.find(caller, asked, limit=limit, after=after)
+    else:
+        found, rest = await desks.sessions.search(caller, words, asked, limit=limit, after=after)
+    return Page(items=tuple(found), next_cursor=None if rest is None else cursor_of(kind, rest))
+
+
+@router.get("/{session}", responses=_NONE)
+async def get(
+    caller: Reader, desks: WithDesks, session: SessionId, limit: Limit = 200, cursor: Cursor = None
+) -> Transcript:
+    """A session with its messages, oldest first."""
+    place = place_of("messages", cursor, int)
+    after = 0 if place is None else int(place[0] or 0)
+    transcript, rest = await desks.sessions.transcript(caller, session, limit=limit, after=after)
+    return transcript.model_copy(update={"next_cursor": None if rest is None else cursor_of("messages", (rest,))})
+
+
+@router.get("/{session}/export", responses={**_NONE, **_EXPORT}, response_model=Transcript)
+async def export(
+    caller: Reader,
+    desks: WithDesks,
+    session: SessionId,
+    form: Annotated[Literal["markdown", "json"], Query(alias="format")] = "markdown",
+) -> Response:
+    """All of it, as Markdown for people or JSON for programs."""
+    if form == "markdown":
+        text, media_type, ending = await desks.sessions.markdown(caller, session), "text/markdown", "md"
+    else:
+        transcript = await desks.sessions.export(caller, session)
+        text, media_type, ending = transcript.model_dump_json(by_alias=True, indent=2), "application/json", "json"
+    headers = {"content-disposition": f'attachment; filename="{session}.{ending}"'}
+    return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
+
+
+@router.post("/{session}/fork", status_code=201, responses=problems(not_found="There is no such session or message."))
+async def fork(caller: Writer, desks: WithDesks, session: SessionId, body: Fork) -> Session:
+    """Copy it up to and including a message; the copy goes on by `/chat/messages`."""
+    return await desks.sessions.fork(caller, session, body)
+
+
+@router.patch("/{session}", responses=_NONE)
+async def update(caller: Writer, desks: WithDesks, session: SessionId, body: UpdateSession) -> Session:
+    """Another title, pinned or not."""
+    return await desks.sessions.update(caller, session, body)
+
+
+@router.delete("/{session}", status_code=204, responses=_NONE)
+async def delete(caller: Writer, desks: WithDesks, session: SessionId) -> None:
+    """Forget it, with all that was said in it. What its channel shows is not changed."""
+    await desks.sessions.delete(caller, session)

@@ -1,0 +1,136 @@
+"""Personalities: who can answer, and an editor for what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.errors import EthosError
+from gateway.memory.history import difference
+from gateway.personalities.editing import PersonalityChanged
+from gateway.web.dashboard.frame import Frame
+from gateway.web.dashboard.notes import Undo
+from gateway.web.dashboard.page import BASE, Page
+from gateway.web.forms import Form
+
+PATH = f"{BASE}/personalities"
+
+
+class PersonalitiesPage:
+    """The list, the editor and the form for a new one."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._desk = frame.desks.personalities
+
+    async def show(self, request: Request) -> Response:
+        """All of them."""
+        return await self._list(request, Form())
+
+    async def create(self, request: Request, form: Form) -> Response:
+        """Make one, and go on to its editor."""
+        personality_id = form.get("id").strip()
+        try:
+            made = await self._desk.create(
+                self._frame.caller,
+                personality_id,
+                name=form.get("name").strip() or None,
+                description=form.get("description").strip(),
+                copy_of=form.get("copy_of") or None,
+            )
+        except EthosError as error:
+            return await self._list(request, form, problem=str(error))
+        undo = _undo(made.personality.id, made.version)
+        return self._frame.go(
+            request, f"{PATH}/{made.personality.id}", f"{made.personality.id} is made. Say now who that is.", undo=undo
+        )
+
+    async def edit(self, request: Request) -> Response:
+        """The editor."""
+        personality_id = request.path_params["id"]
+        files = await self._desk.get(self._frame.caller, personality_id)
+        form = Form([("prompt", files.prompt), ("settings", files.settings), ("version", files.version)])
+        return self._editor(request, personality_id, form)
+
+    async def save(self, request: Request, form: Form) -> Response:
+        """Put both texts in place, if they are valid and nobody was faster."""
+        personality_id = request.path_params["id"]
+        try:
+            saved = await self._desk.update(
+                self._frame.caller,
+                personality_id,
+                prompt=form.get("prompt"),
+                settings=form.get("settings"),
+                expected_version=form.get("version"),
+            )
+        except PersonalityChanged as changed:
+            now = changed.current
+            newer = Form([*form.without("version").fields, ("version", now.version)])
+            theirs = difference(now.prompt + now.settings, form.get("prompt") + form.get("settings"))
+            problem = (
+                "The files have changed while you were writing. Below stands what saving now would change in them."
+            )
+            return self._editor(request, personality_id, newer, problem=problem, diff=theirs)
+        except EthosError as error:
+            return self._editor(request, personality_id, form, problem=str(error))
+        undo = _undo(personality_id, saved.version)
+        return self._frame.go(request, PATH, f"{personality_id} is saved, and counts from the next turn on.", undo=undo)
+
+    async def undo(self, request: Request, form: Form) -> Response:
+        """Bring back what stood there before."""
+        personality_id = form.get("id")
+        try:
+            await self._desk.undo(self._frame.caller, personality_id, form.get("version"))
+        except EthosError as error:
+            return self._frame.go(request, PATH, str(error), is_problem=True)
+        return self._frame.go(request, PATH, f"{personality_id} is as it was before.")
+
+    async def _list(self, request: Request, form: Form, *, problem: str | None = None) -> Response:
+        return self._frame.render(
+            request,
+            "personalities/index.html",
+            title=PAGE.title,
+            status=200 if problem is None else 409,
+            personalities=await self._desk.all(self._frame.caller),
+            default=self._frame.sources.config().personality,
+            typed=dict(form.fields),
+            problem=problem,
+        )
+
+    def _editor(
+        self, request: Request, personality_id: str, form: Form, *, problem: str | None = None, diff: str = ""
+    ) -> Response:
+        return self._frame.render(
+            request,
+            "personalities/edit.html",
+            title=f"Edit {personality_id}",
+            trail=[(PAGE.title, PATH)],
+            status=200 if problem is None else 409,
+            id=personality_id,
+            prompt=form.get("prompt"),
+            settings=form.get("settings"),
+            version=form.get("version"),
+            problem=problem,
+            diff=diff,
+        )
+
+
+def _undo(personality_id: str, version: str) -> Undo:
+    return Undo(action=f"{PATH}/undo", fields=[("id", personality_id), ("version", version)])
+
+
+def _routes(frame: Frame) -> Sequence[Route]:
+    page = PersonalitiesPage(frame)
+    return [
+        Route("/personalities", page.show),
+        Route("/personalities/create", frame.taking(page.create), methods=["POST"]),
+        Route("/personalities/undo", frame.taking(page.undo), methods=["POST"]),
+        Route("/personalities/{id}", page.edit),
+        Route("/personalities/{id}", frame.taking(page.save), methods=["POST"]),
+    ]
+
+
+PAGE = Page(name="personalities", title="Personalities", icon="personalities", position=50, routes=_routes)

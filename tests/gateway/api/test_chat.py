@@ -1,0 +1,265 @@
+"""Talking to the agent by HTTP, with a stream that loses and repeats nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.app import Gateway
+from gateway.config import Config
+
+from .conftest import OPERATOR, WAIT_S
+
+ClientWith = Callable[[str | None], httpx.AsyncClient]
+
+
+@dataclass(frozen=True)
+class Heard:
+    name: str
+    data: dict[str, Any]
+    place: str | None
+
+
+async def frames(response: httpx.Response) -> AsyncIterator[Heard]:
+    found: dict[str, str] = {}
+    async for line in response.aiter_lines():
+        if line:
+            field, _, value = line.partition(": ")
+            found[field] = value
+        else:
+            if "event" in found:
+                yield Heard(found["event"], json.loads(found["data"]), found.get("id"))
+            found = {}
+
+
+@asynccontextmanager
+async def listening(
+    api: httpx.AsyncClient, session: str, last: str | None = None
+) -> AsyncIterator[AsyncIterator[Heard]]:
+    headers = {} if last is None else {"last-event-id": last}
+    async with api.stream("GET", "/chat/events", params={"session": session}, headers=headers) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield frames(response)
+
+
+async def until(heard: AsyncIterator[Heard], wanted: Callable[[Heard], bool]) -> list[Heard]:
+    seen = []
+    async with asyncio.timeout(WAIT_S):
+        async for one in heard:
+            seen.append(one)
+            if wanted(one):
+                return seen
+    raise AssertionError(f"the stream ended before it came: {seen}")
+
+
+def is_answer(heard: Heard) -> bool:
+    return heard.name == "message" and heard.data["author"] == "agent"
+
+
+async def say(api: httpx.AsyncClient, text: str, session: str | None = None, **more: Any) -> dict[str, str]:
+    response = await api.post("/chat/messages", json={"text": text, "session": session, **more})
+    assert response.status_code == 202, response.text
+    answer: dict[str, str] = response.json()
+    return answer
+
+
+async def answered(api: httpx.AsyncClient, text: str, session: str | None = None, **more: Any) -> tuple[str, str]:
+    """The session, and the text of the answer."""
+    sent = await say(api, text, session, **more)
+    async with listening(api, sent["session"]) as heard:
+        seen = await until(heard, lambda one: is_answer(one) and one.data["replyTo"] == sent["message"])
+    return sent["session"], seen[-1].data["text"]
+
+
+async def test_what_is_said_is_answered_in_a_session_that_goes_on(operator_api: httpx.AsyncClient) -> None:
+    session, text = await answered(operator_api, "My name is Ada")
+    assert "Ada" in text
+    again, text = await answered(operator_api, "/whoami", session)
+    assert again == session
+    transcript = (await operator_api.get(f"/sessions/{session}")).json()
+    assert transcript["session"]["channel"] == "api"
+    assert transcript["messages"][0]["text"] == "My name is Ada"
+    assert [one["id"] for one in (await operator_api.get("/sessions")).json()["items"]] == [session]
+
+
+async def test_the_stream_shows_previews_tools_and_the_answer(
+    gateway: Gateway, operator_api: httpx.AsyncClient
+) -> None:
+    session, _ = await answered(operator_api, "Hello")
+    async with listening(operator_api, session) as heard:
+        seen = await until(heard, lambda one: one.name == "live")
+        assert [one.data["author"] for one in seen[:-1]] == ["person", "agent"]
+        await say(operator_api, "Remember that I like green tea", session)
+        seen = await until(heard, is_answer)
+    names = [one.name for one in seen]
+    assert names[0] == "message"
+    assert {"typing", "preview"} <= set(names)
+    steps = [(one.data["tool"], one.data["state"]) for one in seen if one.name == "tool"]
+    assert steps == [("update_memory", "began"), ("update_memory", "ended")]
+    previews = [one for one in seen if one.name == "preview"]
+    assert {one.data["id"] for one in previews} == {seen[-1].data["id"]}
+    assert all(one.place is None for one in seen if one.name != "message")
+
+
+async def test_a_reader_who_comes_again_goes_on_behind_the_last_event(operator_api: httpx.AsyncClient) -> None:
+    session, _ = await answered(operator_api, "One")
+    async with listening(operator_api, session) as heard:
+        before = await until(heard, is_answer)
+    for text in ("Two", "Three"):
+        await answered(operator_api, text, session)
+    async with listening(operator_api, session, before[-1].place) as heard:
+        missed = await until(heard, lambda one: one.name == "live")
+    said = [one.data["text"] for one in missed if one.name == "message" and one.data["author"] == "person"]
+    assert said == ["Two", "Three"]
+    places = [int(one.place or 0) for one in (*before, *missed) if one.name == "message"]
+    assert places == sorted(set(places))
+    assert len(places) == 6
+
+
+async def test_a_reader_who_is_cut_off_at_every_event_hears_each_once(operator_api: httpx.AsyncClient) -> None:
+    session, _ = await answered(operator_api, "Start")
+    talking = asyncio.create_task(talk(operator_api, session, 12))
+    heard_ids: list[str] = []
+    last: str | None = "0"
+    while len(heard_ids) < 26:
+        async with listening(operator_api, session, last) as heard:
+            (*_, message) = await until(heard, lambda one: one.name == "message")
+        heard_ids.append(message.data["id"])
+        last = message.place
+    await talking
+    assert len(set(heard_ids)) == 26
+
+
+async def talk(api: httpx.AsyncClient, session: str, times: int) -> None:
+    for number in range(times):
+        await say(api, f"Message {number}", session)
+
+
+async def test_a_place_of_another_log_begins_anew(operator_api: httpx.AsyncClient) -> None:
+    session, _ = await answered(operator_api, "One")
+    async with listening(operator_api, session, "999999999") as heard:
+        seen = await until(heard, lambda one: one.name == "live")
+    assert [one.name for one in seen] == ["reset", "message", "message", "live"]
+    bad = await operator_api.get("/chat/events", params={"session": session}, headers={"last-event-id": "x"})
+    assert bad.status_code == 422
+
+
+async def test_an_answer_that_is_being_written_can_be_stopped(operator_api: httpx.AsyncClient) -> None:
+    session, _ = await answered(operator_api, "Hello")
+    response = await operator_api.post("/chat/stop", json={"session": session})
+    assert response.status_code == 202
+    async with listening(operator_api, session) as heard:
+        await until(heard, lambda one: is_answer(one) and one.data["replyTo"] == response.json()["message"])
+    assert (await operator_api.post("/chat/stop", json={"session": "s_no"})).status_code == 404
+
+
+async def test_a_repeated_send_says_it_once_even_where_the_first_answer_was_lost(
+    gateway: Gateway, operator_api: httpx.AsyncClient
+) -> None:
+    headers = {"idempotency-key": "say-1"}
+    body = {"text": "Once"}
+    first = await operator_api.post("/chat/messages", json=body, headers=headers)
+
+    def forget(connection: Any) -> None:  # as after a crash between the commit and the answer
+        connection.execute("DELETE FROM idempotent_requests")
+
+    await gateway.store.database.write(forget)
+    again = await operator_api.post("/chat/messages", json=body, headers=headers)
+    assert again.json() == first.json()
+    assert len((await operator_api.get("/sessions")).json()["items"]) == 1
+    rows = await gateway.store.database.read(
+        lambda connection: connection.execute("SELECT count(*) FROM inbox WHERE channel = 'api'").fetchone()[0]
+    )
+    assert rows == 1
+
+
+async def test_a_fork_goes_on_and_another_channels_session_does_not(
+    gateway: Gateway, operator_api: httpx.AsyncClient
+) -> None:
+    session, _ = await answered(operator_api, "The password is teapot")
+    messages = (await operator_api.get(f"/sessions/{session}")).json()["messages"]
+    fork = (await operator_api.post(f"/sessions/{session}/fork", json={"message": messages[-1]["id"]})).json()
+    await answered(operator_api, "And now?", fork["id"])
+    assert (await operator_api.get(f"/sessions/{fork['id']}")).json()["session"]["messages"] == len(messages) + 2
+    assert (await operator_api.get(f"/sessions/{session}")).json()["session"]["messages"] == len(messages)
+
+    def move(connection: Any) -> None:
+        connection.execute("UPDATE sessions SET channel = 'mail' WHERE id = ?", (session,))
+
+    await gateway.store.database.write(move)
+    for call in (
+        operator_api.post("/chat/messages", json={"text": "x", "session": session}),
+        operator_api.post("/chat/stop", json={"session": session}),
+        operator_api.get("/chat/events", params={"session": session}),
+    ):
+        response = await call
+        assert response.status_code == 409
+        assert "fork it" in response.json()["detail"]
+
+
+async def test_who_answers_is_chosen_with_a_new_session(operator_api: httpx.AsyncClient) -> None:
+    session, _ = await answered(operator_api, "Hello", personality="engineer")
+    assert (await operator_api.get(f"/sessions/{session}")).json()["session"]["personality"] == "engineer"
+    other = await operator_api.post(
+        "/chat/messages", json={"text": "x", "session": session, "personality": "assistant"}
+    )
+    assert other.status_code == 409
+    unknown = await operator_api.post("/chat/messages", json={"text": "x", "personality": "nobody"})
+    assert unknown.status_code == 404
+
+
+async def test_a_file_is_read_and_too_much_is_refused(operator_api: httpx.AsyncClient) -> None:
+    def file(data: bytes) -> dict[str, str]:
+        return {"filename": "n.txt", "mediaType": "text/plain", "data": base64.b64encode(data).decode()}
+
+    session, _ = await answered(operator_api, "Look", attachments=[file(b"The kettle is red.")])
+    asked = (await operator_api.get(f"/sessions/{session}")).json()["messages"][0]["text"]
+    assert "n.txt" in asked
+    large = await operator_api.post(
+        "/chat/messages", json={"text": "Look", "attachments": [file(b"x" * 5 * 1024 * 1024)]}
+    )
+    assert large.status_code == 422
+    assert (await operator_api.post("/chat/messages", json={"text": " "})).status_code == 422
+
+
+async def test_a_person_talks_as_themselves_and_a_program_is_nobody_of_these(
+    gateway: Gateway, client_with: ClientWith, operator_api: httpx.AsyncClient, ada: str
+) -> None:
+    assert gateway.web is not None
+    assert gateway.web.api is not None
+    keys = gateway.web.api.desks.keys
+    scopes = ("chat:read", "chat:write", "sessions:read")
+    hers = (await keys.create(OPERATOR, "hers", scopes, ada)).key
+    program = await keys.create(OPERATOR, "bot", scopes)
+    async with client_with(hers) as api:
+        session, _ = await answered(api, "Hello")
+        assert (await api.get(f"/sessions/{session}")).json()["session"]["user"] == ada
+    operators, _ = await answered(operator_api, "Hello")
+    owner = (await operator_api.get(f"/sessions/{operators}")).json()["session"]["user"]
+    async with client_with(program.key) as api:
+        own, text = await answered(api, "/pair list")
+        assert "owner" in text
+        user = (await api.get(f"/sessions/{own}")).json()["session"]["user"]
+        assert user not in (ada, owner)
+    async with client_with(hers) as api:
+        for other in (operators, own):
+            assert (await api.get("/chat/events", params={"session": other})).status_code == 404
+            assert (await api.post("/chat/messages", json={"text": "x", "session": other})).status_code == 404
+    names = {user.id: [account.key for account in user.accounts] for user in await gateway.identities.users()}
+    assert f"api:{ada}" in names[ada]
+    assert "api:operator" in names[owner]
+    assert "web:operator" in names[owner]
+
+
+def test_no_channel_of_the_configuration_takes_the_apis_name() -> None:
+    with pytest.raises(ValueError, match="the gateway's own channel"):
+        Config(channels={"api": {"kind": "web"}})  # type: ignore[dict-item]

@@ -1,0 +1,57 @@
+"""The running API against its own document: schemathesis sends what it allows and what it forbids, all checks on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.app import Gateway
+from gateway.web.auth import FailurePause
+
+# `/chat/events` never ends by itself; test_chat.py has it.
+ARGUMENTS = ["--checks", "all", "--max-examples", "15", "--exclude-path", "/chat/events", "--no-color", "--seed", "1"]
+# That a text must be valid YAML for a personality is more than a schema can say of it, so there a 422 may be right.
+CONFIG = """
+[auth.openapi.token]
+bearer = {token}
+
+[[operations]]
+include-path = "/personalities/{{personality}}"
+
+[operations.checks]
+positive_data_acceptance.expected-statuses = [200, 401, 403, 404, 409, 422]
+"""
+PROGRAM = "import sys; from schemathesis.cli import schemathesis; sys.argv[0] = 'st'; schemathesis()"
+
+
+@pytest.mark.slow
+async def test_the_api_keeps_what_its_document_says(
+    gateway: Gateway, operator_api: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    """Every status, header and body is as documented; nothing invalid is taken and nothing valid refused."""
+    assert gateway.web is not None
+    gateway.web._auth._pause = FailurePause(max_failures=1_000_000)  # it tries wrong tokens, too
+    document = tmp_path / "openapi.json"
+    document.write_bytes((await operator_api.get("/openapi.json")).content)
+    token = (gateway.home / "web-token").read_text().strip()
+    config = tmp_path / "schemathesis.toml"
+    config.write_text(CONFIG.format(token=json.dumps(token)), encoding="utf-8")
+    arguments = ["--config-file", config, "run", document, "--url", gateway.web.url + "api/v1", *ARGUMENTS]
+    hooks = {"SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(Path(__file__).parent)}
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", PROGRAM, *map(str, arguments)),
+        env={**os.environ, **hooks},
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await running.communicate()
+    assert running.returncode == 0, output.decode()
+    health = (await operator_api.get("/system/health")).json()
+    assert health["storeProblem"] is None

@@ -1,0 +1,95 @@
+"""What a search ranks is bounded, and what it finds is not: rare words first, then the newest of the frequent ones."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pytest
+
+from gateway.memory.traces import ranking, search_words
+from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.ranking import best_of, documents_with
+from gateway.memory.traces.rows import insert
+from gateway.memory.traces.search import Wanted
+from gateway.memory.traces.trace import Viewer
+from tests.gateway.memory.traces.people import ADA, BEN, of
+
+T = TypeVar("T")
+
+
+async def put(brain: Brain, viewer: Viewer, contents: Sequence[str]) -> None:
+    await brain.database.write(lambda connection: [insert(connection, of(viewer, each)) for each in contents])
+
+
+async def read(brain: Brain, work: Callable[[sqlite3.Connection], T]) -> T:
+    return await brain.database.read(work)
+
+
+async def found(brain: Brain, query: str, viewer: Viewer = ADA, limit: int = 100) -> list[str]:
+    return [hit.trace.content for hit in await brain.search(viewer, Wanted(query=query, limit=limit))]
+
+
+@pytest.fixture
+def few_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (ranking, search_words):
+        monkeypatch.setattr(module, "RANKED_AT_MOST", 20)
+
+
+async def test_words_that_only_raise_weigh_what_they_would_as_words_that_find(brain: Brain) -> None:
+    await put(brain, ADA, ["green tea", "green tea with milk", "tea with milk and tea", "milk", "green", "water"])
+
+    def work(connection: sqlite3.Connection) -> None:
+        together = dict(best_of(connection, (1,), "green OR tea OR milk", limit=10).best)
+        split = best_of(connection, (1,), "green", more="tea OR milk", limit=10)
+        assert split.among == len(split.best) == 3
+        assert dict(split.best) == pytest.approx({number: together[number] for number, _ in split.best})
+
+    await read(brain, work)
+
+
+@pytest.mark.usefixtures("few_ranked")
+async def test_of_a_word_that_is_everywhere_the_newest_are_ranked(brain: Brain) -> None:
+    await put(brain, ADA, [f"tea number{number}" for number in range(300)])
+    assert set(await found(brain, "tea")) == {f"tea number{number}" for number in range(280, 300)}
+    assert await read(brain, lambda connection: best_of(connection, (1,), "tea", limit=5).among) == 20
+
+
+@pytest.mark.usefixtures("few_ranked")
+async def test_what_holds_a_rare_word_is_found_however_old_it_is(brain: Brain) -> None:
+    await put(brain, ADA, ["the zebra drinks tea", *(f"tea number{number} {number % 7}" for number in range(300))])
+    await put(brain, ADA, [f"coffee number{number}" for number in range(40)])
+    answer = await found(brain, "tea zebra coffee")
+    assert answer[0] == "the zebra drinks tea"
+    assert any("coffee" in each for each in answer[1:]), "the other words find, too"
+
+
+@pytest.mark.usefixtures("few_ranked")
+async def test_what_others_have_keeps_nobody_from_finding_by_any_word(brain: Brain) -> None:
+    """The rare word stands in many of Ben's traces, so that those of Ada with the other word are looked for after."""
+    await put(brain, BEN, [*(f"river bank{number}" for number in range(19)), *(f"stone{n}" for n in range(300))])
+    await put(brain, ADA, ["a river runs", *(f"a boat{number} and a boat" for number in range(15))])
+    assert {each.split()[1] for each in await found(brain, "river boat")} == {
+        "river", *(f"boat{number}" for number in range(15)),
+    }  # fmt: skip
+
+
+async def test_how_many_traces_hold_a_word_is_counted_or_estimated_from_the_newest(brain: Brain) -> None:
+    await put(brain, ADA, [f"{'tea' if number % 4 == 0 else 'water'} and {number}" for number in range(1_000)])
+
+    def work(connection: sqlite3.Connection) -> None:
+        assert documents_with(connection, '"tea"') == 250
+        assert documents_with(connection, '"tea"', looked_at=50) == pytest.approx(250, rel=0.05)
+        assert documents_with(connection, '"1"') == 1, "the numbers of owners are no words"
+        assert documents_with(connection, '"nothing"') == 0
+
+    await read(brain, work)
+
+
+async def test_a_type_is_looked_for_before_the_newest_are_taken(brain: Brain, few_ranked: None) -> None:
+    old = of(ADA, "tea as a rule", type="semantic")
+    await brain.database.write(lambda connection: insert(connection, old))
+    await put(brain, ADA, [f"tea number{number}" for number in range(300)])
+    hits = await brain.search(ADA, Wanted(query="tea", type="semantic"))
+    assert [hit.trace.content for hit in hits] == ["tea as a rule"]

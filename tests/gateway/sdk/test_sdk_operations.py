@@ -1,0 +1,205 @@
+"""Every namespace over a real socket: what comes back is typed, and errors are exceptions."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from gateway.app import Gateway
+from gateway.sdk import (
+    AsyncEthos,
+    Conflict,
+    Ethos,
+    Invalid,
+    NoAddress,
+    NotAllowed,
+    NotFound,
+    NotKnown,
+    NotPossible,
+    NotReached,
+)
+from gateway.sdk.address import whereabouts
+from tests.gateway.api.conftest import OPERATOR
+
+from .conftest import KillableGateway
+
+NOTHING = hashlib.sha256(b"").hexdigest()
+
+
+async def test_a_document_is_written_looked_at_and_taken_back(client: AsyncEthos) -> None:
+    written = await client.memory.write("memory", "Tea at five.\n", NOTHING)
+    assert written.content == "Tea at five.\n"
+    assert await client.memory.newer("memory", written.version) is None
+    newer = await client.memory.newer("memory", NOTHING)
+    assert newer == await client.memory.get("memory")
+    [info] = [info async for info in client.memory.list()]
+    assert (info.store, info.chars) == ("memory", 13)
+    [change] = [change async for change in client.memory.history(store="memory")]
+    assert change.action == "write"
+    texts = await client.memory.diff(change.id)
+    assert (texts.before, texts.after) == ("", "Tea at five.\n")
+    assert (await client.memory.why("Tea", store="memory")).change.id == change.id
+    assert (await client.memory.undo(change.id)).content == ""
+    assert (await client.memory.restore(change.id, NOTHING)).content == "Tea at five.\n"
+    assert len([one async for one in client.memory.history(limit=2)]) == 2
+
+
+async def test_who_was_slower_gets_both_texts_and_can_write_over_the_newer(client: AsyncEthos) -> None:
+    await client.memory.write("memory", "First.\n", NOTHING)
+    with pytest.raises(Conflict) as caught:
+        await client.memory.write("memory", "Second.\n", NOTHING)
+    conflict = caught.value
+    assert (conflict.current, conflict.proposed) == ("First.\n", "Second.\n")
+    united = await client.memory.write("memory", conflict.current + conflict.proposed, conflict.current_version)
+    assert united.content == "First.\nSecond.\n"
+
+
+async def test_proposals_are_listed_and_one_that_is_not_there_is_not_found(client: AsyncEthos) -> None:
+    proposals = client.memory.proposals
+    assert await proposals.list() == ()
+    for call in (proposals.get(1), proposals.edit(1, "x"), proposals.approve(1), proposals.refuse(1)):
+        with pytest.raises(NotFound):
+            await call
+
+
+async def test_sessions_are_found_forked_tidied_and_forgotten(client: AsyncEthos) -> None:
+    answer = await client.chat.ask("The password is teapot")
+    await client.chat.ask("Something else")
+    assert len([one async for one in client.sessions.list()]) == 2
+    [found] = [one async for one in client.sessions.list("teapot", limit=1)]
+    assert found.id == answer.session
+    assert any("[teapot]" in snippet.text for snippet in found.snippets)
+    messages = [one async for one in client.sessions.messages(found.id)]
+    fork = await client.sessions.fork(found.id, messages[0].id, title="Copy")
+    assert (fork.title, fork.messages, fork.forked_from) == ("Copy", 1, found.id)
+    changed = await client.sessions.update(found.id, title="Teapots", is_pinned=True)
+    assert (changed.title, changed.is_pinned) == ("Teapots", True)
+    assert [one.id async for one in client.sessions.list(pinned=True)] == [found.id]
+    assert "# Teapots" in await client.sessions.markdown(found.id)
+    assert (await client.sessions.export(found.id)).messages == tuple(messages)
+    await client.sessions.delete(fork.id)
+    with pytest.raises(NotFound):
+        await client.sessions.get(fork.id)
+
+
+async def test_a_list_goes_on_over_its_pages(client: AsyncEthos, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        await client.chat.send(f"Number {number}")
+    whole = [one.id async for one in client.sessions.list()]
+    monkeypatch.setattr("gateway.sdk.courier.PAGE_ITEMS", 2)
+    assert [one.id async for one in client.sessions.list()] == whole
+    assert [one.id async for one in client.sessions.list(limit=3)] == whole[:3]
+    assert len(set(whole)) == 5
+
+
+async def test_the_gateway_tells_how_it_is(client: AsyncEthos) -> None:
+    health = await client.system.health()
+    assert health.is_ready
+    assert [channel.name for channel in await client.system.channels()] == ["web"]
+    assert (await client.system.usage(days=7)).rows == ()
+    assert "channels" in (await client.system.config()).values
+
+
+async def test_deliveries_are_listed_and_changed(client: AsyncEthos) -> None:
+    await client.chat.ask("Hello")
+    assert [one async for one in client.deliveries.list("inbox", state="dead")] == []
+    with pytest.raises(NotFound):
+        await client.deliveries.get("outbox", 99)
+    first = await client.deliveries.get("inbox", 1)
+    assert (first.text, first.state) == ("Hello", "done")
+    for call in (client.deliveries.retry("inbox", 1), client.deliveries.drop("inbox", 1)):
+        with pytest.raises(NotPossible):
+            await call
+
+
+def test_the_blocking_client_has_the_same_operations(blocking: Ethos) -> None:
+    assert blocking.memory.write("memory", "Tea.\n", NOTHING).content == "Tea.\n"
+    with pytest.raises(Conflict):
+        blocking.memory.write("memory", "Coffee.\n", NOTHING)
+    assert [one.action for one in blocking.memory.history()] == ["write"]
+    assert blocking.memory.proposals.list() == ()
+    assert blocking.system.health().is_ready
+    assert list(blocking.deliveries.list("outbox")) == []
+    assert list(blocking.sessions.list()) == []
+
+
+async def test_what_is_wrong_is_an_error_with_its_fields(client: AsyncEthos) -> None:
+    with pytest.raises(Invalid) as caught:
+        await client.system.usage(days=0)
+    assert [one.where for one in caught.value.fields] == ["query.days"]
+
+
+async def test_a_key_may_what_its_scopes_say(gateway: Gateway, client: AsyncEthos) -> None:
+    assert gateway.web is not None
+    assert gateway.web.api is not None
+    key = await gateway.web.api.desks.keys.create(OPERATOR, "reader", ["memory:read"])
+    async with AsyncEthos(gateway.web.url, key.key) as reader:
+        assert (await reader.memory.get("memory")).content == ""
+        with pytest.raises(NotAllowed, match="chat:write"):
+            await reader.chat.send("Hello")
+    async with AsyncEthos(gateway.web.url, "ethos_wrong") as wrong:
+        with pytest.raises(NotKnown):
+            await wrong.system.health()
+
+
+def test_url_and_key_come_from_the_environment(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = whereabouts(None, None, served)().url
+    monkeypatch.setenv("ETHOS_URL", url.removesuffix("/api/v1"))
+    monkeypatch.setenv("ETHOS_API_KEY", (served / "web-token").read_text())
+    with Ethos() as client:
+        assert client.system.health().is_ready
+
+
+def test_without_anything_it_is_the_gateway_on_this_machine(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ETHOS_URL", raising=False)
+    monkeypatch.setenv("ETHOS_HOME", str(served))
+    with Ethos() as client:
+        assert client.system.health().is_ready
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "home", "told"),
+    [
+        ("http://localhost:8420", None, None, "ETHOS_API_KEY"),
+        (None, "ethos_key", None, "ETHOS_URL"),
+        ("localhost:8420", "ethos_key", None, "http://localhost:8420"),
+        ("http://localhost:8420/?x=1", "ethos_key", None, "no address"),
+        ("http://me@localhost:8420/", "ethos_key", None, "no address"),
+        ("http://localhost:8420", "ethos key\n\x00", None, "characters"),
+        ("http://localhost:8420", "ethos_key", Path("/nowhere"), "not both"),
+    ],
+)
+def test_half_an_address_is_an_error_that_says_what_to_give(
+    url: str | None, key: str | None, home: Path | None, told: str
+) -> None:
+    with pytest.raises(NoAddress, match=told):
+        whereabouts(url, key, home, {})
+
+
+def test_no_key_is_shown_by_accident() -> None:
+    assert "secret" not in repr(whereabouts("https://ethos.example.org/api/v1/", "ethos_secret", None, {})())
+    assert whereabouts("https://ethos.example.org/api/v1/", "k", None, {})().url == "https://ethos.example.org/api/v1"
+
+
+def test_where_no_gateway_runs_it_says_so(tmp_path: Path) -> None:
+    with Ethos(home=tmp_path, patience_s=0) as client, pytest.raises(NotReached, match="ethos serve"):
+        client.system.health()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["memory.compared", "memory.linked", "memory.renamed", "memory.synced"])
+async def test_a_write_in_the_middle_of_which_the_gateway_is_killed_is_done_once(
+    killable: KillableGateway, point: str
+) -> None:
+    killable.start(f"{point} 1")
+    async with AsyncEthos(home=killable.home, patience_s=60) as client, asyncio.timeout(90):
+        writing = asyncio.create_task(client.memory.write("memory", "Once.\n", NOTHING))
+        await asyncio.to_thread(killable.wait_until_dead)
+        await asyncio.to_thread(killable.start)
+        assert (await writing).content == "Once.\n"
+        changes = [change async for change in client.memory.history(store="memory")]
+        assert [change.outcome for change in changes] == ["applied"]
+        assert (await client.memory.get("memory")).content == "Once.\n"
