@@ -75,7 +75,7 @@ async def search(
 ) -> Page[FoundTrace]:
     """With `q` the best matches, a hundred at most; without it all, the last that came in first."""
     if wanted.query and not wanted.is_deleted:
-        start = _number(place_of("traces found", cursor, int)) or 0
+        start = max(0, _number(place_of("traces found", cursor, int)) or 0)
         found = await desks.traces.search(caller, wanted, limit=min(start + limit + 1, MOST_RANKED), explain=explain)
         items, is_last = found[start : start + limit], len(found) <= start + limit
         return Page(items=tuple(items), next_cursor=None if is_last else cursor_of("traces found", (start + limit,)))

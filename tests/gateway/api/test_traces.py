@@ -102,7 +102,7 @@ async def test_a_list_comes_in_pages_without_a_gap_or_a_repetition(
     assert sorted(seen) == sorted(f"fact {number}" for number in range(25))
     if not query:
         assert seen == [f"fact {number}" for number in reversed(range(25))]
-    assert (await desk.api.get("/traces", params={"cursor": "nonsense"})).status_code == 422
+    assert (await desk.api.get("/traces", params={"cursor": "nonsense"})).status_code == 404
 
 
 async def test_a_trace_is_corrected_deleted_and_brought_back(house_with_traces: Traced) -> None:
