@@ -16,6 +16,7 @@ from gateway.sdk.personalities import Personalities
 from gateway.sdk.sessions import Sessions
 from gateway.sdk.styles import Awaiting, Blocking, S, run
 from gateway.sdk.system import System
+from gateway.sdk.traces import Traces
 from gateway.sdk.transport import AwaitingTransport, BlockingTransport
 
 TIMEOUT_S = 30.0
@@ -34,6 +35,7 @@ class Namespaces(Generic[S]):
         self.personalities: Personalities[S] = Personalities(courier)
         self.deliveries: Deliveries[S] = Deliveries(courier)
         self.system: System[S] = System(courier)
+        self.traces: Traces[S] = Traces(courier)
 
 
 class AsyncEthos(Namespaces[Awaiting]):
