@@ -60,32 +60,9 @@ def desks_of(gateway: Gateway) -> Desks:
     scopes = _trace_scopes(gateway, naming)
     people = _people_desk(gateway, naming)
     return Desks(
-        memory=MemoryDesk(
-            MemoryParts(
-                files=gateway.memory_files,
-                review=MemoryReview(
-                    store.proposals, gateway.memory_files, gateway.memory, lambda: gateway.traces.facts
-                ),
-                proposals=store.proposals,
-                personalities=gateway.personalities,
-                identities=gateway.identities,
-                naming=naming,
-                sizes=lambda: gateway.config.memory,
-            )
-        ),
+        memory=_memory_desk(gateway, naming),
         sessions=SessionDesk(store.session_edits, naming, forget=gateway.history.forget),
-        chat=ChatDesk(
-            ChatParts(
-                talk=gateway.talk,
-                accept=gateway.inbox.accept,
-                sessions=store.session_edits,
-                identities=gateway.identities,
-                personalities=gateway.personalities,
-                log=store.log,
-                default_personality=lambda: gateway.config.personality,
-                join_operator=lambda: gateway.operators.join(gateway.identities, with_programs=True),
-            )
-        ),
+        chat=_chat_desk(gateway),
         system=SystemDesk(
             SystemParts(health=gateway.health, usage=store.usage, config=lambda: gateway.config, naming=naming)
         ),
@@ -107,6 +84,37 @@ def desks_of(gateway: Gateway) -> Desks:
     )
 
 
+def _chat_desk(gateway: Gateway) -> ChatDesk:
+    store = gateway.store
+    return ChatDesk(
+        ChatParts(
+            talk=gateway.talk,
+            accept=gateway.inbox.accept,
+            sessions=store.session_edits,
+            identities=gateway.identities,
+            personalities=gateway.personalities,
+            log=store.log,
+            default_personality=lambda: gateway.config.personality,
+            join_operator=lambda: gateway.operators.join(gateway.identities, with_programs=True),
+        )
+    )
+
+
+def _memory_desk(gateway: Gateway, naming: Naming) -> MemoryDesk:
+    store = gateway.store
+    return MemoryDesk(
+        MemoryParts(
+            files=gateway.memory_files,
+            review=MemoryReview(store.proposals, gateway.memory_files, gateway.memory, lambda: gateway.traces.facts),
+            proposals=store.proposals,
+            personalities=gateway.personalities,
+            identities=gateway.identities,
+            naming=naming,
+            sizes=lambda: gateway.config.memory,
+        )
+    )
+
+
 def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
     store = gateway.store
     return PeopleDesk(
@@ -119,7 +127,7 @@ def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
             linking=gateway.linking,
             entrance=gateway.entrance,
             kind=gateway.supervisor.kind,
-            operator_accounts=gateway.operators.accounts,
+            operators=gateway.operators,
         )
     )
 

@@ -78,10 +78,13 @@ class Frame:
 
         Args:
             template: such as `channels/index.html`, below `templates/dashboard`.
-            values: for the template, besides `title`, `trail`, `form_token` and what the layout needs.
+            values: for the template, besides `title`, `trail`, `form_token`, its `token` alone and what
+                the layout needs.
         """
         note = self._notes.of(request)
-        page = {"title": title, "trail": trail, "note": note, "form_token": self._token_field(request), **values}
+        cookie = self._cookie(request)
+        tokens = {"form_token": self._token_field(request), "token": self._tokens.token(cookie)}
+        page = {"title": title, "trail": trail, "note": note, **tokens, **values}
         response = self._html(request, template, page, status)
         if note is not None:
             self._notes.take(response)
@@ -152,7 +155,7 @@ class Frame:
 
         async def endpoint(request: Request) -> Response:
             form = await read_form(request)
-            if not self._is_believed(request, form):
+            if not self.believes(request, form.get(TOKEN_FIELD)):
                 return self.offer_again(request, form, request.url.path)
             return await take(request, form)
 
@@ -168,14 +171,14 @@ class Frame:
             found: list[Incoming] = []
 
             async def begin(form: Form, name: str) -> Incoming:
-                if not self._is_believed(request, form):
+                if not self.believes(request, form.get(TOKEN_FIELD)):
                     raise HTTPException(403, "This page is too old. Load it anew, then choose the file again.")
                 found.append(await receive(name))
                 return found[0]
 
             try:
                 form = await read_upload(request, begin)
-                if not self._is_believed(request, form):
+                if not self.believes(request, form.get(TOKEN_FIELD)):
                     return self.offer_again(request, form, request.url.path)
                 return await take(request, form, await found[0].finish() if found else None)
             finally:
@@ -184,12 +187,15 @@ class Frame:
 
         return endpoint
 
-    def _is_believed(self, request: Request, form: Form) -> bool:
-        """A program that shows the operator's token with each request is sent by nobody else's page."""
+    def believes(self, request: Request, token: str) -> bool:
+        """Whether the token that came with a form is of this session.
+
+        A program that shows the operator's token with each request is sent by nobody else's page.
+        """
         cookie = self._cookie(request)
         if not self._auth.is_session(cookie):
             return request.headers.get("authorization", "").lower().startswith("bearer ")
-        return self._tokens.is_token(form.get(TOKEN_FIELD), cookie)
+        return self._tokens.is_token(token, cookie)
 
     def _token_field(self, request: Request, session: str | None = None) -> Markup:
         """What stands in every form."""

@@ -86,6 +86,7 @@ async def import_traces(
                 while lot := await asyncio.to_thread(_lot, reading.arrivals):
                     await landing.take(lot)
                     reading.report()
+                reading.report()
                 await landing.link(file)
     return result
 
