@@ -94,7 +94,7 @@ class ImportResult:
     skipped: int = 0
     errors: list[str] = field(default_factory=list)
     errors_left_out: int = 0
-    form: str = ""
+    form: str = field(default="", compare=False)
 
     def add_error(self, text: str) -> None:
         """Keep it, or count it."""
