@@ -35,7 +35,7 @@ class Request(Generic[T]):
 
     Attributes:
         path: below `/api/v1`, with `{names}` for the values in `place`.
-        answer: what a good answer is: a model, `str` for plain text, `NoneType` for nothing.
+        answer: what a good answer is: a model, `str` for plain text, `bytes` for a file, `NoneType` for nothing.
         query: by the names of the wire; what is None is left out.
         idempotency_key: of a write; one is made where there is none.
         is_repeatable: False: a write that must not be sent again when nobody knows whether it arrived.
@@ -78,6 +78,8 @@ class Request(Generic[T]):
         wanted: Any = self.answer
         if wanted is NoneType:
             return cast(T, None)
+        if wanted is bytes:
+            return cast(T, answer.body)
         if wanted is str:
             return cast(T, answer.body.decode("utf-8", "replace"))
         try:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.desk.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused
+from gateway.desk.uploads import TooLarge
 from gateway.errors import (
     EthosError,
     FileError,
@@ -54,6 +55,7 @@ KINDS: Mapping[type[EthosError], Kind] = {
     PersonalityError: Kind("not-found", 404, "There is no such thing"),
     NoSuchEntry: Kind("not-possible", 409, "Not possible as things are"),
     NotReviewable: Kind("not-possible", 409, "Not possible as things are"),
+    TooLarge: Kind("too-large", 413, "The request is too large"),
     NotLinked: Kind("not-possible", 409, "Not possible as things are"),
     Refused: Kind("not-possible", 409, "Not possible as things are"),
     InvalidId: Kind("invalid", 422, "The request is not valid"),

@@ -30,25 +30,37 @@ VALUES: dict[str, Any] = {
     "attachments": (),
     "change": 3,
     "channel": "web",
+    "confirm": "u_1",
     "content": "text",
+    "copy_of": "engineer",
     "days": 3,
+    "description": "About tea",
     "expected_version": "0" * 64,
     "is_pinned": True,
+    "is_one_kept": True,
     "limit": 5,
     "line": "tea",
+    "link": "l_1",
     "message": 4,
+    "name": "Tea",
+    "one": "u_1",
+    "other": "u_2",
     "personality": "assistant",
     "pinned": True,
+    "prompt": "You are kind.",
     "proposal": 2,
     "queue": "inbox",
+    "role": "member",
     "seq": 9,
     "session": "s_1",
+    "settings": "name: Tea",
     "state": {"Proposals": "waiting", "Deliveries": "dead"},
     "store": "memory",
     "text": "Hello",
     "title": "Tea",
     "user": "u_1",
     "version": "0" * 64,
+    "who": "ABCD",
     "words": "tea",
 }
 
@@ -180,6 +192,8 @@ def check_models(key: tuple[str, str], described: dict[str, Any], found: list[Me
         answer = method.request.answer
         if answer is NoneType:
             assert not content, key
+        elif answer is bytes:
+            assert "application/zip" in content, key
         elif answer is str:
             assert any(kind.startswith("text/") for kind in content), key
         else:
