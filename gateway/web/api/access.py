@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from gateway.desk.caller import Caller, Permission
 from gateway.desk.desks import Desks
+from gateway.web.api.problems import CHALLENGE, WHO_ARE_YOU
 from gateway.web.auth import CALLER, PROOF, SAFE_METHODS
 
 CSRF_HEADER = "x-ethos-request"
@@ -43,9 +44,7 @@ class Requires:
         """Who calls."""
         caller = request.scope.get(CALLER)
         if not isinstance(caller, Caller):
-            raise HTTPException(
-                401, "Send the token or an API key as `Authorization: Bearer …`.", {"www-authenticate": "Bearer"}
-            )
+            raise HTTPException(401, WHO_ARE_YOU, CHALLENGE)
         if request.scope.get(PROOF) == "cookie" and request.method not in SAFE_METHODS:
             self._check_own_page(request)
         if self.rule == "operator":

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.desk.caller import Caller
 from gateway.store.idempotency import Answered, Begun
-from gateway.web.api.problems import IN_PROGRESS, problem, problem_of_status
+from gateway.web.api.problems import IN_PROGRESS, nobody_known, problem, problem_of_status
 from gateway.web.auth import CALLER
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -53,6 +53,9 @@ class IdempotentWrites:
         """Pass on, or answer."""
         if scope["type"] != "http" or scope["method"] not in WRITES:
             await self._app(scope, receive, send)
+            return
+        if not isinstance(scope.get(CALLER), Caller):  # before a stranger can make us hold a body
+            await nobody_known()(scope, receive, send)
             return
         if scope["path"].endswith(STREAMED):
             await self._streamed(scope, receive, send)

@@ -84,6 +84,8 @@ _DETAILS: Mapping[int, str] = {
     405: "This address takes other methods; `Allow` lists them.",
 }
 RETRY_AFTER_S = 5
+WHO_ARE_YOU = "Send the token or an API key as `Authorization: Bearer …`."
+CHALLENGE: Mapping[str, str] = {"www-authenticate": "Bearer"}
 
 
 def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
@@ -107,6 +109,11 @@ def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None
 def problem_of_status(status: int, detail: str, *, headers: Mapping[str, str] | None = None) -> Response:
     """A problem that the way to us met, rather than we."""
     return problem(_BY_STATUS.get(status, Kind("failed", status, "That went wrong")), detail, headers=headers)
+
+
+def nobody_known() -> Response:
+    """The answer to whoever shows neither token nor key."""
+    return problem_of_status(401, WHO_ARE_YOU, headers=CHALLENGE)
 
 
 async def on_error(_request: Request, error: Exception) -> Response:

@@ -139,6 +139,20 @@ async def test_five_wrong_keys_are_followed_by_a_pause_for_right_ones_too(
     assert paused.headers["content-type"] == "application/problem+json"
 
 
+async def test_a_stranger_is_refused_before_their_body_is_read(gateway: Gateway) -> None:
+    assert gateway.web is not None
+    port = httpx.URL(gateway.web.url).port
+    for path in ("chat/messages", "traces/import", "memory"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: 16000000\r\n\r\n[".encode())
+        async with asyncio.timeout(WAIT_S):
+            status = await reader.readline()
+        assert b" 401 " in status, path
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_a_key_is_not_in_the_database(gateway: Gateway) -> None:
     key = await key_of(gateway, "memory:read")
     dumped = await gateway.store.database.read(lambda connection: "\n".join(map(str, connection.iterdump())))
