@@ -141,13 +141,15 @@ class OperatorAuth:
         return hmac.compare_digest(candidate.encode("utf-8", "replace"), self._token.encode())
 
     async def try_key(self, keys: Keys, candidate: str, address: str) -> tuple[Caller | None, LoginResult]:
-        """Whoever holds an API key; failures are counted with those of the token."""
+        """Whoever holds an API key; failures are counted with those of the token.
+
+        A right key forgives none: who holds one could guess the token without a pause between.
+        """
         retry_after_s = self._pause.remaining_s(address)
         if retry_after_s:
             return None, LoginResult(is_accepted=False, retry_after_s=retry_after_s)
         caller = await keys(candidate)
         if caller is not None:
-            self._pause.note_success(address)
             return caller, LoginResult(is_accepted=True)
         self._pause.note_failure(address)
         return None, LoginResult(is_accepted=False, retry_after_s=self._pause.remaining_s(address))

@@ -153,6 +153,15 @@ async def test_a_stranger_is_refused_before_their_body_is_read(gateway: Gateway)
         await writer.wait_closed()
 
 
+async def test_a_right_key_gives_no_new_tries_at_the_token(gateway: Gateway, client_with: ClientWith) -> None:
+    statuses = []
+    async with client_with(await key_of(gateway, "system:read")) as holder, client_with("a guess") as guesser:
+        for _ in range(5):
+            statuses.append((await guesser.get("/system/health")).status_code)
+            await holder.get("/system/health")
+    assert statuses == [401, 401, 401, 401, 429]
+
+
 async def test_a_key_is_not_in_the_database(gateway: Gateway) -> None:
     key = await key_of(gateway, "memory:read")
     dumped = await gateway.store.database.read(lambda connection: "\n".join(map(str, connection.iterdump())))
