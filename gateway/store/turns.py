@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -88,7 +89,7 @@ class SqliteTurns:
         def work(connection: sqlite3.Connection) -> None:
             _end_claim(connection, commit, now_ms)
             if commit.session is not None:
-                _save_session(connection, commit.session)
+                _save_session(connection, _as_it_is_now(connection, commit.session, commit.inbox_seq))
             if commit.supersedes is not None:
                 connection.execute("UPDATE messages SET is_superseded = 1 WHERE turn_id = ?", (commit.supersedes,))
             for message in commit.messages:
@@ -167,6 +168,16 @@ def _end_claim(connection: sqlite3.Connection, commit: TurnCommit, now_ms: int) 
         ended = connection.execute(_END, (commit.end, error, wall_ms(), commit.inbox_seq, commit.owner))
     if not ended.rowcount:
         raise ClaimLost(f"turn {commit.turn_id} is no longer claimed by {commit.owner}; nothing of it was committed")
+
+
+def _as_it_is_now(connection: sqlite3.Connection, session: Session, inbox_seq: int) -> Session:
+    """One that was deleted while its turn ran begins anew: nothing of what was said before comes back with it."""
+    if connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session.id,)).fetchone() is not None:
+        return session
+    row = connection.execute("SELECT accepted_at FROM inbox WHERE seq = ?", (inbox_seq,)).fetchone()
+    if row is None or to_ms(session.created_at) >= row["accepted_at"]:
+        return session  # the turn has made it
+    return replace(session, title="", summary="", summary_until=0)
 
 
 def _save_session(connection: sqlite3.Connection, session: Session) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 
@@ -11,8 +13,9 @@ from gateway.app import Gateway
 from gateway.messages import ConversationRef
 from gateway.sessions import Role, Session, SessionMessage, conversation_key
 from gateway.store.turns import _save_message, _save_session
+from tests.gateway.way.conftest import settled
 
-from .conftest import OPERATOR
+from .conftest import OPERATOR, WAIT_S
 
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 ClientWith = Callable[[str | None], httpx.AsyncClient]
@@ -267,3 +270,31 @@ async def test_the_key_of_a_person_changes_no_session_in_which_others_wrote(
         assert (await api.delete("/sessions/s_2")).status_code == 204
     kept = [one.text for one in await gateway.store.sessions.messages("s_1")]
     assert kept == ["Ada in the group", "Bob in the group"]
+
+
+async def test_a_session_that_is_deleted_while_a_turn_runs_brings_nothing_back_of_what_was_said(
+    gateway: Gateway, operator_api: httpx.AsyncClient
+) -> None:
+    body = {"text": "The safe's number is 4711"}
+    session = (await operator_api.post("/chat/messages", json=body)).json()["session"]
+    await settled(gateway)
+    await gateway.store.sessions.save_summary(session, summary="The safe was opened.", until=2)
+    began, go_on = asyncio.Event(), asyncio.Event()
+    window = gateway.history.window
+
+    async def slow_window(*args: Any, **kwargs: Any) -> Any:
+        found = await window(*args, **kwargs)
+        began.set()
+        await go_on.wait()
+        return found
+
+    gateway.history.window = slow_window  # type: ignore[method-assign]
+    await operator_api.post("/chat/messages", json={"text": "And now?", "session": session})
+    await asyncio.wait_for(began.wait(), WAIT_S)
+    assert (await operator_api.delete(f"/sessions/{session}")).status_code == 204
+    go_on.set()
+    await settled(gateway)
+    kept = await gateway.store.sessions.session(session)
+    assert kept is not None
+    assert (kept.title, kept.summary) == ("", "")
+    assert "4711" not in (await operator_api.get(f"/sessions/{session}/export")).text
