@@ -156,10 +156,14 @@ class MemoryDesk:
     async def proposals(
         self, caller: Caller, *, state: wire.ProposalState | None = "waiting", limit: int = 200
     ) -> list[wire.Proposal]:
-        """What waits, or was decided, and is theirs to see; oldest first."""
-        reviewer = reviewer_of(caller)
-        found = await self._parts.proposals.proposals(state=state, limit=limit)
-        return [await self._proposal(one) for one in found if reviewer.may_see(one)]
+        """The newest that wait, or were decided, and are theirs to see; oldest first."""
+        reviewer, asked = reviewer_of(caller), limit
+        while True:  # those of others must not stand in front of theirs
+            found = await self._parts.proposals.proposals(state=state, limit=asked)
+            theirs = [one for one in found if reviewer.may_see(one)]
+            if len(theirs) >= limit or len(found) < asked:
+                return [await self._proposal(one) for one in theirs[-limit:]]
+            asked *= 4
 
     async def proposal(self, caller: Caller, proposal_id: int) -> wire.Proposal:
         """One.

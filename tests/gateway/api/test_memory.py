@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from gateway.app import Gateway
 from gateway.memory_proposals import Proposal
 from gateway.protocols import MemoryScope, MemoryUpdate
+
+from .conftest import OPERATOR
 
 NOTHING = hashlib.sha256(b"").hexdigest()
 
@@ -184,6 +187,21 @@ def insert(connection: object, proposal: Proposal) -> None:
     from gateway.store.proposals import insert_proposals
 
     insert_proposals(connection, (proposal,))  # type: ignore[arg-type]
+
+
+async def test_what_waits_for_others_hides_nothing_of_ones_own(
+    gateway: Gateway, client_with: Callable[[str | None], httpx.AsyncClient], ada: str
+) -> None:
+    bob = await gateway.identities.resolve("mail:bob@example.org", "Bob")
+    mine = [await proposed(gateway, ada, f"Likes tea {number}.") for number in range(3)]
+    for number in range(6):
+        await proposed(gateway, bob, f"Likes milk {number}.")
+    assert gateway.web is not None
+    assert gateway.web.api is not None
+    key = (await gateway.web.api.desks.keys.create(OPERATOR, "hers", ("memory:read",), ada)).key
+    async with client_with(key) as api:
+        waiting = (await api.get("/memory/proposals", params={"limit": 2})).json()["items"]
+    assert [one["id"] for one in waiting] == mine[1:]
 
 
 async def test_a_proposal_is_worded_anew_approved_once_and_then_written(
