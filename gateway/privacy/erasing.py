@@ -77,6 +77,7 @@ class Eraser:
         tombstone = Tombstone.of({*ids, *keys})
         await Tombstones(self.home).add([tombstone])
         await self.store.database.write(partial(erasure.end_requests, keys=keys))
+        await self.store.database.write(partial(erasure.end_keys, user_ids=ids))
         return tombstone
 
     async def due(self) -> Sequence[Tombstone]:

@@ -177,6 +177,12 @@ def end_requests(connection: sqlite3.Connection, keys: Collection[str]) -> None:
     connection.executemany(_END_REQUESTS, [(key,) for key in keys])
 
 
+def end_keys(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
+    """Revoke the person's API keys, so that nothing new comes in by them while the person is being erased."""
+    sql = "UPDATE api_keys SET revoked_at = ? WHERE user_id = ? AND revoked_at IS NULL"
+    connection.executemany(sql, [(wall_ms(), user_id) for user_id in user_ids])
+
+
 def places_of(connection: sqlite3.Connection, person: Person) -> Sequence[tuple[str, str]]:
     """The person's direct chats: channel and conversation; as work for a writer."""
     with _gathered(connection, person):

@@ -341,6 +341,15 @@ async def test_an_erased_person_is_gone_with_all_keys_and_is_a_stranger_again(do
     assert await door.knocks("1", "hello again")
 
 
+async def test_a_key_ends_when_its_persons_erasure_is_decided(door: Door) -> None:
+    person = await door.let_in("1")
+    async with await door.key("people:read", "memory:write", user=person["id"]) as client:
+        assert (await client.get("/people")).status_code == 200
+        await door.gateway.privacy.eraser().bury(person["id"])  # decided, and not yet begun
+        body = {"store": "user", "content": "I am still here.\n", "expectedVersion": "0" * 64}
+        assert (await client.put("/memory", json=body)).status_code == 401
+
+
 async def test_a_stranger_who_only_asked_can_be_erased_too(door: Door) -> None:
     await door.knocks("5")
     erased = (await door.client.post("/people/fake:5/erase", json={"confirm": "fake:5"})).json()
