@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN    := $(VENV)/.installed
 DEV    := $(VENV)/.installed-for-tests
 
-.PHONY: run channels test faults audit lint browser bench recording lock clean
+.PHONY: run channels test slow faults audit lint browser bench recording lock clean
 
 run: $(RUN)            ## Start the gateway with its defaults: terminal chat and web page.
 	@$(BIN)/ethos serve
@@ -15,9 +15,13 @@ run: $(RUN)            ## Start the gateway with its defaults: terminal chat and
 channels: $(RUN)       ## Install the libraries of all channels, LGPL and GPL ones among them.
 	$(PIP) --require-hashes -r requirements-channels.lock
 
-test: $(DEV) lint      ## Install what the tests need, and run them all but the browser's.
+test: $(DEV) lint      ## Install what the tests need, and run them all but the browser's and the slow ones.
 	@deploy/install-test-packages
-	$(BIN)/pytest -m "not browser"
+	$(BIN)/pytest -m "not browser and not slow"
+
+slow: $(DEV)           ## The tests that take a minute each: every step of a protocol, every request that the API allows.
+	@deploy/install-test-packages
+	$(BIN)/pytest -m slow
 
 browser: $(DEV)        ## The tests in a real browser.
 	@deploy/install-test-packages

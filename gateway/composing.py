@@ -18,6 +18,7 @@ from gateway.commands import Commands
 from gateway.config import ChannelConfig, Config
 from gateway.config.channel_kinds import load_kind
 from gateway.configured import budgets_of, policy_of, rules_of, turn_settings_of
+from gateway.desk.uploads import Transfers
 from gateway.dispatcher import Dispatcher
 from gateway.entrance import make_entrance
 from gateway.failpoints import reach
@@ -114,6 +115,7 @@ class Composition:
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         self.traces = compose_traces(self)
+        self.transfers = Transfers(self.home, lambda: self.config.web.max_upload_bytes)
 
     def _compose_commands(self) -> None:
         """What a person can command, and who is the same person."""

@@ -33,6 +33,10 @@ class Operators:
             self._accounts = frozenset({*_accounts(adapters), *_accounts(self._of_programs())})
         return self._accounts
 
+    def in_chats(self) -> set[str]:
+        """Those on configured channels, where the operator talks as the owner, and not only a program of theirs."""
+        return _accounts(self._adapters())
+
     def kinds_of_others(self) -> set[str]:
         """The kinds of the channels that cannot tell."""
         return {adapter.kind for adapter in self._adapters() if not isinstance(adapter, AuthenticatesOperator)}

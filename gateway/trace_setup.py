@@ -45,6 +45,7 @@ class Traces:
     memory: TraceMemory | None = None
     tools: tuple[Tool, ...] = ()
     facts: ApprovedFacts | None = None
+    consolidation: Consolidation | None = None
 
     async def run(self) -> None:
         """Do what turns left to do, until cancelled."""
@@ -106,7 +107,9 @@ def compose_traces(gateway: Composition) -> Traces:
         schedule=schedule if traces.consolidate.enabled else None,
         vectorizing=vectorizing,
     )
-    return Traces(memory, tuple(trace_tools(brain, consolidation)), ApprovedFacts(brain, store.proposals))
+    return Traces(
+        memory, tuple(trace_tools(brain, consolidation)), ApprovedFacts(brain, store.proposals), consolidation
+    )
 
 
 def _compose_vectors(gateway: Composition, brain: Brain) -> tuple[PaidEmbedder | None, Vectorizing | None]:

@@ -31,7 +31,7 @@ _LEFT_AT_TOP = re.compile(
     rf"|{re.escape(STAGING_PREFIX)}.*|{re.escape(UNPACKED_PREFIX)}.*|{re.escape(REPLACED_PREFIX)}.*|{NAME.pattern}"
 )
 _LEFT_ANYWHERE = re.compile(
-    rf"\.memory\.lock|\.identity-map\.lock|\.erasures\.lock|\.(?:MEMORY|USER)\.md\..*|\..*\.tmp|{NAME.pattern}"
+    rf"\.memory\.lock|\.edit\.lock|\.identity-map\.lock|\.erasures\.lock|\.(?:MEMORY|USER)\.md\..*|\..*\.tmp|{NAME.pattern}"
 )
 _SECRETS_AT_TOP = frozenset(["secrets", TOKEN_NAME, ".env"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # only the command that runs loads what it needs
     from gateway.memory.traces.approved import ApprovedFacts
     from gateway.memory_proposals import Proposal
     from gateway.memory_review import MemoryReview
+    from gateway.sdk import AsyncEthos
     from gateway.store.sqlite import SqliteStore
 
 app = typer.Typer(help="See what waits for a yes; approve, word anew or refuse it.", no_args_is_help=True)
@@ -83,19 +84,52 @@ async def _list(*, as_json: bool) -> None:
 
 
 async def _decide(numbers: Sequence[int], state: Literal["approved", "refused"], *, as_json: bool) -> None:
+    from gateway.cli.asking import NobodyAnswered
     from gateway.cli.output import print_json, say
-    from gateway.memory_proposals import Reviewer
+    from gateway.config.file import data_directory
 
     decided: list[dict[str, Any]] = []
-    async with _review() as review:
-        decide = review.approve if state == "approved" else review.refuse
-        for number in dict.fromkeys(numbers):
-            one = await decide(number, Reviewer(user_id=None))
-            decided.append({"id": one.id, "state": one.state, "is_late": review.late > 0})
-            if not as_json:
-                say(f"Proposal {one.id} is {state}." + (_LATE if review.late else ""))
+
+    def tell(number: int, *, is_late: bool) -> None:
+        decided.append({"id": number, "state": state, "is_late": is_late})
+        if not as_json:
+            say(f"Proposal {number} is {state}." + (_LATE if is_late else ""))
+
+    wanted = list(dict.fromkeys(numbers))
+    try:
+        await _decide_by_gateway(data_directory(), wanted, state, lambda number: tell(number, is_late=False))
+    except NobodyAnswered:
+        await _decide_in_files(wanted[len(decided) :], state, tell)
     if as_json:
         print_json(decided)
+
+
+async def _decide_by_gateway(
+    home: Path, numbers: Sequence[int], state: Literal["approved", "refused"], tell: Callable[[int], None]
+) -> None:
+    """Let the running gateway decide, which writes the memory itself; raises as `ask_gateway`."""
+    from gateway.cli.asking import ask_gateway
+
+    for number in numbers:
+
+        async def decide(client: AsyncEthos, number: int = number) -> None:
+            proposals = client.memory.proposals
+            await (proposals.approve(number) if state == "approved" else proposals.refuse(number))
+
+        await ask_gateway(home, decide)
+        tell(number)
+
+
+async def _decide_in_files(
+    numbers: Sequence[int], state: Literal["approved", "refused"], tell: Callable[..., None]
+) -> None:
+    from gateway.memory_proposals import Reviewer
+
+    async with _review() as review:
+        decide = review.approve if state == "approved" else review.refuse
+        for number in numbers:
+            await decide(number, Reviewer(user_id=None))
+            tell(number, is_late=review.late > 0)
 
 
 async def _edit(number: int, text: str | None, *, as_json: bool) -> None:

@@ -6,12 +6,15 @@ import enum
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gateway.cli.options import LARGEST_ID, AsJson, run
 from gateway.messages import ConversationRef
+
+if TYPE_CHECKING:
+    from gateway.sdk import AsyncEthos
 
 inbox = typer.Typer(
     help="See what people wrote that waits, runs or failed; try it again, or drop it.", no_args_is_help=True
@@ -128,21 +131,20 @@ async def _list(
 
 
 async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_json: bool) -> None:
-    from gateway.cli.data import opened_store
+    from gateway.cli.asking import NobodyAnswered
     from gateway.cli.named import NotNamed
     from gateway.cli.output import print_json, say
     from gateway.config.file import data_directory
 
     home = data_directory()
-    async with opened_store(home) as store:
-        place = None
-        if store is not None:
-            change = store.deliveries.retry if what == "retry" else store.deliveries.drop
-            place = await change(queue, seq)
+    try:
+        place, is_told = await _change_by_gateway(home, queue, seq, what), True
+    except NobodyAnswered:
+        place = await _change_in_store(home, queue, seq, what)
+        is_told = place is not None and wake(home, queue, place)
     if place is None:
         which = "dead letter" if what == "retry" else "message that waits or is dead"
         raise NotNamed(f"there is no {which} with the id {seq} in the {queue}; `ethos {queue} list` shows them")
-    is_told = wake(home, queue, place)
     outcome = "ready" if what == "retry" else "dropped"
     if as_json:
         print_json({"seq": seq, "outcome": outcome, "conversation": asdict(place), "is_taken_up": is_told})
@@ -150,6 +152,36 @@ async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_
         say(f"Message {seq} is dropped.")
     else:
         say("The running gateway takes it up now." if is_told else "It is taken up when the gateway starts.")
+
+
+async def _change_by_gateway(
+    home: Path, queue: Queue, seq: int, what: Literal["retry", "drop"]
+) -> ConversationRef | None:
+    """The conversation whose row was changed; None where there is none that could be. Raises as `ask_gateway`."""
+    from gateway.cli.asking import ask_gateway
+
+    async def change(client: AsyncEthos) -> ConversationRef | None:
+        from gateway.sdk import Invalid, NotFound, NotPossible
+
+        deliveries = client.deliveries
+        try:
+            row = await (deliveries.retry(queue, seq) if what == "retry" else deliveries.drop(queue, seq))
+        except (NotFound, NotPossible, Invalid):
+            return None
+        return ConversationRef(channel=row.channel, conversation=row.conversation, thread=row.thread)
+
+    return await ask_gateway(home, change)
+
+
+async def _change_in_store(
+    home: Path, queue: Queue, seq: int, what: Literal["retry", "drop"]
+) -> ConversationRef | None:
+    from gateway.cli.data import opened_store
+
+    async with opened_store(home) as store:
+        if store is None:
+            return None
+        return await (store.deliveries.retry if what == "retry" else store.deliveries.drop)(queue, seq)
 
 
 def wake(home: Path, queue: Queue, place: ConversationRef) -> bool:

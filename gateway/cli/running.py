@@ -197,6 +197,7 @@ async def _chat(home: Path, config: Config, options: dict[str, Any]) -> int:
     terminal = _terminal_channel(config)
     if terminal is None:
         raise ConfigError(["no channel of the kind `cli` is configured; add `terminal: {kind: cli}` to `channels`"])
+    _configure_logs(config)  # what the start has to say goes to the standard error, and no answer is mixed with it
     try:
         async with _gateway(home, config, only=[terminal], is_served=False) as gateway:
             # At a keyboard Ctrl-C is a key; without one, whoever waits for the answer is told by the signal itself.

@@ -111,11 +111,13 @@ class WebConfig(Section):
 
     Attributes:
         allowed_hosts: further names under which browsers may ask for it, besides `host` and loopback.
+        max_upload_bytes: of one file that is imported through the API or the dashboard.
     """
 
     host: Host = "127.0.0.1"
     port: Annotated[Count, Field(ge=0, le=65_535)] = 8420
     allowed_hosts: tuple[Host, ...] = ()
+    max_upload_bytes: Annotated[Count, Field(ge=1 << 20, le=1 << 40)] = 4 << 30
 
 
 class IngestConfig(Section):

@@ -11,6 +11,8 @@ from gateway.errors import EthosError
 Permission = Literal[
     "memory:read",
     "memory:write",
+    "traces:read",
+    "traces:write",
     "sessions:read",
     "sessions:write",
     "chat:read",
@@ -28,6 +30,8 @@ OF_A_PERSON: frozenset[Permission] = frozenset(
     {
         "memory:read",
         "memory:write",
+        "traces:read",
+        "traces:write",
         "sessions:read",
         "sessions:write",
         "chat:read",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gateway.desk.caller import Caller, Malformed, NotFound, Refused
-from gateway.desk.stream import ConversationStream, Event
+from gateway.desk.stream import HIDDEN_STATES, ConversationStream, Event, said
 from gateway.identity import IdentityMap
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.personalities import Personalities
@@ -92,6 +92,12 @@ class ChatDesk:
         """
         session = await self._own(caller, session_id)
         return ConversationStream(self._parts.log, session.conversation, after=after).events(self._parts.talk)
+
+    async def recent(self, caller: Caller, session_id: str, *, limit: int) -> Sequence[Event]:
+        """What was said last, oldest first; `events` goes on behind the last one's place. Raises as `events`."""
+        session = await self._own(caller, session_id)
+        entries = await self._parts.log.read(session.conversation, limit=limit, newest=True)
+        return [Event("message", said(entry), entry.cursor) for entry in entries if entry.state not in HIDDEN_STATES]
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gateway.access import Access
-from gateway.desk.caller import Caller, NotFound, Refused
+from gateway.desk.caller import Caller, NotFound, NotNamed, Refused
 from gateway.desk.naming import Naming
 from gateway.entrance import Entrance
+from gateway.errors import InvalidAccount
 from gateway.identity import IdentityMap, User
 from gateway.identity.file import Account, check_key
 from gateway.linking.chat import Linking
 from gateway.linking.links import Link, LinkStore
 from gateway.linking.operator import end_link, make_link
 from gateway.observe import happened
+from gateway.operators import Operators
 from gateway.people import Book, Rank, SetRank, ranks_of
 from gateway.sdk.models import people as wire
 from gateway.store.people import SqlitePeople
@@ -34,7 +36,7 @@ class PeopleParts:
 
     Attributes:
         kind: the platform of a channel.
-        operator_accounts: of whoever runs the gateway.
+        operators: whoever runs the gateway.
     """
 
     identities: IdentityMap
@@ -45,7 +47,7 @@ class PeopleParts:
     linking: Linking
     entrance: Entrance
     kind: Callable[[str], str]
-    operator_accounts: Callable[[], Collection[str]]
+    operators: Operators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +137,9 @@ class PeopleDesk:
         Raises:
             Refused: says what to do first.
         """
-        operators = set(self._parts.operator_accounts())
-        if not operators.isdisjoint(accounts):
+        if not self._parts.operators.accounts().isdisjoint(accounts):
             raise Refused("this is whoever runs this gateway, who is always its owner")
-        if not operators and await self._are_last_owner(accounts):
+        if await self._are_last_owner(accounts):
             raise Refused("this is the last owner; make somebody else an owner first")
 
     async def refuse_to_erase(self, user_id: str) -> None:
@@ -148,13 +149,14 @@ class PeopleDesk:
             Refused: says what to do first.
         """
         accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
-        if not self._parts.operator_accounts() and await self._are_last_owner(accounts):
+        if await self._are_last_owner(accounts):
             raise Refused("this is the last owner; make somebody else an owner first")
 
     async def _are_last_owner(self, accounts: Collection[str]) -> bool:
+        """Whether nobody else could let people in by a chat."""
         ranks = (await self._parts.entrance.people.book()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
-        return bool(owners) and owners <= set(accounts)
+        return bool(owners) and owners <= set(accounts) and not self._parts.operators.in_chats()
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
@@ -170,8 +172,7 @@ class PeopleDesk:
         parts, first = self._parts, await self.find(caller, one)
         known = {account.key for user in await parts.identities.users() for account in user.accounts}
         if ":" in other and other not in known:
-            added = await parts.identities.add(check_key(other), "", user_id=first, via="operator")
-            if not added:
+            if not await self._is_added(other, first):
                 raise Refused(f"{other} has just become known; try again")
             await parts.entrance.reopen([other])
             self._changed()
@@ -200,6 +201,12 @@ class PeopleDesk:
         link = await end_link(self._parts.linking, which)
         self._changed()
         return _link(link)
+
+    async def _is_added(self, account: str, user_id: str) -> bool:
+        try:
+            return await self._parts.identities.add(check_key(account), "", user_id=user_id, via="operator")
+        except InvalidAccount as error:
+            raise NotNamed(str(error)) from error
 
     async def _refuse_to_bar(self, *user_ids: str) -> None:
         ranks = (await self._parts.entrance.people.book()).ranks
@@ -231,7 +238,7 @@ class PeopleDesk:
             given=await parts.standing.given(),
             standing=await parts.standing.of([user.id for user in users]),
             links=await parts.links.links(ended_too=True),
-            operators=parts.operator_accounts(),
+            operators=parts.operators.accounts(),
         )
         return [await self._one(user, known) for user in users]
 

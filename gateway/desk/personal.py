@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from gateway.desk.caller import Caller, Malformed, NotAllowed, NotNamed, Permission
+from gateway.desk.caller import Caller, NotAllowed, NotNamed, Permission, Refused
 from gateway.desk.people import PeopleDesk
 from gateway.privacy.worker import PrivacyWorker
 from gateway.sdk.models import people as wire
@@ -59,8 +59,7 @@ class PersonalDesk:
             confirmed: their user id, or that account, once more.
 
         Raises:
-            Malformed: it was confirmed for somebody else.
-            Refused: they are the last owner.
+            Refused: it was confirmed for somebody else, or they are the last owner.
             NotNamed: nothing is kept of anybody by that name.
             NotAllowed: whoever asks sees one person only.
             FileError: the decision could not be written down; nothing will be erased.
@@ -68,7 +67,7 @@ class PersonalDesk:
         caller.refuse_others(None)
         user_id = await self._whom(caller, wanted)
         if confirmed != user_id:
-            raise Malformed(f"nothing was erased: to erase {user_id}, `confirm` must be {user_id}")
+            raise Refused(f"nothing was erased: to erase {user_id}, `confirm` must be {user_id}")
         await self._people.refuse_to_erase(user_id)
         answer = await self._privacy.erase({"user": user_id})
         erasure = str(answer["erasure"])

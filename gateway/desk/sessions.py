@@ -11,6 +11,7 @@ from gateway.desk.naming import Naming
 from gateway.messages import ConversationRef
 from gateway.sdk.models import sessions as wire
 from gateway.sessions import SessionHit, SessionMessage, conversation_key
+from gateway.store.search import RANKED
 from gateway.store.session_edits import ListedSession, SessionFilter, SqliteSessionEdits, place_of
 from gateway.talk import CHANNEL
 
@@ -82,7 +83,7 @@ class SessionDesk:
             if listed is not None and await self._fits(listed, wanted):
                 found.append(_shown(listed, by_session[names[position]]))
         oldest = min((hit.message_id for hit in hits), default=0)
-        return found, (oldest, 0) if hits else None
+        return found, (oldest, 0) if len(hits) >= RANKED else None
 
     async def get(self, caller: Caller, session_id: str) -> wire.Session:
         """One.
@@ -101,6 +102,29 @@ class SessionDesk:
         rest = found[limit - 1].id if len(found) > limit else None
         messages = tuple(_message(one) for one in found[:limit])
         return wire.Transcript(session=session, messages=messages), rest
+
+    async def passage(
+        self, caller: Caller, session_id: str, *, limit: int, before: int | None = None
+    ) -> tuple[Sequence[wire.Message], bool]:
+        """The newest messages, or those in front of the one of the id `before`, and whether there are earlier ones.
+
+        Raises:
+            NotFound: there is no such session, or not for whoever asks.
+            NotAllowed: whoever asks sees one person only; they read it by `transcript`.
+        """
+        caller.refuse_others(None)
+        await self._one(caller, session_id)
+        found = await self._store.passage(session_id, before=before, limit=limit + 1)
+        return [_message(one) for one in found[-limit:]], len(found) > limit
+
+    async def channels(self, caller: Caller, messages: Sequence[wire.Message]) -> Mapping[str, str]:
+        """On which channel each turn of these began, as far as it is still known.
+
+        Raises:
+            NotAllowed: whoever asks sees one person only.
+        """
+        caller.refuse_others(None)
+        return await self._store.channels({message.turn for message in messages})
 
     async def export(self, caller: Caller, session_id: str) -> wire.Transcript:
         """All of it; raises as `get`."""

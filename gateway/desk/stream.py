@@ -21,7 +21,7 @@ from gateway.talk import Talk, ToolStep
 PAGE_ENTRIES = 200
 MAX_PASSING = 64
 HEARTBEAT_S = 15.0
-_HIDDEN_STATES = frozenset({"dropped"})
+HIDDEN_STATES = frozenset({"dropped"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ class ConversationStream:
                     for entry in entries:
                         self._place = entry.cursor
                         self._previews.pop(entry.id, None)
-                        if entry.state not in _HIDDEN_STATES:
-                            yield Event("message", _said(entry), entry.cursor)
+                        if entry.state not in HIDDEN_STATES:
+                            yield Event("message", said(entry), entry.cursor)
                     self._has_news = self._has_news or len(entries) == PAGE_ENTRIES
                 if not is_live:
                     is_live = True
@@ -134,7 +134,8 @@ class ConversationStream:
         return True
 
 
-def _said(entry: LogEntry) -> wire.ChatMessage:
+def said(entry: LogEntry) -> wire.ChatMessage:
+    """An entry of the log, as those who watch receive it."""
     return wire.ChatMessage(
         id=entry.id,
         place=entry.cursor,

@@ -11,9 +11,12 @@ from gateway.sdk.chat import Chat
 from gateway.sdk.courier import Courier
 from gateway.sdk.deliveries import Deliveries
 from gateway.sdk.memory import Memory
+from gateway.sdk.people import People
+from gateway.sdk.personalities import Personalities
 from gateway.sdk.sessions import Sessions
 from gateway.sdk.styles import Awaiting, Blocking, S, run
 from gateway.sdk.system import System
+from gateway.sdk.traces import Traces
 from gateway.sdk.transport import AwaitingTransport, BlockingTransport
 
 TIMEOUT_S = 30.0
@@ -28,8 +31,11 @@ class Namespaces(Generic[S]):
         self.memory: Memory[S] = Memory(courier)
         self.sessions: Sessions[S] = Sessions(courier)
         self.chat: Chat[S] = Chat(courier)
+        self.people: People[S] = People(courier)
+        self.personalities: Personalities[S] = Personalities(courier)
         self.deliveries: Deliveries[S] = Deliveries(courier)
         self.system: System[S] = System(courier)
+        self.traces: Traces[S] = Traces(courier)
 
 
 class AsyncEthos(Namespaces[Awaiting]):

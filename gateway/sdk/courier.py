@@ -73,7 +73,9 @@ class Courier:
         patience = _Patience(self._patience_s)
         while True:
             try:
-                answer = await self._transport.send(self._exchange(request, headers, self._timeout_s))
+                answer = await self._transport.send(
+                    self._exchange(request, headers, request.timeout_s or self._timeout_s)
+                )
                 if 200 <= answer.status < 300:
                     return request.read(answer)
                 if answer.status == 304:
@@ -172,12 +174,16 @@ class Courier:
         content = request.content
         if content is not None:
             headers = {**headers, "content-type": "application/json"}
+        if request.upload is not None:
+            headers = {**headers, "content-type": "application/octet-stream"}
         return Exchange(
             method=request.method,
             url=address.url + request.target,
             headers={**headers, "authorization": f"Bearer {address.key}"},
             content=content,
             timeout_s=timeout_s,
+            upload=request.upload,
+            download=request.download,
         )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import NoneType
 from typing import Any, Generic, Literal, TypeVar, cast
 from urllib.parse import quote, urlencode
@@ -15,7 +16,7 @@ from gateway.sdk.models.wire import Sent
 
 T = TypeVar("T")
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-Value = str | int | bool | None
+Value = str | int | bool | tuple[str, ...] | None
 
 IDEMPOTENCY_KEY = "idempotency-key"
 
@@ -35,10 +36,13 @@ class Request(Generic[T]):
 
     Attributes:
         path: below `/api/v1`, with `{names}` for the values in `place`.
-        answer: what a good answer is: a model, `str` for plain text, `NoneType` for nothing.
+        answer: what a good answer is: a model, `str` for plain text, `bytes` for a small file, `NoneType` for nothing.
         query: by the names of the wire; what is None is left out.
         idempotency_key: of a write; one is made where there is none.
         is_repeatable: False: a write that must not be sent again when nobody knows whether it arrived.
+        upload: a file that is the body, read while it is sent.
+        download: where the body of a good answer is written, with `answer` as `Path`.
+        timeout_s: for one try of an operation that takes longer than others.
     """
 
     method: Method
@@ -50,12 +54,15 @@ class Request(Generic[T]):
     headers: Mapping[str, str] = field(default_factory=dict)
     idempotency_key: str | None = None
     is_repeatable: bool = True
+    upload: Path | None = None
+    download: Path | None = None
+    timeout_s: float | None = None
 
     @property
     def target(self) -> str:
         """Path and query, ready to be sent."""
         path = self.path.format_map({name: quote(str(value), safe="") for name, value in self.place.items()})
-        query = urlencode([(name, _text(value)) for name, value in self.query.items() if value is not None])
+        query = urlencode([(name, text) for name, value in self.query.items() for text in _texts(value)])
         return f"{path}?{query}" if query else path
 
     @property
@@ -78,6 +85,10 @@ class Request(Generic[T]):
         wanted: Any = self.answer
         if wanted is NoneType:
             return cast(T, None)
+        if wanted is Path:
+            return cast(T, self.download)
+        if wanted is bytes:
+            return cast(T, answer.body)
         if wanted is str:
             return cast(T, answer.body.decode("utf-8", "replace"))
         try:
@@ -91,5 +102,9 @@ class Request(Generic[T]):
         raise TypeError(f"{wanted} is no form of an answer")
 
 
-def _text(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _texts(value: Value) -> Sequence[str]:
+    if value is None:
+        return ()
+    if isinstance(value, tuple):
+        return value
+    return (str(value).lower() if isinstance(value, bool) else str(value),)

@@ -10,8 +10,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from gateway.sdk.errors import BadAnswer, NotReached
@@ -22,19 +24,22 @@ if TYPE_CHECKING:  # httpx takes a tenth of a second to load; only a client that
     from httpx_sse import ServerSentEvent
 
 CONNECT_TIMEOUT_S = 5.0
+PIECE_BYTES = 1 << 18
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 USER_AGENT = "ethos-gateway-sdk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """A request, ready to be sent."""
+    """A request, ready to be sent; `upload` and `download` are files, which pass through in pieces."""
 
     method: str
     url: str
     headers: Mapping[str, str]
     content: bytes | None
     timeout_s: float
+    upload: Path | None = None
+    download: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +81,18 @@ class AwaitingTransport:
 
     async def send(self, exchange: Exchange) -> Answer:
         """Send; see `Transport`."""
+        arguments = dict(_arguments(exchange))
+        if exchange.upload is not None:
+            arguments["content"] = _read_apart(exchange.upload)
         with _translated(exchange.url):
-            response = await self._client(exchange).request(**_arguments(exchange))
-        return Answer(status=response.status_code, headers=response.headers, body=response.content)
+            async with self._client(exchange).stream(**arguments) as response:
+                answer = Answer(status=response.status_code, headers=response.headers, body=b"")
+                if exchange.download is None or not response.is_success:
+                    return replace(answer, body=await response.aread())
+                with _whole(exchange.download) as file:
+                    async for piece in response.aiter_bytes(PIECE_BYTES):
+                        await asyncio.to_thread(file.write, piece)
+                return answer
 
     @asynccontextmanager
     async def stream(self, exchange: Exchange) -> AsyncIterator[EventSource]:
@@ -115,9 +129,17 @@ class BlockingTransport:
 
     async def send(self, exchange: Exchange) -> Answer:
         """Send; see `Transport`."""
-        with _translated(exchange.url):
-            response = self._client(exchange).request(**_arguments(exchange))
-        return Answer(status=response.status_code, headers=response.headers, body=response.content)
+        arguments = dict(_arguments(exchange))
+        if exchange.upload is not None:
+            arguments["content"] = _read(exchange.upload)
+        with _translated(exchange.url), self._client(exchange).stream(**arguments) as response:
+            answer = Answer(status=response.status_code, headers=response.headers, body=b"")
+            if exchange.download is None or not response.is_success:
+                return replace(answer, body=response.read())
+            with _whole(exchange.download) as file:
+                for piece in response.iter_bytes(PIECE_BYTES):
+                    file.write(piece)
+            return answer
 
     @asynccontextmanager
     async def stream(self, exchange: Exchange) -> AsyncIterator[EventSource]:
@@ -140,6 +162,31 @@ class BlockingTransport:
 
     def _client(self, exchange: Exchange) -> httpx.Client:
         return self._direct if _is_here(exchange.url) else self._others
+
+
+def _read(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+async def _read_apart(path: Path) -> AsyncIterator[bytes]:
+    file = await asyncio.to_thread(path.open, "rb")
+    with file:
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name only once it is whole."""
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            yield file
+            file.close()
+            Path(file.name).replace(path)
+        finally:
+            Path(file.name).unlink(missing_ok=True)
 
 
 async def _each(events: Iterator[ServerSentEvent]) -> AsyncIterator[ServerSentEvent]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gateway.messages import ConversationRef
@@ -21,6 +21,8 @@ from gateway.store.search_index import SearchIndex
 from gateway.store.sessions import message_of, session_of
 from gateway.store.turns import delete_steps
 
+_NO_ID = 1 << 62
+"""Above every id."""
 _LISTED = """
     SELECT *, rowid AS number, (SELECT count(*) FROM messages WHERE session_id = sessions.id) AS message_count
     FROM sessions WHERE {where} ORDER BY updated_at DESC, rowid DESC LIMIT ?
@@ -99,9 +101,7 @@ class SqliteSessionEdits:
         """The newest messages with all words of the query, the best first; `before`: those with a lower id."""
         await self._index.catch_up()
         return await self._database.read(
-            lambda connection: search_messages(
-                connection, query, user_id, RANKED, 1 << 62 if before is None else before
-            )
+            lambda connection: search_messages(connection, query, user_id, RANKED, _NO_ID if before is None else before)
         )
 
     async def messages(
@@ -113,6 +113,19 @@ class SqliteSessionEdits:
         values = (session_id, after, limit) if user_id is None else (session_id, after, limit, user_id)
         rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return [message_of(row) for row in rows]
+
+    async def passage(self, session_id: str, *, before: int | None, limit: int) -> Sequence[SessionMessage]:
+        """The newest messages with an id below `before`, oldest first; its cost does not grow with the session."""
+        sql = "SELECT * FROM messages WHERE session_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
+        values = (session_id, _NO_ID if before is None else before, limit)
+        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        return [message_of(row) for row in reversed(rows)]
+
+    async def channels(self, turn_ids: Collection[str]) -> dict[str, str]:
+        """On which channel the message of each turn came; a turn whose message is gone or a copy is left out."""
+        sql = f"SELECT turn_id, channel FROM inbox WHERE turn_id IN ({', '.join('?' * len(turn_ids))})"  # noqa: S608 (placeholders only)
+        rows = await self._database.read(lambda connection: connection.execute(sql, tuple(turn_ids)).fetchall())
+        return {row["turn_id"]: row["channel"] for row in rows}
 
     async def person_ids(self, user_id: str) -> frozenset[str]:
         """All ids under which a person has written."""
@@ -207,12 +220,15 @@ def place_of(listed: ListedSession) -> tuple[int, int]:
 def _clauses(wanted: SessionFilter) -> tuple[list[str], list[object]]:
     clauses: list[str] = []
     values: list[object] = []
+    # Few are pinned: their own index finds them, and no other is to be walked through. A plus keeps a column from its
+    # index (https://www.sqlite.org/optoverview.html, section 2.1).
+    plus = "+" if wanted.is_pinned else ""
     if wanted.user_id is not None:
-        clauses.append(f"user_id IN {PERSON.format('?')}")
+        clauses.append(f"{plus}user_id IN {PERSON.format('?')}")
         values.append(wanted.user_id)
     for column, value in (("personality_id", wanted.personality_id), ("channel", wanted.channel)):
         if value is not None:
-            clauses.append(f"{column} = ?")
+            clauses.append(f"{plus}{column} = ?")
             values.append(value)
     if wanted.is_pinned is not None:
         clauses.append("is_pinned" if wanted.is_pinned else "NOT is_pinned")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 
-from starlette.responses import StreamingResponse
+from starlette.responses import FileResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from gateway.desk.personal import ExportFile
+from gateway.desk.trace_transfer import Export
 
 ZIP = "application/zip"
 CHUNK_BYTES = 256 * 1024
@@ -30,3 +33,22 @@ async def _chunks(export: ExportFile) -> AsyncGenerator[bytes]:
     with export.file as file:
         while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
             yield chunk
+
+
+class Download(FileResponse):
+    """A file with a name of its own, which is gone when it was sent, or could not be."""
+
+    def __init__(self, export: Export, held: AsyncExitStack) -> None:
+        """`held` is let go of at the end."""
+        super().__init__(
+            export.path,
+            media_type=export.media_type,
+            filename=export.name,
+            headers={"x-ethos-traces": str(export.traces), "cache-control": "no-store"},
+        )
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        async with self._held:
+            await super().__call__(scope, receive, send)

@@ -96,6 +96,20 @@ def test_an_adapter_imports_of_us_the_contract_and_its_own_files_only(name: str,
             assert other in CONTRACT or other == own or other.startswith(f"{own}."), f"{name} imports {other}"
 
 
+@pytest.mark.parametrize(("name", "path"), modules("gateway/sdk").items(), ids=str)
+def test_the_sdk_knows_nothing_of_the_server(name: str, path: Path) -> None:
+    """But how to wait, and how to find a gateway on this machine."""
+    allowed = {"gateway.errors", "gateway.backoff"}
+    if name == "gateway.sdk.address":
+        allowed |= {"gateway.config.file", "gateway.running_gateway"}
+    for other in imports(name, path):
+        if other.split(".")[0] in ("gateway", "adapters"):
+            assert other in allowed or other.startswith("gateway.sdk"), f"{name} imports {other}"
+    if name.startswith("gateway.sdk.models"):
+        foreign_ones = {other.split(".")[0] for other in imports(name, path)} - set(sys.stdlib_module_names)
+        assert foreign_ones <= {"gateway", "pydantic"}, name
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "gateway").rglob("*")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_platform_is_named_in_the_core(path: Path) -> None:
     if path.suffix in (".py", ".sql", ".html", ".js", ".css", ".md") and path.name != "DESIGN.md":

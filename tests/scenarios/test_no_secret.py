@@ -299,6 +299,7 @@ def test_the_search_finds_a_secret_in_every_form(form: str) -> None:
     assert outputs.leaks({"MAIL_PASSWORD": secret.encode()}) == ["MAIL_PASSWORD in there"]
 
 
+@pytest.mark.slow
 async def test_row_26_no_secret_is_in_anything_that_is_said_shown_sent_or_kept(tmp_path: Path) -> None:
     async with Echo().running() as echo:
         tried = Tried(tmp_path / "home", tmp_path / "keys", echo)

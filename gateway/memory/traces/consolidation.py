@@ -26,6 +26,7 @@ from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.insights import Insight, clusters, keep_insight
 from gateway.memory.traces.rows import changeable
 from gateway.memory.traces.trace import Viewer
+from gateway.observe import happened
 from gateway.store.payloads import from_ms, to_ms
 
 T = TypeVar("T")
@@ -74,7 +75,11 @@ class Consolidation:
         self._lock: Path = brain.database.path.with_name(LOCK_NAME)
 
     async def run(self, viewer: Viewer | None = None, *, reason: str = "schedule") -> ConsolidationReport:
-        """Consolidate what the viewer may see; without a viewer, everything.
+        """As `try_run`, with zeros where one is running already."""
+        return await self.try_run(viewer, reason=reason) or ConsolidationReport()
+
+    async def try_run(self, viewer: Viewer | None = None, *, reason: str) -> ConsolidationReport | None:
+        """Consolidate what the viewer may change; without a viewer, everything. None: one is running already.
 
         Raises:
             StoreUnavailable: the disk is full or broken; the steps before are kept.
@@ -83,7 +88,7 @@ class Consolidation:
         try:
             lock = await asyncio.shield(taking)
         except DataDirectoryLocked:
-            return ConsolidationReport()
+            return None
         except asyncio.CancelledError:  # the thread goes on, and nobody else would let go
             with contextlib.suppress(DataDirectoryLocked):
                 (await taking).release()
@@ -118,6 +123,7 @@ class Consolidation:
             duration_ms=round((time.monotonic() - clock) * 1000),
         )
         await self._brain.database.write(lambda connection: _close(connection, started_at, reason, report))
+        happened("memory.consolidated")
         _log.info("consolidated", reason=reason, pruned=pruned, merged=merged, derived=derived, compacted=compacted)
         return report
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -132,11 +131,10 @@ def read_facts(answer: str, rules: IngestRules) -> Iterator[Fact]:
 
 
 def _entries(answer: str) -> Sequence[dict[str, Any]]:
-    found = re.search(r"[\[{].*[\]}]", answer, re.DOTALL)
-    if found is None:
-        return []
+    begin = min((at for at in (answer.find("["), answer.find("{")) if at >= 0), default=0)
+    end = max(answer.rfind("]"), answer.rfind("}")) + 1
     try:
-        value = json.loads(found[0])
+        value = json.loads(answer[begin:end])
     except (ValueError, RecursionError):
         return []
     if isinstance(value, dict):

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.memory.traces.trace import TraceType
+from gateway.memory.traces.filters import MOST_NAMED, IndexFilters
 
 RANKED_AT_MOST = 8_000
 """Of more matches the newest are ranked."""
@@ -26,7 +26,6 @@ _BEST = """
     WHERE search MATCH :words AND rowid >= (SELECT min(number) FROM own) AND +rowid IN own
     ORDER BY score DESC, rowid LIMIT :limit
 """
-_OF_TYPE = "AND (SELECT type FROM traces WHERE number = search.rowid) = :type"
 _NEWEST = """
     SELECT count(*), min(number) FROM (
         SELECT rowid AS number FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?
@@ -50,7 +49,7 @@ def best_of(
     *,
     more: str = "",
     context_weight: float = 0.3,
-    type_: TraceType | None = None,
+    filters: IndexFilters = IndexFilters(),  # noqa: B008 (a frozen value)
     limit: int,
 ) -> Ranked:
     """The owners' traces that match best, by BM25.
@@ -61,7 +60,7 @@ def best_of(
         needed: an expression of FTS5's that each of them matches.
         more: words, as an expression, that raise what matches, and need not stand in it.
         context_weight: of who said it and when; 0: the text alone counts.
-        type_: of those only.
+        filters: of those only.
         limit: how many.
     """
     columns = "{context text}" if context_weight else "text"
@@ -70,14 +69,14 @@ def best_of(
     words = f"{wanted} AND {columns} : ({more} OR {more} OR {needed})" if more else wanted
     among = " OR ".join(f'"{number}"' for number in owners)
     values = {
-        "own": f"scope : ({among}) AND {wanted}",
+        "own": f"scope : ({among}) AND {wanted}" if len(owners) <= MOST_NAMED else wanted,
         "words": words,
         "context": context_weight,
-        "type": type_,
         "most": RANKED_AT_MOST,
         "limit": limit,
+        **filters.values(owners),
     }
-    rows = connection.execute(_BEST.format(filters="" if type_ is None else _OF_TYPE), values).fetchall()
+    rows = connection.execute(_BEST.format(filters=filters.sql(owners)), values).fetchall()
     scale = 0.5 if more else 1.0
     best = [(int(row["number"]), scale * row["score"]) for row in rows]
     return Ranked(best=best, among=int(rows[0]["among"]) if rows else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,10 @@ NOT_SHARED = (
     f"this is shared with others, and only an {needs('write shared memory')} changes it; this person is a guest. What "
     "concerns this person alone goes into the scope `user`, in a direct chat"
 )
+BETWEEN = "::"
+"""Stands between user id and personality id in the id of a persona scope."""
+_ALL_OWNERS = "SELECT number FROM owners ORDER BY number"
+_PERSONAS = "SELECT number FROM owners WHERE kind = 'persona' AND substr(id, 1, ?) = ?"
 _FIND_OWNER = "SELECT number FROM owners WHERE kind = ? AND id = ?"
 _MAKE_OWNER = "INSERT INTO owners (kind, id) VALUES (?, ?) ON CONFLICT DO NOTHING"
 
@@ -83,13 +87,28 @@ def known_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
 
 def visible(connection: sqlite3.Connection, viewer: Viewer) -> list[int]:
     """The numbers of the owners whose traces the viewer may see."""
-    return [number for owner in viewer.owners if (number := known_number(connection, owner)) is not None]
+    if viewer.extent == "everything":
+        return [int(row[0]) for row in connection.execute(_ALL_OWNERS)]
+    return _numbers(connection, viewer, viewer.owners)
 
 
 def changeable(connection: sqlite3.Connection, viewer: Viewer) -> list[int]:
     """Those of them whose traces the viewer may change."""
-    owners = filter(viewer.may_change, viewer.owners)
-    return [number for owner in owners if (number := known_number(connection, owner)) is not None]
+    if viewer.extent == "everything" and viewer.may_share:
+        return visible(connection, viewer)
+    return _numbers(connection, viewer, filter(viewer.may_change, viewer.owners))
+
+
+def _numbers(connection: sqlite3.Connection, viewer: Viewer, owners: Iterable[Owner]) -> list[int]:
+    """Of these, and of all that is the person's where the viewer sees so far."""
+    threads = (Owner("thread", session) for session in viewer.sessions)
+    wanted = [*owners, *threads] if viewer.extent == "person" else owners
+    found = {number: None for owner in wanted if (number := known_number(connection, owner)) is not None}
+    if viewer.extent == "person":
+        for user_id in viewer.ids:
+            start = user_id + BETWEEN
+            found |= {int(row[0]): None for row in connection.execute(_PERSONAS, (len(start), start))}
+    return list(found)
 
 
 def places(values: Sequence[object]) -> str:

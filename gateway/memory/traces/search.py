@@ -18,8 +18,9 @@ from datetime import datetime
 from typing import Protocol
 
 from gateway.memory.traces import strength
+from gateway.memory.traces.filters import Among, IndexFilters, owners_among, tagged
 from gateway.memory.traces.ranking import best_of
-from gateway.memory.traces.rows import SELECT, from_row, places, visible
+from gateway.memory.traces.rows import SELECT, from_row, places
 from gateway.memory.traces.search_words import Query, read_query
 from gateway.memory.traces.trace import ScopeKind, Trace, TraceType, Viewer
 from gateway.store.words import words_of
@@ -56,6 +57,7 @@ class Wanted:
     type: TraceType | None = None
     scope: ScopeKind | None = None
     limit: int = 10
+    among: Among = field(default_factory=Among)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +147,7 @@ def search(
     """
     limit = max(0, min(MOST, wanted.limit))
     query = read_query(wanted.query, connection)
-    owners = _owners(connection, viewer, wanted.scope)
+    owners = owners_among(connection, viewer, wanted.among, wanted.scope)
     if not owners or not limit or (not query.expression and compare is None):
         return []
     matches = _matches(connection, query, owners, wanted) if query.expression else {}
@@ -154,6 +156,7 @@ def search(
     _lift_beside(connection, matches, wanted)
     _lift_conversations(matches)
     _prefer_named(matches, query)
+    matches = {number: matches[number] for number in tagged(connection, matches, wanted.among.tags)}
     best = sorted(matches.values(), key=lambda match: match.score, reverse=True)
     # strength weighs little, so it is looked up for those only that it could bring into the answer
     found = _weighed(connection, best[: 2 * limit + 10], now)
@@ -169,19 +172,12 @@ def _each_once(found: Sequence[Found]) -> list[Found]:
     return list(first.values())
 
 
-def _owners(connection: sqlite3.Connection, viewer: Viewer, scope: ScopeKind | None) -> Sequence[int]:
-    numbers = visible(connection, viewer)
-    if scope is None or not numbers:
-        return numbers
-    sql = f"SELECT number FROM owners WHERE kind = ? AND number IN ({places(numbers)})"  # noqa: S608 (question marks)
-    return [int(row[0]) for row in connection.execute(sql, (scope, *numbers))]
-
-
 def _matches(connection: sqlite3.Connection, query: Query, owners: Sequence[int], wanted: Wanted) -> dict[int, _Match]:
     scores: dict[int, float] = {}
     ranked = 0
+    filters = IndexFilters(type=wanted.type, tags=wanted.among.tags)
     for index, group in enumerate(query.groups):
-        found = best_of(connection, owners, group, more=query.beside(index), type_=wanted.type, limit=CANDIDATES)
+        found = best_of(connection, owners, group, more=query.beside(index), filters=filters, limit=CANDIDATES)
         scores |= found.best
         ranked += found.among
         if ranked >= _RANKED_AT_LEAST:

@@ -14,6 +14,8 @@ from gateway.errors import TraceError
 TraceType = Literal["episodic", "semantic", "procedural", "prospective"]
 ScopeKind = Literal["thread", "user", "persona", "organization"]
 TraceSource = Literal["turn", "tool", "import", "consolidation"]
+Extent = Literal["turn", "person", "everything"]
+"""How far a viewer sees: what one turn may, all that is a person's, or the whole brain."""
 
 TYPES: tuple[TraceType, ...] = get_args(TraceType)
 SCOPES: tuple[ScopeKind, ...] = get_args(ScopeKind)
@@ -48,6 +50,9 @@ class Viewer:
         user_id: None where nobody is known, or where others read along: then nothing personal is seen.
         other_ids: further ids of the same person, whose accounts are linked; the brain looks them up at every call.
         may_share: whether they may change what everybody reads, too.
+        extent: `person` adds the person's traces with every personality, and of `sessions`; `everything` is the
+            operator's, and `owners` is not all of it.
+        sessions: the ids of the person's sessions, beside `session_id`.
     """
 
     user_id: str | None
@@ -55,6 +60,8 @@ class Viewer:
     session_id: str | None
     other_ids: tuple[str, ...] = ()
     may_share: bool = True
+    extent: Extent = "turn"
+    sessions: tuple[str, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:

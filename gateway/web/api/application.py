@@ -16,7 +16,18 @@ from gateway.desk.caller import Caller
 from gateway.desk.desks import Desks
 from gateway.errors import EthosError
 from gateway.sdk.models.wire import ConflictProblem, Problem
-from gateway.web.api import PATH, chat, deliveries, memory, people, personalities, sessions, system
+from gateway.web.api import (
+    PATH,
+    chat,
+    deliveries,
+    memory,
+    people,
+    personalities,
+    sessions,
+    system,
+    trace_transfer,
+    traces,
+)
 from gateway.web.api.access import Requires, requires
 from gateway.web.api.idempotency import IdempotentWrites, RequestStore
 from gateway.web.api.problems import on_error, on_fault, on_http_error, on_invalid
@@ -96,6 +107,8 @@ def make_fastapi(desks: Desks) -> FastAPI:
     app.state.desks = desks
     app.state.routers = (
         memory.router,
+        trace_transfer.router,
+        traces.router,
         sessions.router,
         chat.router,
         people.router,

@@ -10,7 +10,7 @@ from gateway.desk.caller import Caller
 from gateway.sdk.models.chat import SendMessage, SentMessage, StopAnswer
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import Answers, problems
-from gateway.web.api.events import EventStreamResponse, LastEventId
+from gateway.web.api.events import EventStreamResponse, LastEventId, framed
 
 router = APIRouter(prefix="/chat", tags=["chat"])
 
@@ -55,4 +55,4 @@ async def events(
 ) -> Response:
     """All that was said in a session behind `Last-Event-ID`, then what happens; a reconnect loses nothing."""
     found = await desks.chat.events(caller, session, after=int(last_event_id or 0))
-    return EventStreamResponse(found)
+    return EventStreamResponse(framed(found))

@@ -32,11 +32,15 @@ _log = structlog.get_logger(__name__)
 
 
 class EventStreamResponse(Response):
-    """Writes events until the reader goes away or there are no more."""
+    """Writes events until the reader goes away or there are no more.
+
+    Args:
+        events: as they go over the wire; see `framed`.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[Event | None]) -> None:
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
         super().__init__(media_type=self.media_type, headers={"x-accel-buffering": "no", "cache-control": "no-store"})
         del self.headers["content-length"]
         self._events = events
@@ -61,11 +65,17 @@ class EventStreamResponse(Response):
     async def _write(self, send: Send) -> None:
         try:
             async with contextlib.aclosing(self._events) as events:  # type: ignore[type-var]
-                async for event in events:
-                    body = HEARTBEAT if event is None else to_frame(event)
+                async for body in events:
                     await send({"type": "http.response.body", "body": body, "more_body": True})
         except EthosError as error:  # the reader comes again by itself, and goes on where it was
             _log.warning("event stream ended", reason=str(error))
+
+
+async def framed(events: AsyncIterator[Event | None]) -> AsyncIterator[bytes]:
+    """As the API's readers receive them."""
+    async with contextlib.aclosing(events) as each:  # type: ignore[type-var]
+        async for event in each:
+            yield HEARTBEAT if event is None else to_frame(event)
 
 
 def to_frame(event: Event) -> bytes:

@@ -25,6 +25,8 @@ WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 HEADER = "idempotency-key"
 REPLAYED = "idempotency-replayed"
 MAX_BODY_BYTES = 16 * 1024 * 1024
+STREAMED = "/traces/import"
+"""The end of the address that takes a file larger than memory."""
 MAX_KEPT_BYTES = 8 * 1024 * 1024
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _KEPT_HEADERS = ("content-type", "etag", "location")
@@ -52,15 +54,26 @@ class IdempotentWrites:
         if scope["type"] != "http" or scope["method"] not in WRITES:
             await self._app(scope, receive, send)
             return
+        if scope["path"].endswith(STREAMED):
+            await self._streamed(scope, receive, send)
+            return
         body = await _read(receive)
         if body is None:
             too_large = f"A request may have {MAX_BODY_BYTES // 1024 // 1024} MiB at most."
             await problem_of_status(413, too_large)(scope, receive, send)
             return
+        await self._answer(body, scope, _again(body, receive), send)
+
+    async def _streamed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A file, which is never held: its route bounds it, and the key stands for its address and its size."""
+        await self._answer(Headers(scope=scope).get("content-length", "").encode(), scope, receive, send)
+
+    async def _answer(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what `receive` gives, or answer; `body` tells one request from another."""
         caller = scope.get(CALLER)
         key = Headers(scope=scope).get(HEADER)
         if key is None or not isinstance(caller, Caller):
-            await self._app(scope, _again(body, receive), send)
+            await self._app(scope, receive, send)
         elif not _KEY.fullmatch(key):
             invalid = "An Idempotency-Key has 1 to 255 printable ASCII characters without spaces."
             await problem_of_status(422, invalid)(scope, receive, send)
@@ -82,7 +95,7 @@ class IdempotentWrites:
             case "new":
                 recorder = _Recorder(send)
                 try:
-                    await self._app(scope, _again(body, receive), recorder)
+                    await self._app(scope, receive, recorder)
                 finally:
                     await self._store.end(*name, recorder.answer)
 

@@ -40,16 +40,17 @@ def place_of(kind: str, cursor: str | None, *types: type) -> Place | None:
     try:
         found = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
     except (ValueError, binascii.Error, RecursionError) as error:
-        raise _no_page() from error
+        raise no_page() from error
     if not isinstance(found, list) or found[:1] != [kind] or len(found) != len(types) + 1:
-        raise _no_page()
+        raise no_page()
     for value, wanted in zip(found[1:], types, strict=True):
         if value is not None and (not isinstance(value, wanted) or isinstance(value, bool)):
-            raise _no_page()
+            raise no_page()
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise _no_page()
+            raise no_page()
     return tuple(found[1:])
 
 
-def _no_page() -> NotFound:
+def no_page() -> NotFound:
+    """What is said to a cursor that is none of this list."""
     return NotFound("this list has no such page; give the `nextCursor` of the page before as it is, or no cursor")

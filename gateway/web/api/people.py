@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import StreamingResponse
 
-from gateway.desk.caller import Caller, Malformed
+from gateway.desk.caller import Caller
 from gateway.desk.people import Place, place_of_person
 from gateway.sdk.models.people import (
     Approve,
@@ -26,7 +26,7 @@ from gateway.sdk.models.people import (
 from gateway.sdk.models.wire import USER_PATTERN, Page
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import problems
-from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
+from gateway.web.api.paging import Cursor, Limit, cursor_of, no_page, place_of
 from gateway.web.downloads import ZIP, download
 
 router = APIRouter(prefix="/people", tags=["people"])
@@ -156,5 +156,5 @@ def _after(cursor: str | None) -> Place | None:
     except ValueError:
         known_at = None
     if known_at is None or known_at.tzinfo is None:
-        raise Malformed("that is no cursor of this list; give the `nextCursor` of the page before as it is, or none")
+        raise no_page()
     return known_at, str(place[1])

@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.desk.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused
+from gateway.desk.uploads import TooLarge
 from gateway.errors import (
     EthosError,
     FileError,
     IdentityMapBroken,
-    InvalidAccount,
     InvalidId,
     MemoryConflict,
     PersonalityError,
@@ -55,9 +55,9 @@ KINDS: Mapping[type[EthosError], Kind] = {
     PersonalityError: Kind("not-found", 404, "There is no such thing"),
     NoSuchEntry: Kind("not-possible", 409, "Not possible as things are"),
     NotReviewable: Kind("not-possible", 409, "Not possible as things are"),
-    Refused: Kind("not-possible", 409, "Not possible as things are"),
+    TooLarge: Kind("too-large", 413, "The request is too large"),
     NotLinked: Kind("not-possible", 409, "Not possible as things are"),
-    InvalidAccount: Kind("invalid", 422, "The request is not valid"),
+    Refused: Kind("not-possible", 409, "Not possible as things are"),
     InvalidId: Kind("invalid", 422, "The request is not valid"),
     Malformed: Kind("invalid", 422, "The request is not valid"),
     FileError: Kind("unavailable", 503, "Not possible now"),
@@ -143,7 +143,9 @@ def _allowed(request: Request) -> str:
     """All methods of an address; each has a route of its own, and the router knows of the first one only."""
     path = get_route_path(request.scope)
     routes = [route for router in request.app.state.routers for route in router.routes]
-    return ", ".join(sorted({method for route in routes if route.path_regex.match(path) for method in route.methods}))
+    fitting = [route for route in routes if route.path_regex.match(path)]
+    exact = min((route.path.count("{") for route in fitting), default=0)  # `/people/links` is no person
+    return ", ".join(sorted({one for route in fitting if route.path.count("{") == exact for one in route.methods}))
 
 
 async def on_fault(request: Request, error: Exception) -> Response:

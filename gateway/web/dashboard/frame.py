@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,13 @@ from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gateway import __version__
 from gateway.desk.caller import Caller, operator
+from gateway.desk.uploads import Incoming, Transfer
 from gateway.web.auth import OperatorAuth, is_https
 from gateway.web.dashboard.live import Live
 from gateway.web.dashboard.notes import Note, Notes, Undo
@@ -22,6 +24,7 @@ from gateway.web.dashboard.page import BASE, Show, Take, all_pages
 from gateway.web.dashboard.sources import Sources
 from gateway.web.dashboard.words import FILTERS
 from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
+from gateway.web.uploads import read_upload
 
 THEME_COOKIE = "ethos_theme"
 MOMENT = "dashboard.moment"
@@ -29,6 +32,9 @@ MOMENT = "dashboard.moment"
 THEMES = ("light", "dark")
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
+Receive = Callable[[str], Awaitable[Incoming]]
+"""Makes a place for a file of that name."""
+TakeFile = Callable[[Request, Form, Transfer | None], Awaitable[Response]]
 Trail = Sequence[tuple[str, str]]
 """The way to a page, as titles and addresses; the page itself is left out."""
 
@@ -72,10 +78,13 @@ class Frame:
 
         Args:
             template: such as `channels/index.html`, below `templates/dashboard`.
-            values: for the template, besides `title`, `trail`, `form_token` and what the layout needs.
+            values: for the template, besides `title`, `trail`, `form_token`, its `token` alone and what
+                the layout needs.
         """
         note = self._notes.of(request)
-        page = {"title": title, "trail": trail, "note": note, "form_token": self._token_field(request), **values}
+        cookie = self._cookie(request)
+        tokens = {"form_token": self._token_field(request), "token": self._tokens.token(cookie)}
+        page = {"title": title, "trail": trail, "note": note, **tokens, **values}
         response = self._html(request, template, page, status)
         if note is not None:
             self._notes.take(response)
@@ -146,18 +155,47 @@ class Frame:
 
         async def endpoint(request: Request) -> Response:
             form = await read_form(request)
-            if not self._is_believed(request, form):
+            if not self.believes(request, form.get(TOKEN_FIELD)):
                 return self.offer_again(request, form, request.url.path)
             return await take(request, form)
 
         return endpoint
 
-    def _is_believed(self, request: Request, form: Form) -> bool:
-        """A program that shows the operator's token with each request is sent by nobody else's page."""
+    def taking_file(self, receive: Receive, take: TakeFile) -> Show:
+        """A handler of a form with a file, which is received only when the token before it is known to be right.
+
+        Without a file `take` is given None.
+        """
+
+        async def endpoint(request: Request) -> Response:
+            found: list[Incoming] = []
+
+            async def begin(form: Form, name: str) -> Incoming:
+                if not self.believes(request, form.get(TOKEN_FIELD)):
+                    raise HTTPException(403, "This page is too old. Load it anew, then choose the file again.")
+                found.append(await receive(name))
+                return found[0]
+
+            try:
+                form = await read_upload(request, begin)
+                if not self.believes(request, form.get(TOKEN_FIELD)):
+                    return self.offer_again(request, form, request.url.path)
+                return await take(request, form, await found[0].finish() if found else None)
+            finally:
+                for incoming in found:
+                    await incoming.close()
+
+        return endpoint
+
+    def believes(self, request: Request, token: str) -> bool:
+        """Whether the token that came with a form is of this session.
+
+        A program that shows the operator's token with each request is sent by nobody else's page.
+        """
         cookie = self._cookie(request)
         if not self._auth.is_session(cookie):
             return request.headers.get("authorization", "").lower().startswith("bearer ")
-        return self._tokens.is_token(form.get(TOKEN_FIELD), cookie)
+        return self._tokens.is_token(token, cookie)
 
     def _token_field(self, request: Request, session: str | None = None) -> Markup:
         """What stands in every form."""

@@ -32,11 +32,13 @@ LINGER_S = 30.0
 # What may look different when a piece of work has ended.
 _OF_WORK: Mapping[str, tuple[str, ...]] = {
     "inbox.accept": ("messages", "deliveries", "channels"),
-    "turn": ("messages", "deliveries", "channels", "people", "usage", "memory"),
+    "turn": ("messages", "deliveries", "channels", "people", "usage", "memory", "traces"),
     "turn.bury": ("deliveries", "channels"),
     "outbox.send": ("messages", "deliveries", "channels"),
     "memory.sync": ("memory",),
     "memory.ingest": ("traces", "usage"),
+    "memory.consolidated": ("traces",),
+    "traces.changed": ("traces",),
     "channel.state": ("channels",),
     "store.failure": ("channels",),
     "people.changed": ("people",),

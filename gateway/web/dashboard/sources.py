@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from gateway.config import Config
 from gateway.desk.desks import Desks, desks_of
 from gateway.desk.naming import Naming
 from gateway.personalities import Personalities
+from gateway.protocols import CommandInfo
 from gateway.reloading import Reloaded
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Sources:
         home: the data directory.
         naming: whom and what people name.
         reload: takes a changed configuration over.
+        commands: what may be typed in a chat.
     """
 
     desks: Desks
@@ -35,6 +37,7 @@ class Sources:
     reload: Callable[[], Awaitable[Reloaded]]
     naming: Naming
     personalities: Personalities
+    commands: Callable[[], Sequence[CommandInfo]]
 
 
 def sources_of(gateway: Gateway) -> Sources:
@@ -51,4 +54,5 @@ def sources_of(gateway: Gateway) -> Sources:
             default_personality=lambda: gateway.config.personality,
         ),
         personalities=gateway.personalities,
+        commands=lambda: gateway.commands.infos,
     )

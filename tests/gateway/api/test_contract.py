@@ -16,7 +16,8 @@ from gateway.web.auth import FailurePause
 
 # `/chat/events` never ends by itself; test_chat.py has it.
 ARGUMENTS = ["--checks", "all", "--max-examples", "15", "--exclude-path", "/chat/events", "--no-color", "--seed", "1"]
-# That a text must be valid YAML for a personality is more than a schema can say of it, so there a 422 may be right.
+# More than a schema can say, so a 422 may be right: that a personality's text is valid YAML, and that whoever erases a
+# person has typed that person's id.
 CONFIG = """
 [auth.openapi.token]
 bearer = {token}
@@ -26,6 +27,12 @@ include-path = "/personalities/{{personality}}"
 
 [operations.checks]
 positive_data_acceptance.expected-statuses = [200, 401, 403, 404, 409, 422]
+
+[[operations]]
+include-path = "/people/{{user}}/erase"
+
+[operations.checks]
+positive_data_acceptance.expected-statuses = [200, 202, 401, 403, 404, 409, 422]
 """
 PROGRAM = "import sys; from schemathesis.cli import schemathesis; sys.argv[0] = 'st'; schemathesis()"
 

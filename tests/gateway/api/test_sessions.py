@@ -105,8 +105,7 @@ async def test_a_search_gives_sessions_with_their_passages(gateway: Gateway, ope
     assert await ids(operator_api, q="teapot", channel="mail") == ["s_2"]
     assert await ids(operator_api, q='"blue teapot"') == ["s_1"]
     assert await ids(operator_api, q="kettle") == []
-    rest = (await operator_api.get("/sessions", params={"q": "teapot", "cursor": page["nextCursor"]})).json()
-    assert rest == {"items": [], "nextCursor": None}
+    assert page["nextCursor"] is None
 
 
 async def test_every_session_that_matches_is_found_page_by_page(

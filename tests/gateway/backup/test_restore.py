@@ -287,6 +287,7 @@ def test_a_file_that_is_no_backup_is_refused(tmp_path: Path, content: bytes) -> 
 # ---- killed ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_restore_that_is_killed_at_any_step_leaves_the_old_directory_or_the_new(
     tmp_path: Path, backup: Path, home: Path
 ) -> None:

@@ -423,7 +423,10 @@ async def explore(people: Callable[[], list[Person]], *, ticks: int, crashes: in
     return len(visited), ends, outcomes
 
 
-@pytest.mark.parametrize(("name", "ticks", "crashes", "expected"), RUNS)
+@pytest.mark.parametrize(
+    ("name", "ticks", "crashes", "expected"),
+    [RUNS[0], *(pytest.param(*run, marks=pytest.mark.slow) for run in RUNS[1:])],
+)
 async def test_it_is_never_linked_without_both_proofs_never_half_and_a_code_is_used_once(
     name: str, ticks: int, crashes: int, expected: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ WAIT_S = 30.0
 
 def make_home(home: Path) -> None:
     prepare_home(home)
-    (home / "config.yaml").write_text("web: {port: 0}\n", encoding="utf-8")
+    (home / "config.yaml").write_text("web: {port: 0}\nmemory: {traces: {enabled: true}}\n", encoding="utf-8")
     (home / "config.yaml").chmod(0o600)
 
 

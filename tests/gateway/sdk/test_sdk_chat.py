@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.app import Gateway
-from gateway.sdk import AsyncEthos, Ethos, NoAnswer, NotFound, file
+from gateway.sdk import Answer, AsyncEthos, Ethos, NoAnswer, NotFound, file
 from gateway.sdk.models.chat import ChatMessage, Event, Live, Preview, Reset, Tool, Typing
 
 from .conftest import WAIT_S, KillableGateway
@@ -27,6 +27,11 @@ def token_of(home: Path) -> str:
 
 def texts(events: list[Event], author: str = "agent") -> list[str]:
     return [event.text for event in events if isinstance(event, ChatMessage) and event.author == author]
+
+
+def first_line(answer: Answer) -> str:
+    """Without what the offline model says of itself."""
+    return answer.text.split("\n")[0]
 
 
 async def test_a_question_is_answered_and_a_session_goes_on(client: AsyncEthos) -> None:
@@ -83,7 +88,7 @@ def test_several_threads_use_one_blocking_client(blocking: Ethos) -> None:
     answers: list[str] = []
     threads = [
         threading.Thread(
-            target=lambda number=number: answers.append(str(blocking.chat.ask(f"repeat after me: {number}")))
+            target=lambda number=number: answers.append(first_line(blocking.chat.ask(f"repeat after me: {number}")))
         )
         for number in range(4)
     ]
@@ -173,7 +178,7 @@ async def test_an_answer_comes_although_the_gateway_was_killed_before_it(killabl
         asking = asyncio.create_task(client.chat.ask("repeat after me: tea", wait_s=80))
         await asyncio.to_thread(killable.wait_until_dead)
         await asyncio.to_thread(killable.start)
-        assert (await asking).text == "tea"
+        assert first_line(await asking) == "tea"
         sessions = [one async for one in client.sessions.list()]
         assert len(sessions) == 1
 
@@ -187,7 +192,7 @@ async def test_what_was_said_while_the_gateway_was_killed_is_said_once(killable:
         await asyncio.to_thread(killable.wait_until_dead)
         await asyncio.to_thread(killable.start)
         said = await sending
-        assert (await said.answer(wait_s=60)).text == "once"
+        assert first_line(await said.answer(wait_s=60)) == "once"
         messages = [one.text async for one in client.sessions.messages(said.session) if one.role == "user"]
         assert messages == ["repeat after me: once"]
         assert len([one async for one in client.sessions.list()]) == 1

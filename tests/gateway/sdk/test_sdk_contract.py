@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
@@ -17,6 +18,7 @@ from gateway.sdk.chat import Said
 from gateway.sdk.client import Namespaces
 from gateway.sdk.courier import Courier
 from gateway.sdk.models.chat import EVENTS, EventName, SentMessage
+from gateway.sdk.models.traces import AddTrace
 from gateway.sdk.request import IDEMPOTENCY_KEY, Request
 from gateway.sdk.styles import Namespace, listing, operation
 
@@ -28,27 +30,55 @@ NO_PARAMETER = {("PUT", "/memory", "if-match"): "says what `expectedVersion` say
 VALUES: dict[str, Any] = {
     "after": 7,
     "attachments": (),
+    "body": AddTrace(content="Ada likes tea"),
     "change": 3,
     "channel": "web",
+    "confirm": "u_1",
     "content": "text",
+    "copy_of": "engineer",
     "days": 3,
+    "deleted": True,
+    "description": "About tea",
     "expected_version": "0" * 64,
+    "explain": True,
+    "file": Path("traces.json"),
+    "form": "json",
+    "is_dry_run": True,
     "is_pinned": True,
+    "is_one_kept": True,
     "limit": 5,
     "line": "tea",
+    "link": "l_1",
     "message": 4,
+    "name": "Tea",
+    "neighbours": 5,
+    "one": "u_1",
+    "other": "u_2",
     "personality": "assistant",
     "pinned": True,
+    "points": 10,
+    "prompt": "You are kind.",
+    "question": "tea",
     "proposal": 2,
     "queue": "inbox",
+    "role": "member",
+    "scope": "user",
     "seq": 9,
     "session": "s_1",
+    "settings": "name: Tea",
     "state": {"Proposals": "waiting", "Deliveries": "dead"},
     "store": "memory",
+    "tags": ("tea",),
     "text": "Hello",
     "title": "Tea",
+    "trace": "t_1",
+    "traces": ("t_1", "t_2"),
+    "type": "semantic",
     "user": "u_1",
     "version": "0" * 64,
+    "who": "ABCD",
+    "with_conversations": True,
+    "with_embeddings": True,
     "words": "tea",
 }
 
@@ -180,6 +210,10 @@ def check_models(key: tuple[str, str], described: dict[str, Any], found: list[Me
         answer = method.request.answer
         if answer is NoneType:
             assert not content, key
+        elif answer is Path:
+            assert "application/octet-stream" in content, key
+        elif answer is bytes:
+            assert "application/zip" in content, key
         elif answer is str:
             assert any(kind.startswith("text/") for kind in content), key
         else:

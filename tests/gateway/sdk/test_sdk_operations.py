@@ -103,6 +103,38 @@ async def test_the_gateway_tells_how_it_is(client: AsyncEthos) -> None:
     assert "channels" in (await client.system.config()).values
 
 
+async def test_a_personality_is_made_and_changed(client: AsyncEthos) -> None:
+    assert "engineer" in [one.id for one in await client.personalities.list()]
+    made = await client.personalities.create("gardener", name="Gardener", copy_of="assistant")
+    changed = await client.personalities.update("gardener", made.version, prompt="You love tea plants.")
+    assert await client.personalities.get("gardener") == changed
+    assert changed.prompt.strip() == "You love tea plants."
+    with pytest.raises(NotPossible):
+        await client.personalities.update("gardener", made.version, prompt="You love roses.")
+    with pytest.raises(NotFound):
+        await client.personalities.get("nobody")
+
+
+async def test_people_are_found_given_roles_linked_and_erased(gateway: Gateway, client: AsyncEthos) -> None:
+    ada = await gateway.identities.resolve("mail:ada@example.org", "Ada")
+    work = await gateway.identities.resolve("mail:ada@work.example", "Ada at work")
+    assert {person.id async for person in client.people.list("ada")} == {ada, work}
+    assert (await client.people.show("mail:ada@example.org")).id == ada
+    assert (await client.people.set_role(ada, "member")).given == "member"
+    linked = await client.people.link(ada, work, is_one_kept=True)
+    assert linked.link is not None
+    assert linked.person.id == ada
+    assert (await client.people.revoke(ada)).role == "revoked"
+    assert await client.people.pairing.list() == ()
+    for call in (client.people.pairing.approve("ABCD1234"), client.people.pairing.refuse("ABCD1234")):
+        with pytest.raises(NotFound):
+            await call
+    assert (await client.people.export(ada)).startswith(b"PK")
+    assert (await client.people.erase(ada, confirm=ada)).user == ada
+    with pytest.raises(NotFound):
+        await client.people.unlink("l_nothing")
+
+
 async def test_deliveries_are_listed_and_changed(client: AsyncEthos) -> None:
     await client.chat.ask("Hello")
     assert [one async for one in client.deliveries.list("inbox", state="dead")] == []

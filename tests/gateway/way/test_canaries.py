@@ -1,7 +1,8 @@
 """Rows 28 and 29: nothing of one person reaches another, whoever asks, where, and whichever personality answers.
 
 Every person leaves words that nobody else has, in every memory and session that is theirs. Then every prompt, every
-result of a tool and every answer is looked through for the words of somebody else. The model is as curious as it can
+result of a tool, every answer in a chat or of the API and every export is looked through for the words of somebody
+else. The model is as curious as it can
 be: it searches for them in every turn.
 """
 
@@ -11,11 +12,15 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterable
+from zipfile import ZipFile
+
+import pytest
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
 from gateway.app import Gateway
 from gateway.messages import InboundMessage, QuotedText
 from tests.fake_channel import FakeChannel
+from tests.gateway.way.canary_answers import canaries, whose_words_are_answered
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import call
 
@@ -104,6 +109,7 @@ async def everybody_meets(channels: list[FakeChannel]) -> None:
             await channel.deliver(message)
 
 
+@pytest.mark.slow
 async def test_nothing_of_one_person_reaches_another(house: House) -> None:
     for name in PRIVATE:
         directory = house.home / "personalities" / name
@@ -113,7 +119,7 @@ async def test_nothing_of_one_person_reaches_another(house: House) -> None:
     names = [f"{kind}-{personality}" for kind in KINDS for personality in PERSONALITIES]
     settings = {name: {"kind": "tests.fake_channel", "personality": name.split("-")[1]} for name in names}
     model = CuriousModel()
-    async with house.gateway(model, channels=settings) as (gateway, _):
+    async with house.served(model, channels=settings) as gateway:
         by_name = {channel.name: channel for channel in gateway.adapters if isinstance(channel, FakeChannel)}
         channels = [by_name[name] for name in names]
         await everybody_speaks(channels)
@@ -127,6 +133,9 @@ async def test_nothing_of_one_person_reaches_another(house: House) -> None:
         await patiently_settled(gateway)
         in_groups = model.requests[len(in_direct) :]
         await whose_words_are_where(gateway, channels, in_direct, in_groups)
+        users = {user: await gateway.identities.resolve(f"fake:{user}", "") for user in PEOPLE}
+        await whose_words_are_answered(gateway, users, PRIVATE[0])
+        await everybody_exports(gateway, channels[0])
 
 
 async def whose_words_are_where(
@@ -159,6 +168,20 @@ async def whose_words_are_where(
         files = [own / "USER.md", *(own / "personalities" / name / "MEMORY.md" for name in PRIVATE)]
         assert [owners(file.read_text()) for file in files] == [{user}] * 3
     assert not any(owners(file.read_text()) for file in gateway.home.glob("personalities/*/MEMORY.md"))
+
+
+async def everybody_exports(gateway: Gateway, channel: FakeChannel) -> None:
+    """`/export`, in the chat: a file for each, with the words of that person only."""
+    for user in PEOPLE:
+        await channel.say("/export", user=user, conversation=f"direct {user}")
+    await patiently_settled(gateway)
+    for user in PEOPLE:
+        user_id = await gateway.identities.resolve(f"fake:{user}", "")
+        exports = list((gateway.home / "exports" / user_id).glob("*.zip"))
+        assert exports
+        for path in exports:
+            with ZipFile(path) as archive:
+                assert canaries("\n".join(archive.read(name).decode() for name in archive.namelist())) == {user}
 
 
 async def patiently_settled(gateway: Gateway) -> None:

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from gateway.app import Gateway
 from gateway.errors import ConfigError
+from gateway.memory.traces.trace import Owner, Trace
 from tests.embedding_server import EmbeddingServer
 from tests.gateway.way.conftest import House
-from tests.gateway.way.test_traces import PATIENCE_S, Worker, contents, fact, prompt_of, quiet, traced
+from tests.gateway.way.test_reloading import write
+from tests.gateway.way.test_traces import PATIENCE_S, Worker, contents, fact, prompt_of, quiet, traced, viewer
 
 
 @pytest.fixture
@@ -81,3 +84,35 @@ async def test_missing_settings_are_an_error_of_the_start(house: House, server: 
     with pytest.raises(ConfigError, match="no model 'nobody'"):
         async with asyncio.timeout(PATIENCE_S), traced(house, Worker(), **settings(server, model="nobody")):
             pass
+
+
+async def test_a_reload_that_exchanges_the_model_makes_all_vectors_anew_and_questions_ask_the_new_one(
+    house: House, server: EmbeddingServer
+) -> None:
+    before = settings(server)
+    async with traced(house, Worker("Noted."), **before) as (gateway, channel):
+        assert gateway.brain is not None
+        await channel.ask("Hello")
+        user = (await viewer(gateway)).user_id
+        fact_of = Trace(content="Rex sleeps all day", owner=Owner("user", user or ""))
+        await gateway.brain.add(await viewer(gateway), fact_of)
+        await quiet(gateway)
+        assert await models_of(gateway) == ["minilm"]
+        assert await contents(gateway, "puppy") == ["Rex sleeps all day"]
+        with EmbeddingServer() as other:
+            models = {"embedder": {"provider": "openai", "model": "another", "base_url": other.url}}
+            write(house, memory={"traces": {"enabled": True, **before["traces"]}}, models=models)
+            done = await gateway.reloading.reload()
+            assert (done.problems, done.at_restart) == ((), ())
+            await quiet(gateway)
+            assert await models_of(gateway) == ["another"]
+            asked = len(server.requests)
+            assert await contents(gateway, "my puppy") == ["Rex sleeps all day"]
+            assert other.texts == ["Rex sleeps all day", "my puppy"]
+            assert len(server.requests) == asked
+
+
+async def models_of(gateway: Gateway) -> list[str]:
+    assert gateway.brain is not None
+    sql = "SELECT DISTINCT embedding_model FROM traces"
+    return await gateway.brain.database.read(lambda connection: [row[0] for row in connection.execute(sql)])

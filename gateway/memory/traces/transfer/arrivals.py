@@ -87,12 +87,14 @@ class ImportResult:
         skipped: traces that were there already, were deleted, or had nothing in them.
         errors: for people; each names the file and the place. At most a thousand.
         errors_left_out: how many more there were.
+        form: the format that was read.
     """
 
     imported: int = 0
     skipped: int = 0
     errors: list[str] = field(default_factory=list)
     errors_left_out: int = 0
+    form: str = field(default="", compare=False)
 
     def add_error(self, text: str) -> None:
         """Keep it, or count it."""

@@ -49,6 +49,26 @@ def detected(path: Path) -> ImportFormat:
     return _of_text(path, text)
 
 
+def is_of_conversations(path: Path) -> bool:
+    """Whether a zip is a ChatGPT export, or at least none of notes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except zipfile.BadZipFile:
+        return True  # its reader says what is wrong with it
+    is_notes = any(name.lower().endswith(".md") or is_records(name) for name in names)
+    return any(_CONVERSATIONS.fullmatch(name) for name in names) or not is_notes
+
+
+def is_records(name: str) -> bool:
+    """Whether a file of a zip is what stands beside the notes of an export of ours."""
+    return name == RECORDS_NAME or name.endswith(f"/{RECORDS_NAME}")
+
+
 def conversation_files(path: Path) -> Sequence[Source]:
     """The files of a ChatGPT export: the file, or those in the zip or the directory.
 

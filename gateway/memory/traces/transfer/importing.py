@@ -23,6 +23,7 @@ from gateway.memory.traces.transfer.landing import Landing
 from gateway.memory.traces.transfer.markdown_format import notes_in, read_notes
 from gateway.memory.traces.transfer.source import Source
 from gateway.memory.traces.transfer.sqlite_format import read_brain
+from gateway.memory.traces.transfer.unpacking import unpacked
 from gateway.store.payloads import to_ms
 
 LOT = 500
@@ -48,6 +49,7 @@ async def import_traces(
     dedup: bool = True,
     is_dry_run: bool = False,
     progress: Progress = unwatched,
+    scratch: Path | None = None,
 ) -> ImportResult:
     """Bring in what a file or a directory holds.
 
@@ -56,12 +58,13 @@ async def import_traces(
 
     Args:
         brain: may be in use.
-        path: what is imported.
+        path: what is imported; notes may be in a zip.
         bounds: whose the traces become.
         form: the format; `auto` looks.
         dedup: False brings in what is there already once more.
         is_dry_run: say what would happen, and change nothing.
         progress: called from any thread, in bytes, traces or notes.
+        scratch: where a zip of notes is unpacked; None: where the system keeps such things.
 
     Raises:
         TraceError: the path is not there, or is nothing that can be imported.
@@ -70,18 +73,21 @@ async def import_traces(
     """
     if not await asyncio.to_thread(path.exists):
         raise TraceError(f"{path} is not there.")
-    wanted = await asyncio.to_thread(detected, path) if form == "auto" else form
-    try:
-        readings = await asyncio.to_thread(_readings, path, wanted, to_ms(brain.now()), progress)
-    except zipfile.BadZipFile as error:
-        raise TraceError(f"{path} is a damaged zip ({error}). Download it once more.") from error
-    result = ImportResult()
-    for reading in readings:
-        with Landing(brain, bounds, file=reading.name, dedup=dedup, is_dry_run=is_dry_run, result=result) as landing:
-            while lot := await asyncio.to_thread(_lot, reading.arrivals):
-                await landing.take(lot)
+    async with unpacked(path, beside=scratch) as place:
+        wanted = await asyncio.to_thread(detected, place) if form == "auto" else form
+        try:
+            readings = await asyncio.to_thread(_readings, place, wanted, to_ms(brain.now()), progress)
+        except zipfile.BadZipFile as error:
+            raise TraceError(f"{path} is a damaged zip ({error}). Download it once more.") from error
+        result = ImportResult(form=wanted)
+        for reading in readings:
+            file = path.name if place != path else reading.name
+            with Landing(brain, bounds, file=file, dedup=dedup, is_dry_run=is_dry_run, result=result) as landing:
+                while lot := await asyncio.to_thread(_lot, reading.arrivals):
+                    await landing.take(lot)
+                    reading.report()
                 reading.report()
-            await landing.link(reading.name)
+                await landing.link(file)
     return result
 
 

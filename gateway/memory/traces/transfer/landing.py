@@ -103,7 +103,7 @@ class Landing:
                     self._take_trace(connection, arrival)
                 case ArrivedRecord():
                     self._take_record(connection, arrival)
-                case ArrivedEdge() if not self._is_dry_run:
+                case ArrivedEdge():
                     self._take_edge(connection, arrival)
                 case Problem():
                     self.note(arrival)
@@ -127,6 +127,7 @@ class Landing:
             self.result.imported += 1
             if self._is_dry_run:
                 self._scratch.add_seen(owner, trace.type, hash_of(trace.content), kept_id)
+                self._scratch.add_end(kept_id)
             else:
                 insert(connection, replace(trace, id=kept_id))
         if arrived.verbatim is not None and not self._is_dry_run:
@@ -150,7 +151,10 @@ class Landing:
         owner = self._bounds.owner(arrived.owner)
         if owner is None:
             self.note(Problem(arrived.place, "it does not say whose it is; name the person (--user)"))
-        elif not self._is_dry_run:
+        elif self._is_dry_run:
+            if arrived.kind == "node":
+                self._scratch.add_end(arrived.id, owner)
+        else:
             number = owner_number(connection, owner)
             connection.execute(_RECORD, (arrived.kind, arrived.id, number, as_json(dict(arrived.body))))
 
@@ -160,13 +164,15 @@ class Landing:
         missing = [end for end, found in zip((arrived.source, arrived.target), ends, strict=True) if found is None]
         if missing:
             self.note(Problem(arrived.place, f"it leads to {missing[0][:80]}, which is not there; it was left out"))
-        elif ends[0] != ends[1]:  # two that said the same are one now
+        elif ends[0] != ends[1] and not self._is_dry_run:  # two that said the same are one now
             metadata = as_json(dict(arrived.metadata))
             connection.execute(_EDGE, (*ends, arrived.kind, arrived.weight, metadata, arrived.created_at_ms))
 
     def _end(self, connection: sqlite3.Connection, end: str, owner: Owner | None) -> str | None:
         """What an edge ends at, by its id in the brain: a trace or a node that the importer may see."""
         trace_id = self._scratch.renamed(end) or end
+        if self._is_dry_run and (self._scratch.has_end(trace_id) or self._scratch.has_end(end, owner)):
+            return trace_id
         row = connection.execute(_LIVE, (trace_id,)).fetchone()
         if row is not None and self._may_see(connection, row["owner"]):
             return trace_id

@@ -11,6 +11,7 @@ from gateway.memory.traces.trace import Owner
 _SCHEMA = """
     CREATE TABLE renamed (old TEXT PRIMARY KEY, new TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE seen (owner TEXT, type TEXT, hash TEXT, trace TEXT, PRIMARY KEY (owner, type, hash)) WITHOUT ROWID;
+    CREATE TABLE ends (owner TEXT, id TEXT, PRIMARY KEY (owner, id)) WITHOUT ROWID;
     CREATE TABLE names (name TEXT PRIMARY KEY, trace TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE links (source TEXT, name TEXT, PRIMARY KEY (source, name)) WITHOUT ROWID;
 """
@@ -43,13 +44,21 @@ class Scratch:
 
     def add_seen(self, owner: Owner, kind: str, content_hash: str, trace_id: str) -> None:
         """A dry run would have put this in."""
-        values = (f"{owner.kind}:{owner.id}", kind, content_hash, trace_id)
+        values = (_told(owner), kind, content_hash, trace_id)
         self._connection.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?, ?)", values)
 
     def seen(self, owner: Owner, kind: str, content_hash: str) -> str | None:
         """The id of what a dry run would have put in with that content."""
         sql = "SELECT trace FROM seen WHERE owner = ? AND type = ? AND hash = ?"
-        return self._one(sql, f"{owner.kind}:{owner.id}", kind, content_hash)
+        return self._one(sql, _told(owner), kind, content_hash)
+
+    def add_end(self, end: str, owner: Owner | None = None) -> None:
+        """A dry run would have put in a trace, or a node of that owner's, at which edges may end."""
+        self._connection.execute("INSERT OR IGNORE INTO ends VALUES (?, ?)", (_told(owner), end))
+
+    def has_end(self, end: str, owner: Owner | None = None) -> bool:
+        """Whether it would."""
+        return self._one("SELECT id FROM ends WHERE owner = ? AND id = ?", _told(owner), end) is not None
 
     def add_names(self, trace_id: str, names: Sequence[str]) -> None:
         """Links may call a trace by these; of two notes with one name, the first is meant."""
@@ -70,6 +79,10 @@ class Scratch:
     def _one(self, sql: str, *values: str) -> str | None:
         row = self._connection.execute(sql, values).fetchone()
         return None if row is None else str(row[0])
+
+
+def _told(owner: Owner | None) -> str:
+    return "" if owner is None else f"{owner.kind}:{owner.id}"
 
 
 def _folded(name: str) -> str:

@@ -11,6 +11,7 @@ import binascii
 import json
 import math
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -34,6 +35,7 @@ from gateway.store.payloads import from_ms, storable, to_ms
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")
 _LONGEST_MS = 1e18
+_LENGTH_OFF = 0.1  # of the square; float16 rounds
 _LARGEST = 2**63  # and less, of SQLite's integers
 _EARLIEST_MS, _LATEST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
 
@@ -361,13 +363,23 @@ def _embedding(values: Values) -> tuple[bytes | None, str | None]:
     given, model = values.get("embedding"), values.text("embeddingModel", "embedding_model")
     if given is None or model is None:
         return None, None
-    if isinstance(given, bytes):
-        return given, model
     try:
-        return base64.b64decode(given, validate=True), model
+        vector = given if isinstance(given, bytes) else base64.b64decode(given, validate=True)
     except (binascii.Error, TypeError, ValueError):
         values.problems.append("its embedding is no base64; it will be made anew")
         return None, None
+    if not _is_vector(vector):
+        values.problems.append("its embedding is no float16 vector of length 1; it will be made anew")
+        return None, None
+    return vector, model
+
+
+def _is_vector(blob: bytes) -> bool:
+    """Whether it can be compared with others: a search takes the product of two vectors for the cosine."""
+    if not blob or len(blob) % 2:
+        return False
+    squared = math.fsum(number * number for number in struct.unpack(f"<{len(blob) // 2}e", blob))
+    return abs(squared - 1) < _LENGTH_OFF  # which is False where a number is none
 
 
 def _shown(value: object) -> str:

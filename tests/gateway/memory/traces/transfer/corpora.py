@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import string
+import struct
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,7 +63,9 @@ known = st.one_of(st.none(), words)
 
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
-    embedding = draw(st.one_of(st.none(), st.binary(min_size=8, max_size=8)))
+    embedding = draw(
+        st.one_of(st.none(), st.floats(0, 6.3).map(lambda at: struct.pack("<2e", math.cos(at), math.sin(at))))
+    )
     return Trace(
         id=f"mt_{draw(st.uuids(version=4))}",
         content=draw(contents),

@@ -1,0 +1,163 @@
+"""`/traces`: many small facts, each with a strength."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query
+
+from gateway.desk.caller import Caller
+from gateway.desk.traces import MOST_NEIGHBOURS, MOST_POINTS, MOST_RANKED, Filters
+from gateway.sdk.models.traces import (
+    TRACE_ID_PATTERN,
+    AddTrace,
+    Consolidated,
+    ConsolidationEntry,
+    EditTrace,
+    FoundTrace,
+    MergeTraces,
+    ScopeKind,
+    StrengthCurve,
+    Tag,
+    Trace,
+    TraceGraph,
+    TraceType,
+)
+from gateway.sdk.models.wire import ID_PATTERN, USER_PATTERN, Page
+from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.answers import problems
+from gateway.web.api.paging import Cursor, Limit, Place, cursor_of, place_of
+
+router = APIRouter(prefix="/traces", tags=["traces"])
+
+Reader = Annotated[Caller, Depends(requires("traces:read"))]
+Writer = Annotated[Caller, Depends(requires("traces:write"))]
+TraceParam = Annotated[str, Path(pattern=TRACE_ID_PATTERN)]
+OfUser = Annotated[
+    str | None,
+    Query(pattern=USER_PATTERN, max_length=512, description="Of one person only: a user id or an account, `kind:id`."),
+]
+_OFF = problems(not_possible="The trace memory is off.")
+_NOBODY = problems(not_found="Nobody is known by that name.", not_possible="The trace memory is off.")
+_NONE = problems(not_found="There is no such trace.", not_possible="The trace memory is off.")
+
+
+async def filters(
+    *,
+    q: Annotated[
+        str,
+        Query(max_length=2_000, description='A question or words; `"a phrase"`, `AND`, `OR`, `NOT`, `prefix*`.'),
+    ] = "",
+    type: Annotated[TraceType | None, Query(description="Of one type only.")] = None,  # noqa: A002 (its name on the wire)
+    scope: Annotated[ScopeKind | None, Query(description="Of one scope only.")] = None,
+    tag: Annotated[tuple[Tag, ...], Query(max_length=10, description="With each of these tags.")] = (),
+    user: OfUser = None,
+    personality: Annotated[
+        str | None, Query(pattern=ID_PATTERN, description="Only what one personality knows by itself.")
+    ] = None,
+    deleted: Annotated[bool, Query(description="Those that were deleted; `q` counts for nothing.")] = False,
+) -> Filters:
+    """What is wanted of a list."""
+    return Filters(
+        query=q.strip(), type=type, scope=scope, tags=tag, user=user, personality=personality, is_deleted=deleted
+    )
+
+
+@router.get("", responses=_NOBODY)
+async def search(
+    *,
+    caller: Reader,
+    desks: WithDesks,
+    wanted: Annotated[Filters, Depends(filters)],
+    explain: Annotated[bool, Query(description="Say what each score is made of.")] = False,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[FoundTrace]:
+    """With `q` the best matches, a hundred at most; without it all, the last that came in first."""
+    if wanted.query and not wanted.is_deleted:
+        start = max(0, _number(place_of("traces found", cursor, int)) or 0)
+        found = await desks.traces.search(caller, wanted, limit=min(start + limit + 1, MOST_RANKED), explain=explain)
+        items, is_last = found[start : start + limit], len(found) <= start + limit
+        return Page(items=tuple(items), next_cursor=None if is_last else cursor_of("traces found", (start + limit,)))
+    before = _number(place_of("traces", cursor, int))
+    items, rest = await desks.traces.browse(caller, wanted, limit=limit, before=before)
+    return Page(items=tuple(items), next_cursor=None if rest is None else cursor_of("traces", (rest,)))
+
+
+@router.post("", status_code=201, responses=_NOBODY)
+async def add(caller: Writer, desks: WithDesks, body: AddTrace) -> Trace:
+    """Remember a fact. What is there already, of the same owner and type, only gets the tags."""
+    return await desks.traces.add(caller, body)
+
+
+@router.post("/merge", responses=problems(not_possible="They are not there, or belong to different owners."))
+async def merge(caller: Writer, desks: WithDesks, body: MergeTraces) -> Trace:
+    """Put one trace in the place of several; those are deleted, and can be restored."""
+    return await desks.traces.merge(caller, body.traces, body.content)
+
+
+@router.post("/consolidate", responses=_OFF)
+async def consolidate(caller: Writer, desks: WithDesks) -> Consolidated:
+    """Prune, merge, link, derive and compact now, what the caller may change. Answers when it is done."""
+    return await desks.traces.consolidate(caller)
+
+
+@router.get("/consolidations", responses=_OFF)
+async def consolidations(
+    caller: Reader, desks: WithDesks, limit: Limit = 50, cursor: Cursor = None
+) -> Page[ConsolidationEntry]:
+    """What consolidations did, the newest first."""
+    before = _number(place_of("consolidations", cursor, int))
+    found = await desks.traces.log(caller, limit=limit + 1, before=before)
+    rest = cursor_of("consolidations", (found[limit - 1].id,)) if len(found) > limit else None
+    return Page(items=tuple(found[:limit]), next_cursor=rest)
+
+
+@router.get("/{trace}", responses=_NONE)
+async def get(caller: Reader, desks: WithDesks, trace: TraceParam) -> Trace:
+    """One trace, also one that was deleted."""
+    return await desks.traces.get(caller, trace)
+
+
+@router.patch("/{trace}", responses=_NONE)
+async def update(caller: Writer, desks: WithDesks, trace: TraceParam, body: EditTrace) -> Trace:
+    """Change what is given; search and vector follow."""
+    return await desks.traces.update(caller, trace, content=body.content, tags=body.tags)
+
+
+@router.delete("/{trace}", responses=_NONE)
+async def delete(caller: Writer, desks: WithDesks, trace: TraceParam) -> Trace:
+    """Hide it from searches, answers and exports; it can be restored."""
+    return await desks.traces.delete(caller, trace)
+
+
+@router.post("/{trace}/restore", responses=_NONE)
+async def restore(caller: Writer, desks: WithDesks, trace: TraceParam) -> Trace:
+    """Bring back what was deleted."""
+    return await desks.traces.restore(caller, trace)
+
+
+@router.get("/{trace}/strength", responses=_NONE)
+async def strength(
+    caller: Reader,
+    desks: WithDesks,
+    trace: TraceParam,
+    points: Annotated[int, Query(ge=2, le=MOST_POINTS, description="So many moments.")] = 60,
+) -> StrengthCurve:
+    """How it fades: S(t) = S0 * exp(-t / stability), since it was last touched and from now on."""
+    return await desks.traces.strength(caller, trace, points=points)
+
+
+@router.get("/{trace}/graph", responses=_NONE)
+async def graph(
+    caller: Reader,
+    desks: WithDesks,
+    trace: TraceParam,
+    limit: Annotated[int, Query(ge=1, le=MOST_NEIGHBOURS, description="At most so many neighbours.")] = 25,
+) -> TraceGraph:
+    """What it is linked to, the weightiest first, and the links among those."""
+    return await desks.traces.around(caller, trace, limit=limit)
+
+
+def _number(place: Place | None) -> int | None:
+    return place[0] if place is not None and isinstance(place[0], int) else None

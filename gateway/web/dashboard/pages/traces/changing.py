@@ -1,0 +1,156 @@
+"""What is done to traces, each with its way back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.errors import EthosError
+from gateway.memory.traces.trace import SCOPES, TYPES
+from gateway.sdk.models.traces import AddTrace, Consolidated, Trace
+from gateway.web.dashboard.frame import Frame, own_path
+from gateway.web.dashboard.notes import Undo
+from gateway.web.dashboard.page import BASE
+from gateway.web.forms import Form
+
+LIST = f"{BASE}/traces"
+MOST_CHARS = 100_000
+WAITED_S = 8.0
+"""So long the page waits for a consolidation; it goes on by itself, and the log shows it."""
+
+
+def address_of(trace_id: str) -> str:
+    """Where one trace is shown."""
+    return f"{LIST}/one/{trace_id}"
+
+
+class TraceChanges:
+    """Takes the forms."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._desk = frame.desks.traces
+        self._consolidating: set[asyncio.Task[Consolidated]] = set()
+
+    async def add(self, request: Request, form: Form) -> Response:
+        """Remember something that somebody typed."""
+        wanted = AddTrace.model_construct(
+            content=form.get("content")[:MOST_CHARS],
+            type=next((one for one in TYPES if one == form.get("type")), "semantic"),
+            scope=next((one for one in SCOPES if one == form.get("scope")), "user"),
+            tags=_tags(form),
+            user=form.get("user") or None,
+            personality=form.get("personality") or None,
+            session=None,
+        )
+        try:
+            trace = await self._desk.add(self._frame.caller, wanted)
+        except EthosError as error:
+            return self._frame.go(request, LIST, str(error), is_problem=True)
+        undo = Undo(action=f"{LIST}/delete", fields=[("trace", trace.id), ("back", LIST)])
+        return self._frame.go(request, address_of(trace.id), "It is remembered.", undo=undo)
+
+    async def save(self, request: Request, form: Form) -> Response:
+        """Change what it says, and its tags."""
+        trace_id = form.get("trace")
+        caller = self._frame.caller
+        before = await self._desk.get(caller, trace_id)
+        try:
+            await self._desk.update(caller, trace_id, content=form.get("content")[:MOST_CHARS], tags=_tags(form))
+        except EthosError as error:
+            return self._frame.go(request, address_of(trace_id), str(error), is_problem=True)
+        fields = [("trace", trace_id), ("content", before.content), ("tags", "\n".join(before.tags))]
+        undo = Undo(action=f"{LIST}/save", fields=fields)
+        fits = len(before.content) < 2_000  # it travels in a cookie
+        return self._frame.go(request, address_of(trace_id), "It is changed.", undo=undo if fits else None)
+
+    async def delete(self, request: Request, form: Form) -> Response:
+        """Hide it."""
+        return await self._set(request, form, is_deleted=True)
+
+    async def restore(self, request: Request, form: Form) -> Response:
+        """Bring it back."""
+        return await self._set(request, form, is_deleted=False)
+
+    async def _set(self, request: Request, form: Form, *, is_deleted: bool) -> Response:
+        trace_id = form.get("trace")
+        back = own_path(form.get("back"), address_of(trace_id))
+        try:
+            await (self._desk.delete if is_deleted else self._desk.restore)(self._frame.caller, trace_id)
+        except EthosError as error:
+            return self._frame.go(request, back, str(error), is_problem=True)
+        other = "restore" if is_deleted else "delete"
+        undo = Undo(action=f"{LIST}/{other}", fields=[("trace", trace_id), ("back", back)])
+        text = "It is deleted: no search, answer or export has it any more." if is_deleted else "It is back."
+        return self._frame.go(request, back, text, undo=undo)
+
+    async def merge(self, request: Request, form: Form) -> Response:
+        """Show what would be one trace, for a look and another wording; then do it."""
+        ids = list(dict.fromkeys(form.all("trace")))
+        caller = self._frame.caller
+        if len(ids) < 2:
+            return self._frame.go(request, LIST, "Choose two traces or more to merge them.", is_problem=True)
+        if not form.is_confirmed:
+            traces = [await self._desk.get(caller, trace_id) for trace_id in ids]
+            return self._ask_merge(request, traces)
+        try:
+            merged = await self._desk.merge(caller, ids, form.get("content")[:MOST_CHARS].strip() or None)
+        except EthosError as error:
+            return self._frame.go(request, LIST, str(error), is_problem=True)
+        fields = [("merged", merged.id), *(("trace", trace_id) for trace_id in ids)]
+        undo = Undo(action=f"{LIST}/part", fields=fields)
+        return self._frame.go(request, address_of(merged.id), f"{len(ids)} traces are one now.", undo=undo)
+
+    async def part(self, request: Request, form: Form) -> Response:
+        """Take a merge back: its sources come back, and it is deleted."""
+        caller = self._frame.caller
+        try:
+            for trace_id in form.all("trace"):
+                await self._desk.restore(caller, trace_id)
+            await self._desk.delete(caller, form.get("merged"))
+        except EthosError as error:
+            return self._frame.go(request, LIST, str(error), is_problem=True)
+        return self._frame.go(request, LIST, "They are apart again.")
+
+    async def consolidate(self, request: Request, _form: Form) -> Response:
+        """Do now what is done every night."""
+        work = asyncio.create_task(self._desk.consolidate(self._frame.caller), name="consolidation by hand")
+        self._consolidating.add(work)
+        work.add_done_callback(self._consolidating.discard)
+        log = f"{LIST}/log"
+        done, _ = await asyncio.wait([work], timeout=WAITED_S)
+        if not done:
+            return self._frame.go(request, log, "It takes a while. This page shows it when it is done.")
+        try:
+            report = work.result()
+        except EthosError as error:
+            return self._frame.go(request, log, str(error), is_problem=True)
+        return self._frame.go(request, log, _said(report))
+
+    def _ask_merge(self, request: Request, traces: list[Trace]) -> Response:
+        return self._frame.render(
+            request,
+            "traces/merge.html",
+            title="Merge these?",
+            trail=[("Traces", LIST)],
+            traces=traces,
+            content="\n".join(dict.fromkeys(trace.content for trace in traces)),
+        )
+
+
+def _tags(form: Form) -> tuple[str, ...]:
+    """One on each line: a tag may have blanks in it."""
+    return tuple(dict.fromkeys(line.strip() for line in form.get("tags").splitlines() if line.strip()))[:50]
+
+
+def _said(report: Consolidated) -> str:
+    if report.is_running:
+        return "A consolidation is at work already. This page shows it when it is done."
+    if not (report.pruned or report.merged or report.derived or report.compacted):
+        return "Nothing was to be done."
+    return (
+        f"Done: {report.pruned:,} faded and hidden, {report.merged:,} merged, {report.derived:,} insights, "
+        f"{report.compacted:,} became knowledge."
+    )

@@ -1,0 +1,161 @@
+"""The list of traces, one trace, and what consolidations did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.desk.traces import MOST_RANKED, Filters
+from gateway.errors import EthosError
+from gateway.memory.traces.trace import SCOPES, TYPES
+from gateway.web.dashboard.frame import Frame
+from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.pages.traces.drawing import plot, web
+
+ROWS = 50
+POINTS = 60
+NEIGHBOURS = 25
+TYPE_WORDS: Mapping[str, str] = {
+    "episodic": "What happened",
+    "semantic": "Knowledge",
+    "procedural": "How to",
+    "prospective": "Plans",
+}
+SCOPE_WORDS: Mapping[str, str] = {
+    "user": "One person",
+    "persona": "One person with one personality",
+    "thread": "One session",
+    "organization": "Everybody",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What is chosen in the address."""
+
+    filters: Filters
+    before: int | None
+
+    @property
+    def address(self) -> str:
+        """Of the same list from its beginning."""
+        return self.at(None)
+
+    def at(self, before: int | None) -> str:
+        """Of the same list, from there on."""
+        wanted = self.filters
+        values = {
+            "q": wanted.query,
+            "type": wanted.type,
+            "scope": wanted.scope,
+            "tag": " ".join(wanted.tags),
+            "user": wanted.user,
+            "personality": wanted.personality,
+            "deleted": "1" if wanted.is_deleted else None,
+            "before": before,
+        }
+        pairs = [(key, str(value)) for key, value in values.items() if value]
+        return f"{BASE}/traces" + (f"?{urlencode(pairs)}" if pairs else "")
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether anything is chosen."""
+        return "?" in self.address
+
+
+def choice_of(params: Mapping[str, str]) -> Choice:
+    """What an address asks for; what it cannot mean is left out."""
+    type_, scope, before = params.get("type"), params.get("scope"), params.get("before", "")
+    return Choice(
+        filters=Filters(
+            query=params.get("q", "").strip()[:2_000],
+            type=next((one for one in TYPES if one == type_), None),
+            scope=next((one for one in SCOPES if one == scope), None),
+            tags=tuple(dict.fromkeys(params.get("tag", "").replace(",", " ").split()))[:10],
+            user=params.get("user") or None,
+            personality=params.get("personality") or None,
+            is_deleted=params.get("deleted") == "1",
+        ),
+        before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None,
+    )
+
+
+class TraceViews:
+    """What is only looked at."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._desk = frame.desks.traces
+
+    async def list(self, request: Request) -> Response:
+        """Found by a question, or all, the last that came in first."""
+        if not self._desk.is_on:
+            return self._frame.render(request, "traces/off.html", title="Traces")
+        choice = choice_of(request.query_params)
+        wanted, caller, problem = choice.filters, self._frame.caller, None
+        rest: int | None = None
+        is_search = bool(wanted.query) and not wanted.is_deleted
+        try:
+            if is_search:
+                rows = await self._desk.search(caller, wanted, limit=MOST_RANKED, explain=True)
+            else:
+                rows, rest = await self._desk.browse(caller, wanted, limit=ROWS, before=choice.before)
+        except EthosError as error:
+            rows, problem = [], str(error)
+        return self._frame.render(
+            request,
+            "traces/index.html",
+            title="Traces",
+            rows=rows,
+            problem=problem,
+            choice=choice,
+            wanted=wanted,
+            is_search=is_search,
+            types=TYPE_WORDS,
+            scopes=SCOPE_WORDS,
+            count=await self._desk.count(caller),
+            names=await self._frame.sources.naming.labels(),
+            personalities=self._frame.sources.personalities.ids(),
+            older=None if rest is None else choice.at(rest),
+            newest=choice.address if choice.before is not None else None,
+        )
+
+    async def one(self, request: Request) -> Response:
+        """One trace: what it says, how it fades, what it is linked to."""
+        caller, trace_id = self._frame.caller, request.path_params["trace"]
+        trace = await self._desk.get(caller, trace_id)
+        curve = await self._desk.strength(caller, trace_id, points=POINTS)
+        graph = await self._desk.around(caller, trace_id, limit=NEIGHBOURS)
+        return self._frame.render(
+            request,
+            "traces/one.html",
+            title="A trace",
+            trail=[("Traces", f"{BASE}/traces")],
+            trace=trace,
+            curve=curve,
+            plot=plot(curve),
+            graph=graph,
+            web=web(graph),
+            types=TYPE_WORDS,
+            scopes=SCOPE_WORDS,
+            names=await self._frame.sources.naming.labels(),
+        )
+
+    async def log(self, request: Request) -> Response:
+        """What consolidations did, newest first."""
+        before = choice_of(request.query_params).before
+        found = await self._desk.log(self._frame.caller, limit=ROWS + 1, before=before)
+        here = f"{BASE}/traces/log"
+        return self._frame.render(
+            request,
+            "traces/log.html",
+            title="Consolidations",
+            trail=[("Traces", f"{BASE}/traces")],
+            entries=found[:ROWS],
+            newest=here if before is not None else None,
+            older=f"{here}?before={found[ROWS - 1].id}" if len(found) > ROWS else None,
+        )
