@@ -61,24 +61,22 @@ class SystemDesk:
         name, since = self.usage_since(days)
         user_id = await self._parts.naming.user_for(caller, user)
         rows = await self._parts.usage.spent(since=since.isoformat(), user_id=user_id)
-        return wire.Usage(
-            since=since,
-            time_zone=name,
-            rows=tuple(
-                wire.UsageRow(
-                    day=date.fromisoformat(row.day),
-                    user=row.user_id,
-                    personality=row.personality_id,
-                    model=row.model,
-                    turns=row.turns,
-                    calls=row.calls,
-                    input_tokens=row.input_tokens,
-                    output_tokens=row.output_tokens,
-                    cost_usd=row.cost_usd,
-                )
-                for row in rows
-            ),
-        )
+        found = [
+            {
+                "day": row.day,
+                "user": row.user_id,
+                "personality": row.personality_id,
+                "model": row.model,
+                "turns": row.turns,
+                "calls": row.calls,
+                "input_tokens": row.input_tokens,
+                "output_tokens": row.output_tokens,
+                "cost_usd": row.cost_usd,
+            }
+            for row in rows
+        ]
+        # at once: a third of the time that as many single rows take, and there are thousands
+        return wire.Usage.model_validate({"since": since, "time_zone": name, "rows": found})
 
     async def usage_by(self, caller: Caller, part: UsagePart, *, days: int) -> Mapping[str, UsageSum]:
         """The same added up over all people, for each value of `part`; raises as `health`."""

@@ -66,7 +66,7 @@ _RESERVING = _RESERVED.replace("SELECT", "SELECT user_id, personality_id,", 1) +
 _SURVIVORS = "SELECT absorbed, survivor FROM user_links WHERE undone_at IS NULL"
 _SUMMED = """
     SELECT {part} AS name, sum(turns), sum(calls), sum(input_tokens), sum(output_tokens), total(cost_usd)
-    FROM usage_days WHERE day >= ? GROUP BY {part} ORDER BY {part} DESC
+    FROM usage_days WHERE day >= ? GROUP BY +{part}
 """
 _SINCE = "SELECT * FROM usage_days WHERE day >= ? ORDER BY day DESC, user_id, personality_id, model"
 _SINCE_OF_PERSON = f"""
