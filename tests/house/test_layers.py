@@ -185,7 +185,7 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path)]
     loaded = set(subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split())
     assert "gateway.web.server" in loaded
-    door = {"gateway.desk.caller", "gateway.web.dashboard.door", "gateway.web.dashboard.page"}
+    door = {"gateway.desk.caller", "gateway.desk.uploads", "gateway.web.dashboard.door", "gateway.web.dashboard.page"}
     rooms = ("gateway.desk.", "gateway.sdk", "gateway.web.api.", "gateway.web.dashboard.")
     behind = {name for name in loaded - door if name.startswith(rooms)}
     assert behind == {"gateway.web.dashboard.pages"}, "load it with the first request"
