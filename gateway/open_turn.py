@@ -17,7 +17,7 @@ from gateway.personalities import Personality
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.recall import Recall
 from gateway.roles import Role
-from gateway.sessions import Session, with_title
+from gateway.sessions import PROGRAMS, Session, with_title
 from gateway.untrusted import ANOTHER_SPEAKER, EARLIER
 
 
@@ -70,7 +70,8 @@ class OpenTurn:
 
     def read(self, asked: Asked) -> tuple[str, ...]:
         """What is not the person's own of what stands in front of the model; the same after a crash."""
-        is_joined = not self.message.is_direct and self.session.user_id != self.user_id
+        has_several = not self.message.is_direct or self.message.conversation.channel == PROGRAMS
+        is_joined = has_several and self.session.user_id != self.user_id  # a key may speak in anybody's session
         before = [ANOTHER_SPEAKER] if is_joined else [EARLIER] if self.session.is_tainted else []
         return (*asked.sources, *before)
 

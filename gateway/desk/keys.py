@@ -81,8 +81,8 @@ class KeyDesk:
         key = await self._keys.known(text)
         if key is None:
             return None
-        user_id = None if key.user_id is None else self._survivor(key.user_id)
-        if user_id is not None and self._is_barred is not None and await self._is_barred(user_id):
+        user_id = await self._person(key)
+        if user_id is None and key.user_id is not None:
             return None
         return Caller(
             name=f"api:{key.name}",
@@ -90,6 +90,20 @@ class KeyDesk:
             user_id=user_id,
             key_id=key.id,
         )
+
+    async def is_in_force(self, caller: Caller) -> bool:
+        """Whether whoever came in by a key would still come in, as the same; the operator always does."""
+        if caller.key_id is None:
+            return True
+        key = await self._keys.store.key(caller.key_id)
+        return key is not None and key.revoked_at is None and await self._person(key) == caller.user_id
+
+    async def _person(self, key: ApiKey) -> str | None:
+        """Whose key it is now; None: everybody's, or of somebody who is let in nowhere any more."""
+        user_id = None if key.user_id is None else self._survivor(key.user_id)
+        if user_id is not None and self._is_barred is not None and await self._is_barred(user_id):
+            return None
+        return user_id
 
 
 def _shown(key: ApiKey) -> wire.Key:

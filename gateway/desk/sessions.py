@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.desk.caller import Caller, NotFound
+from gateway.desk.caller import Caller, NotAllowed, NotFound
 from gateway.desk.naming import Naming
 from gateway.messages import ConversationRef
 from gateway.sdk.models import sessions as wire
@@ -166,14 +166,19 @@ class SessionDesk:
         return await self.get(caller, new_id)
 
     async def update(self, caller: Caller, session_id: str, update: wire.UpdateSession) -> wire.Session:
-        """Another title, pinned or not; raises as `get`."""
-        await self._one(caller, session_id)
+        """Another title, pinned or not; raises as `delete`."""
+        await self._alone(caller, session_id)
         await self._store.update(session_id, title=update.title, is_pinned=update.is_pinned)
         return await self.get(caller, session_id)
 
     async def delete(self, caller: Caller, session_id: str) -> None:
-        """Forget it, with all that was said in it; raises as `get`."""
-        await self._one(caller, session_id)
+        """Forget it, with all that was said in it.
+
+        Raises:
+            NotFound: there is none, or not for whoever asks.
+            NotAllowed: whoever asks sees one person only, and others wrote in it, too.
+        """
+        await self._alone(caller, session_id)
         await self._store.delete(session_id)
         self._forget(session_id)
 
@@ -204,6 +209,15 @@ class SessionDesk:
         if listed is None or not is_theirs:
             raise NotFound(f"there is no session {session_id}")
         return listed
+
+    async def _alone(self, caller: Caller, session_id: str) -> None:
+        """Refuse to change what is others', too."""
+        listed = await self._one(caller, session_id)
+        if caller.user_id is None or not listed.messages:
+            return
+        theirs = await self._messages(caller, session_id, after=0, limit=listed.messages)
+        if len(theirs) < listed.messages:
+            raise NotAllowed("others wrote in this session, too; only a key that sees everybody changes it")
 
     async def _messages(self, caller: Caller, session_id: str, *, after: int, limit: int) -> Sequence[SessionMessage]:
         """In a group others write, too; whoever sees one person only sees what that person wrote and was answered."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
@@ -55,4 +56,4 @@ async def events(
 ) -> Response:
     """All that was said in a session behind `Last-Event-ID`, then what happens; a reconnect loses nothing."""
     found = await desks.chat.events(caller, session, after=int(last_event_id or 0))
-    return EventStreamResponse(framed(found))
+    return EventStreamResponse(framed(found, partial(desks.keys.is_in_force, caller)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated
 
 import structlog
@@ -71,10 +71,16 @@ class EventStreamResponse(Response):
             _log.warning("event stream ended", reason=str(error))
 
 
-async def framed(events: AsyncIterator[Event | None]) -> AsyncIterator[bytes]:
-    """As the API's readers receive them."""
+async def framed(events: AsyncIterator[Event | None], is_let_in: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
+    """As the API's readers receive them.
+
+    Args:
+        is_let_in: asked before each of them; a stream outlives the check at its door.
+    """
     async with contextlib.aclosing(events) as each:  # type: ignore[type-var]
         async for event in each:
+            if not await is_let_in():
+                return
             yield HEARTBEAT if event is None else to_frame(event)
 
 

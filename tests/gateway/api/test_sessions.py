@@ -249,3 +249,21 @@ async def test_the_key_of_a_person_sees_their_sessions_and_in_a_group_their_own_
     session = await gateway.store.sessions.session(fork["id"])
     assert session is not None
     assert session.summary == ""
+
+
+async def test_the_key_of_a_person_changes_no_session_in_which_others_wrote(
+    gateway: Gateway, client_with: ClientWith, ada: str
+) -> None:
+    await said(gateway, 1, ("user", "Ada in the group"), ("user", "Bob in the group", "u_bob"), user=ada)
+    await said(gateway, 2, ("user", "Ada alone"), ("assistant", "Hello Ada"), user=ada)
+    assert gateway.web is not None
+    assert gateway.web.api is not None
+    scopes = ("sessions:read", "sessions:write")
+    key = (await gateway.web.api.desks.keys.create(OPERATOR, "a", scopes, ada)).key
+    async with client_with(key) as api:
+        assert (await api.delete("/sessions/s_1")).status_code == 403
+        assert (await api.patch("/sessions/s_1", json={"title": "Mine"})).status_code == 403
+        assert (await api.patch("/sessions/s_2", json={"title": "Mine"})).status_code == 200
+        assert (await api.delete("/sessions/s_2")).status_code == 204
+    kept = [one.text for one in await gateway.store.sessions.messages("s_1")]
+    assert kept == ["Ada in the group", "Bob in the group"]
