@@ -47,6 +47,7 @@ bench: $(DEV)          ## The numbers of the README.
 	$(BIN)/python -m benchmarks.retrieval
 	$(BIN)/python -m benchmarks.traces
 	$(BIN)/python -m benchmarks.flood
+	$(BIN)/python -m benchmarks.api
 	$(BIN)/python -m benchmarks.channels
 
 recording: $(DEV)      ## Make the pictures of the README anew.

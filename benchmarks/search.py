@@ -1,7 +1,7 @@
 """How fast search is over many messages: one person's among them, and all.
 
-    python benchmarks/search.py                      # a million messages, about two minutes, 1.5 GB of disk
-    python benchmarks/search.py --messages 20000
+    python -m benchmarks.search                      # a million messages, about two minutes, 1.5 GB of disk
+    python -m benchmarks.search --messages 20000
 
 The texts are made up: words with the frequencies of real ones (Zipf), in seven scripts with and without spaces. The
 queries are taken from the texts as people would: a word, several words, a phrase, a prefix; and the worst there is,
@@ -16,107 +16,23 @@ import itertools
 import random
 import re
 import sqlite3
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.messages import PEOPLE, Corpus, corpus_of, fill, person, quantiles
 from gateway.inbox import InboxRow
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.sessions import Session, SessionMessage, new_session
-from gateway.store.search_index import register_functions
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.store.turns import SqliteTurns
 from gateway.turn_commit import TurnCommit
 
 GOAL_OF_ONE_MS = 10.0
 GOAL_OF_ALL_MS = 100.0
-MESSAGES_OF_SESSION = 40
-PEOPLE = 1_000
-# share of messages, characters that words are made of, number of words, whether spaces part them
-LANGUAGES = (
-    (0.45, "etaoinshrdlcumwfgypbvk", 40_000, True),
-    (0.12, "enisratdhulcgmobwfkzüäöß", 50_000, True),
-    (0.11, "оеаинтсрвлкмдпуяыьгзбчй", 50_000, True),
-    (0.10, "اليمونترسبدفعقهكحجشصخثط", 30_000, True),
-    (0.10, "".join(map(chr, range(0x4E00, 0x4E00 + 3_000))), 12_000, False),
-    (0.06, "".join(map(chr, (*range(0x3041, 0x3097), *range(0x5000, 0x5800)))), 12_000, False),
-    (0.06, "กขคงจชซดตถทนบปผพมยรลวสหอะาิีุูเแโไ่้", 12_000, False),
-)
-
-
-class Language:
-    """Words of one script, the most common first, and texts made of them."""
-
-    def __init__(self, letters: str, count: int, *, is_spaced: bool, rng: random.Random) -> None:
-        weights = [1 / (i + 2) ** 0.7 for i in range(len(letters))]
-        sizes = (1, 2, 2, 2, 2, 3, 4) if not is_spaced else (2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10)
-        made = ("".join(rng.choices(letters, weights, k=rng.choice(sizes))) for _ in range(count * 2))
-        words = list(dict.fromkeys(made))[:count]
-        words[:200] = sorted(words[:200], key=len)  # common words are short
-        self.words = words
-        self._sums = list(itertools.accumulate(1 / (i + 1) for i in range(len(words))))
-        self._joint = " " if is_spaced else ""
-        self._rng = rng
-
-    def text(self) -> str:
-        """About 25 words, some texts much longer."""
-        count = min(400, int(self._rng.lognormvariate(2.9, 0.8)) + 1)
-        return self._joint.join(self._rng.choices(self.words, cum_weights=self._sums, k=count))
-
-
-@dataclass
-class Corpus:
-    """What was written, as far as the queries need it."""
-
-    languages: Sequence[Language]
-    samples: list[tuple[str, str]]
-    """(user id, text) of some messages."""
-
-
-def person(index: int) -> str:
-    return f"u_{index:012x}"
-
-
-def rows_of(messages: int, corpus: Corpus, rng: random.Random) -> Iterator[tuple[object, ...]]:
-    """Sessions of one person and one language each; some people write much more than others."""
-    sums = list(itertools.accumulate(1 / (i + 5) for i in range(PEOPLE)))
-    shares = list(itertools.accumulate(share for share, *_ in LANGUAGES))
-    user, language = "", corpus.languages[0]
-    for i in range(messages):
-        if i % MESSAGES_OF_SESSION == 0:
-            user = person(rng.choices(range(PEOPLE), cum_weights=sums)[0])
-            language = rng.choices(corpus.languages, cum_weights=shares)[0]
-        text = language.text()
-        if rng.random() * messages < 5_000:
-            corpus.samples.append((user, text))
-        role = "assistant" if i % 2 else "user"
-        yield (i + 1, f"s_{i // MESSAGES_OF_SESSION}", f"t_{i // 2}", role, "assistant", user, text, i)
-
-
-def fill(path: Path, messages: int, corpus: Corpus, rng: random.Random) -> None:
-    """Write the tables directly and build the index in one go, which is the same index sooner."""
-    database = sqlite3.connect(path, isolation_level=None)
-    register_functions(database)
-    database.execute("PRAGMA synchronous = OFF")
-    database.execute("BEGIN")
-    database.executemany(
-        "INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, title, created_at, updated_at)"
-        " VALUES ('s_' || ?1, ?1, 'u', 'assistant', 'web', ?1, '', 0, 0)",
-        ((str(i),) for i in range(messages // MESSAGES_OF_SESSION + 1)),
-    )
-    database.executemany(
-        "INSERT INTO messages (id, session_id, turn_id, role, personality_id, user_id, text, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        rows_of(messages, corpus, rng),
-    )
-    database.execute("INSERT INTO search (search) VALUES ('rebuild')")
-    database.execute("UPDATE search_progress SET until = ?", (messages,))
-    database.execute("COMMIT")
-    database.close()
 
 
 # ---- queries --------------------------------------------------------------------------------------------------------
@@ -178,11 +94,6 @@ async def measure(store: SqliteStore, make: Callable[[], tuple[str, str]], count
     return times_ms
 
 
-def quantiles(times_ms: Sequence[float]) -> tuple[float, float, float]:
-    cuts = statistics.quantiles(times_ms, n=100, method="inclusive")
-    return cuts[49], cuts[94], cuts[98]
-
-
 async def cost_of_message_us(store: SqliteStore, turn_store: SqliteTurns, corpus: Corpus, turns: int) -> float:
     """CPU time for each message of a turn of two, from accept to commit and the index, in µs."""
     where = ConversationRef(channel="web", conversation="benchmark")
@@ -233,8 +144,7 @@ def print_sizes(path: Path) -> None:
 
 async def run(messages: int, per_kind: int, directory: Path) -> bool:
     rng = random.Random(7)
-    languages = [Language(letters, count, is_spaced=spaced, rng=rng) for _, letters, count, spaced in LANGUAGES]
-    corpus = Corpus(languages, [])
+    corpus = corpus_of(rng)
     path = directory / "ethos.db"
     await open_store(path).close()
     began = time.perf_counter()

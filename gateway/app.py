@@ -27,7 +27,7 @@ from gateway.protocols import SupportsHttp
 from gateway.store.sqlite import open_store
 from gateway.trace_setup import open_configured_brain
 from gateway.web.api import api_of
-from gateway.web.dashboard.sources import sources_of
+from gateway.web.dashboard.door import find_sources
 from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Gateway(Composition):
             host=self.config.web.host,
             port=self.config.web.port,
             allowed_hosts=self.config.web.allowed_hosts,
-            dashboard=sources_of(self),
+            dashboard=find_sources(self),
         )
 
     # ---- what an operator asks for ---------------------------------------------------------------------------------

@@ -186,6 +186,35 @@ class DayUsage:
     cost_usd: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageSum:
+    """What one day, person, personality or model used; `cost_usd` counts the calls with a price."""
+
+    turns: int = 0
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Read and said."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: UsageSum | DayUsage) -> UsageSum:
+        """Both together."""
+        return UsageSum(
+            turns=self.turns + other.turns,
+            calls=self.calls + other.calls,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost_usd=self.cost_usd + other.cost_usd,
+        )
+
+
+UsagePart = Literal["day", "user_id", "personality_id", "model"]
+
+
 class UsageStore(Protocol):
     """What was spent, for ever, and what is reserved, until it is settled."""
 
@@ -203,6 +232,9 @@ class UsageStore(Protocol):
 
     async def spending(self, day: str) -> Sequence[DaySpending]:
         """What was spent in a day, and is reserved, by person and personality."""
+
+    async def summed(self, part: UsagePart, *, since: str) -> Mapping[str, UsageSum]:
+        """What was used on that day and after it, by all, for each value of `part`."""
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         """What was used on that day and after it, newest day first; by one person, or by all."""

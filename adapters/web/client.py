@@ -9,10 +9,9 @@ import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -27,6 +26,9 @@ from adapters.web.stream import PAGE_ENTRIES, Audience, EventStream
 from gateway.errors import EthosError
 from gateway.messages import ConversationRef
 from gateway.protocols import Accept, AdapterServices
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 MAX_DRAINED_BYTES = 64 * 1024 * 1024
 """How much of a refused message is read and thrown away: a browser shows our answer only after it has sent all."""
@@ -293,6 +295,8 @@ class _Assets(StaticFiles):
 
 @functools.cache
 def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 (loaded with the first page)
+
     return Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,

@@ -26,6 +26,7 @@ from gateway.agent.model import (
     ToolCall,
 )
 from gateway.agent.notes import Note, best_notes, content_words, notes_about, read_notes
+from gateway.agent.offline_facts import DELETE, SEARCH, can_forget_facts, deletions, search_for
 from gateway.agent.offline_work import FORGET, beginning, facts_of, gist_of, polite, summary_of
 from gateway.agent.prompt import estimated_tokens
 from gateway.recall import read_recalled
@@ -86,7 +87,13 @@ def _answer(request: ModelRequest) -> ChatMessage:
     asked_at = max((at for at, said in enumerate(request.messages) if said.role == "user"), default=0)
     asked = _SUBJECT.sub("", own_words(request.messages[asked_at].text), count=1).strip() if request.messages else ""
     if request.messages and request.messages[-1].role == "tool":
-        answer = _say(_told(request, is_verbatim=_CALL_LINE.match(asked) is not None))
+        to_delete = deletions(asked, request)
+        if to_delete:
+            return _calls(request, to_delete)
+        without = "" if to_delete is None else SEARCH
+        told = _told(request, is_verbatim=_CALL_LINE.match(asked) is not None, without=without)
+        wish = FORGET.fullmatch(asked)
+        answer = _say(told or f"{_NOTHING_TO_FORGET} {beginning(wish['what'] if wish else asked, _QUOTED_CHARS)}")
     else:
         answer = _reply(asked, request)
     is_first = not any(said.role == "assistant" for said in request.messages[:asked_at])
@@ -134,8 +141,8 @@ def _calls(request: ModelRequest, calls: Sequence[tuple[str, str]]) -> ChatMessa
 # ---- results of tools ------------------------------------------------------------------------------------------------
 
 
-def _told(request: ModelRequest, *, is_verbatim: bool) -> str:
-    """What the last calls returned, in words; as it is where the person named the tool."""
+def _told(request: ModelRequest, *, is_verbatim: bool, without: str = "") -> str:
+    """What the last calls returned, in words, `without` those of one tool; as it is where the person named the tool."""
     calls = {call.id: call for said in request.messages for call in said.tool_calls}
     lines: list[str] = []
     for said in reversed(request.messages):
@@ -143,6 +150,8 @@ def _told(request: ModelRequest, *, is_verbatim: bool) -> str:
             break
         call = calls.get(said.tool_call_id or "")
         name = call.name if call else "a tool"
+        if name == without:
+            continue
         if call is None or is_verbatim or name not in _TELL:
             lines.append(f"{name}: {said.text}")
         elif said.text.startswith("Error:"):
@@ -158,6 +167,10 @@ def _tell_update(arguments: str, result: str) -> str:
         return f"I forget this: {beginning(update['substring_match'], _FACT_CHARS)}"
     known = "I have that note already" if result.startswith("Already") else "I will remember this"
     return f"{known}: {beginning(update['content'], _FACT_CHARS)}"
+
+
+def _tell_delete(_arguments: str, result: str) -> str:
+    return "I forget that fact." if result == '{"deleted": true}' else f"It is not forgotten: {result}"
 
 
 def _tell_time(_arguments: str, result: str) -> str:
@@ -176,11 +189,13 @@ _TELL: dict[str, Callable[[str, str], str]] = {
     "update_memory": _tell_update,
     "current_time": _tell_time,
     "search_conversations": _tell_search,
+    DELETE: _tell_delete,
 }
 
 
 # ---- skills: None means that the sentence was meant otherwise -------------------------------------------------------
 
+_NOTHING_TO_FORGET = "I have no note about that, so there is nothing to forget:"
 _CALL_LINE = re.compile(
     r"(?i:use\s+(?:the\s+)?tool\s+|call\s+(?=[\w.-]+\s*\{))(?P<name>[\w.-]+)[ \t:]*(?P<arguments>.*)"
 )
@@ -246,8 +261,11 @@ def _forget(match: re.Match[str], request: ModelRequest) -> ChatMessage | None:
     if not content_words(what):
         return _say('Tell me what to forget, such as "forget my name".')
     found = notes_about(what, read_notes(request.system))
+    if can_forget_facts(request):
+        removals = [("update_memory", json.dumps(_removal(note), ensure_ascii=False)) for note in found]
+        return _calls(request, [*removals, search_for(what)])
     if not found:
-        return _say(f"I have no note about that, so there is nothing to forget: {beginning(what, _QUOTED_CHARS)}")
+        return _say(f"{_NOTHING_TO_FORGET} {beginning(what, _QUOTED_CHARS)}")
     return _use(request, "update_memory", *(_removal(note) for note in found))
 
 

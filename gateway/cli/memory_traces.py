@@ -163,7 +163,10 @@ async def _opened_brain(home: Path, *, is_made: bool = False, is_dry_run: bool =
     """The brain; where there is none yet, a new one, for a dry run in a place of its own."""
     path = home / BRAIN_NAME
     if not path.exists() and not is_made:
-        raise NotNamed(f"there is no trace memory yet ({path}); `ethos memory import` makes one")
+        raise NotNamed(
+            f"there is no trace memory yet ({path}); `ethos memory import` makes one, and so does the gateway once "
+            "memory.traces.enabled is true"
+        )
     with tempfile.TemporaryDirectory() as elsewhere:
         if not path.exists() and is_dry_run:
             path = Path(elsewhere, BRAIN_NAME)
@@ -231,7 +234,8 @@ def _tell(result: ImportResult, *, is_dry_run: bool) -> None:
     more = len(result.errors) - _SHOWN_ERRORS + result.errors_left_out
     if more > 0:
         say(f"  and {more:,} more; --json shows up to a thousand of them")
-    told = "would be" if is_dry_run else "are"
+    is_one = result.imported == 1
+    told = "would be" if is_dry_run else "is" if is_one else "are"
     rest = f"{result.skipped:,} were there already or hold nothing"
     errors = len(result.errors) + result.errors_left_out
-    say(f"{result.imported:,} traces {told} new, {rest}, {errors:,} errors.")
+    say(f"{result.imported:,} {'trace' if is_one else 'traces'} {told} new, {rest}, {errors:,} errors.")

@@ -113,6 +113,8 @@ async def given_roles(home: Path, users: Sequence[User]) -> Mapping[str, Rank]:
     for user in users:
         given = ranks_of([account.key for account in user.accounts], ranks)
         role = "revoked" if "revoked" in given else highest(rank for rank in given if rank != "revoked")
+        if any(account.via == "operator" for account in user.accounts):
+            role = "owner"  # whoever runs the gateway is its owner always
         if role is not None:
             found[user.id] = role
     return found

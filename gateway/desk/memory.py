@@ -71,14 +71,26 @@ class MemoryDesk:
             document = await self._files.read(scope, store)  # an earlier try was not heard of, or somebody agrees
         return self._document(scope, store, document)
 
-    async def documents(self, caller: Caller) -> list[wire.DocumentInfo]:
-        """Every document that is there, people's first."""
-        found = []
-        for scope, store in await self._places(caller):
+    async def documents(
+        self, caller: Caller, *, limit: int, after: str | None = None
+    ) -> tuple[list[wire.DocumentInfo], str | None]:
+        """The documents that are there, people's first, and the name behind which the next page begins.
+
+        Only those of the page are read, however many people there are.
+        """
+        found: list[wire.DocumentInfo] = []
+        last = after
+        for name, (scope, store) in await self._places(caller):
+            if after is not None and _order(name) <= _order(after):
+                continue
             document = await self._files.read(scope, store)
-            if document.modified_at is not None:
-                found.append(self._info(scope, store, document))
-        return found
+            if document.modified_at is None:
+                continue
+            if len(found) == limit:
+                return found, last
+            found.append(self._info(scope, store, document))
+            last = name
+        return found, None
 
     # ---- history ----------------------------------------------------------------------------------------------------
 
@@ -207,8 +219,8 @@ class MemoryDesk:
             raise NotFound(f"there is no change {change_id}")
         return entry, scope, store
 
-    async def _places(self, caller: Caller) -> Sequence[tuple[MemoryScope, MemoryStoreName]]:
-        """Wherever a document may be."""
+    async def _places(self, caller: Caller) -> Sequence[tuple[str, tuple[MemoryScope, MemoryStoreName]]]:
+        """Wherever a document may be, by its name in the journal, in the order of the list."""
         found: dict[str, tuple[MemoryScope, MemoryStoreName]] = {}
         personalities = [one for one in self._parts.personalities.list() if isinstance(one, Personality)]
         users = [user.id for user in await self._parts.identities.users()]
@@ -223,7 +235,7 @@ class MemoryDesk:
                 is_global = personality.memory_scope == "global"
                 document = "MEMORY.md" if is_global else f"personalities/{personality.id}/MEMORY.md"
                 found[document] = scope_of(caller, document)
-        return list(found.values())
+        return sorted(found.items(), key=lambda item: _order(item[0]))
 
     def _document(self, scope: MemoryScope, store: MemoryStoreName, document: MemoryDocument) -> wire.Document:
         return wire.Document(content=document.content, **dict(self._info(scope, store, document)))
@@ -271,6 +283,11 @@ def change_of(entry: HistoryEntry) -> wire.Change:
         diff=entry.diff,
         refers_to=entry.refers_to,
     )
+
+
+def _order(name: str) -> tuple[bool, str]:
+    """Where a document stands in the list, by its name: a page goes on behind one that is gone meanwhile, too."""
+    return not name.startswith("users/"), name
 
 
 def _named_by(document: str) -> tuple[MemoryStoreName | None, str | None, str | None]:

@@ -59,6 +59,7 @@ class IdentityMap:
         self._lock_path = path.with_name(".identity-map.lock")
         self._lock_timeout_s = lock_timeout_s
         self._last: Reading | None = None
+        self._known: tuple[IdentityDocument, Mapping[str, User]] | None = None
         self._reading = asyncio.Lock()
         self._strangers: dict[str, str] = {}
         self._reported: set[str] = set()
@@ -149,14 +150,12 @@ class IdentityMap:
 
     async def users(self) -> list[User]:
         """Everybody, in the order of the map."""
-        accounts: dict[str, list[Account]] = {}
-        for account in (await self._read()).document.accounts():
-            accounts.setdefault(account.user_id, []).append(account)
-        return [User(id=user_id, accounts=tuple(theirs)) for user_id, theirs in accounts.items()]
+        return list((await self._people()).values())
 
     async def accounts_of(self, user_id: str) -> list[Account]:
         """The accounts of one user; none for a stranger."""
-        return [account for account in (await self._read()).document.accounts() if account.user_id == user_id]
+        user = (await self._people()).get(user_id)
+        return [] if user is None else list(user.accounts)
 
     async def problems(self) -> list[str]:
         """What an operator should look at, one line each, with what to do; for `ethos doctor` and `ethos status`."""
@@ -189,6 +188,17 @@ class IdentityMap:
             self._last = reading
             self._report(reading)
             return reading
+
+    async def _people(self) -> Mapping[str, User]:
+        """Everybody by id, in the order of the map; worked out once for each text of it."""
+        document = (await self._read()).document
+        if self._known is None or self._known[0] is not document:
+            accounts: dict[str, list[Account]] = {}
+            for account in document.accounts():
+                accounts.setdefault(account.user_id, []).append(account)
+            users = {user_id: User(id=user_id, accounts=tuple(theirs)) for user_id, theirs in accounts.items()}
+            self._known = document, users
+        return self._known[1]
 
     async def _keep(self, unkept: Reading) -> Reading:
         """Keep a copy. If that fails, whoever is known is served all the same; it is tried again at the next change."""

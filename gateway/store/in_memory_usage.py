@@ -7,7 +7,20 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from gateway.agent.model import ModelUsage, Spender
-from gateway.budgets import Ask, DaySpending, DayUsage, Denied, Granted, Limit, Scope, Totals, grant, person_of
+from gateway.budgets import (
+    Ask,
+    DaySpending,
+    DayUsage,
+    Denied,
+    Granted,
+    Limit,
+    Scope,
+    Totals,
+    UsagePart,
+    UsageSum,
+    grant,
+    person_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +110,14 @@ class InMemoryUsage:
             for (who, personality_id), rows in pending.items()
         ]
         return [*spent, *reserved]
+
+    async def summed(self, part: UsagePart, *, since: str) -> Mapping[str, UsageSum]:
+        """What was used on that day and after it, by all, for each value of `part`."""
+        found: dict[str, UsageSum] = {}
+        for row in await self.spent(since=since):
+            name = str(getattr(row, part))
+            found[name] = found.get(name, UsageSum()) + row
+        return found
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         """What was used on that day and after it, newest day first; by one person, or by all."""

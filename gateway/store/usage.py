@@ -6,7 +6,20 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.agent.model import ModelUsage, Spender
-from gateway.budgets import Ask, DaySpending, DayUsage, Denied, Granted, Limit, Scope, Totals, grant, person_of
+from gateway.budgets import (
+    Ask,
+    DaySpending,
+    DayUsage,
+    Denied,
+    Granted,
+    Limit,
+    Scope,
+    Totals,
+    UsagePart,
+    UsageSum,
+    grant,
+    person_of,
+)
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 from gateway.store.persons import PERSON
@@ -51,6 +64,10 @@ _SPENDING = """
 """
 _RESERVING = _RESERVED.replace("SELECT", "SELECT user_id, personality_id,", 1) + " GROUP BY user_id, personality_id"
 _SURVIVORS = "SELECT absorbed, survivor FROM user_links WHERE undone_at IS NULL"
+_SUMMED = """
+    SELECT {part} AS name, sum(turns), sum(calls), sum(input_tokens), sum(output_tokens), total(cost_usd)
+    FROM usage_days WHERE day >= ? GROUP BY +{part}
+"""
 _SINCE = "SELECT * FROM usage_days WHERE day >= ? ORDER BY day DESC, user_id, personality_id, model"
 _SINCE_OF_PERSON = f"""
     SELECT * FROM usage_days WHERE day >= ?1 AND user_id IN {PERSON.format("?2")}
@@ -132,6 +149,17 @@ class SqliteUsage:
             ]
 
         return await self._database.read(work)
+
+    async def summed(self, part: UsagePart, *, since: str) -> Mapping[str, UsageSum]:
+        """What was used on that day and after it, by all, for each value of `part`."""
+        sql = _SUMMED.format(part=part)
+        rows = await self._database.read(lambda connection: connection.execute(sql, (since,)).fetchall())
+        return {
+            name: UsageSum(
+                turns=turns, calls=calls, input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd
+            )
+            for name, turns, calls, input_tokens, output_tokens, cost_usd in rows
+        }
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         """What was used on that day and after it, newest day first; by one person, or by all."""

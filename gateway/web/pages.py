@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 STATIC_DIR = Path(__file__).parent / "static"
 API_PATH = "/api/"
@@ -39,6 +41,8 @@ _API_PROBLEMS = {
 
 @functools.cache
 def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 (loaded with the first page)
+
     return Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,

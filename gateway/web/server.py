@@ -27,9 +27,8 @@ from gateway.protocols import SupportsHttp
 from gateway.web.api import PATH as API_PATH
 from gateway.web.api import Api
 from gateway.web.auth import LOOPBACK_HOSTS, Gate, OperatorAuth, OperatorOnly, client_address, is_https
-from gateway.web.dashboard.app import Dashboard
+from gateway.web.dashboard.door import DashboardDoor, FindSources
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
-from gateway.web.dashboard.sources import Sources
 from gateway.web.forms import form_key
 from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
 from gateway.web.token import load_token
@@ -58,7 +57,7 @@ class WebServer:
         allowed_hosts: names besides the loopback's under which people open the pages, without port.
         adapters: each is mounted at its `http_path`.
         metrics: None: there is no `/metrics`.
-        dashboard: what its pages read; None: there is no `/dashboard`.
+        dashboard: finds what its pages read; None: there is no `/dashboard`.
         api: None: there is no `/api/v1`.
     """
 
@@ -74,7 +73,7 @@ class WebServer:
         port: int = 8420,
         allowed_hosts: Sequence[str] = (),
         auth: OperatorAuth | None = None,
-        dashboard: Sources | None = None,
+        dashboard: FindSources | None = None,
     ) -> None:
         """Read or make the token.
 
@@ -87,7 +86,7 @@ class WebServer:
         self._auth = auth or OperatorAuth(self._token)
         self._health = health
         self._metrics = metrics
-        self._dashboard = None if dashboard is None else Dashboard(self._auth, form_key(self._token), dashboard)
+        self._dashboard = None if dashboard is None else DashboardDoor(self._auth, form_key(self._token), dashboard)
         self._stopping = asyncio.Event()
         self._socket: socket.socket | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -183,7 +182,7 @@ class WebServer:
         if self._serving is not None:
             await asyncio.shield(self._serving)
         if self._dashboard is not None:
-            self._dashboard.frame.live.close()
+            self._dashboard.close()
         if self._socket is not None:
             self._socket.close()
 

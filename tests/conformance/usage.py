@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 from gateway.agent.model import ModelUsage, Spender
-from gateway.budgets import Ask, Denied, Granted, Limit, Scope, Totals, UsageStore
+from gateway.budgets import Ask, Denied, Granted, Limit, Scope, Totals, UsageStore, UsageSum
 from gateway.linking.links import LinkStore
 from tests.conformance.links import link
 from tests.conformance.stores import House
@@ -227,3 +227,9 @@ class UsageSuite:
         assert [row.user_id for row in await store.spent(since=DAY, user_id="u_ada")] == ["u_ada"]
         assert [row.day for row in await store.spent(since="2026-11-22")] == ["2026-11-22"]
         assert list(await store.spent(since="2026-11-23")) == []
+        ada = UsageSum(turns=2, calls=3, input_tokens=30, output_tokens=3, cost_usd=0.75)
+        ben = UsageSum(turns=1, calls=1, input_tokens=10, output_tokens=1, cost_usd=1.0)
+        assert await store.summed("day", since=DAY) == {DAY: ada, "2026-11-22": ben}
+        assert await store.summed("user_id", since=DAY) == {"u_ada": ada, "u_ben": ben}
+        assert await store.summed("personality_id", since=DAY) == {"assistant": ada + ben}
+        assert await store.summed("model", since="2026-11-22") == {"other": ben}

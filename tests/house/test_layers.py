@@ -151,6 +151,7 @@ def test_what_is_not_configured_is_not_loaded() -> None:
         "httpx_sse",
         "prompt_toolkit",
         "keyring",
+        "jinja2",
     }
     always = foreign("gateway") - models | foreign("adapters/cli") | foreign("adapters/web")
     kinds = [path.name for path in (ROOT / "adapters").iterdir() if path.is_dir() and path.name not in ("cli", "web")]
@@ -166,6 +167,28 @@ def test_what_is_not_configured_is_not_loaded() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert loaded.stdout.strip() == "[]"
+
+
+def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
+    """A gateway that has taken its port has loaded nothing of the pages, of the API, or of what both ask."""
+    program = (
+        "import asyncio, pathlib, sys\n"
+        "from gateway.app import Gateway\n"
+        "from gateway.config.file import load_config\n"
+        "async def start(home):\n"
+        "    home.joinpath('config.yaml').write_text('web: {port: 0}')\n"
+        "    async with Gateway(home, load_config(home=home).config) as gateway:\n"
+        "        assert gateway.web is not None\n"
+        "        print(*(name for name in sys.modules if name.startswith('gateway.')))\n"
+        "asyncio.run(start(pathlib.Path(sys.argv[1])))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split())
+    assert "gateway.web.server" in loaded
+    door = {"gateway.desk.caller", "gateway.desk.uploads", "gateway.web.dashboard.door", "gateway.web.dashboard.page"}
+    rooms = ("gateway.desk.", "gateway.sdk", "gateway.web.api.", "gateway.web.dashboard.")
+    behind = {name for name in loaded - door if name.startswith(rooms)}
+    assert behind == {"gateway.web.dashboard.pages"}, "load it with the first request"
 
 
 def test_no_registry_no_machine_and_no_secret_is_named_in_what_is_committed() -> None:

@@ -80,12 +80,9 @@ async def write(
 async def list_(caller: Reader, desks: WithDesks, limit: Limit = 50, cursor: Cursor = None) -> Page[DocumentInfo]:
     """Every document that there is, without its text."""
     place = place_of("documents", cursor, str)
-    found = await desks.memory.documents(caller)
-    paths = [one.path for one in found]
-    start = paths.index(str(place[0])) + 1 if place is not None and place[0] in paths else 0
-    items = found[start : start + limit]
-    is_last = start + limit >= len(found)
-    return Page(items=tuple(items), next_cursor=None if is_last else cursor_of("documents", (items[-1].path,)))
+    after = str(place[0]) if place is not None and place[0] else None
+    found, rest = await desks.memory.documents(caller, limit=limit, after=after)
+    return Page(items=tuple(found), next_cursor=None if rest is None else cursor_of("documents", (rest,)))
 
 
 # ---- history --------------------------------------------------------------------------------------------------------

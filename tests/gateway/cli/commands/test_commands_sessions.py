@@ -122,6 +122,12 @@ def test_users_are_listed_with_the_role_that_was_given_to_them(ethos: Ethos, peo
     assert [line.split()[1] for line in ethos("users", "list").out.splitlines()[1:]] == ["owner", "revoked"]
 
 
+def test_whoever_runs_the_gateway_is_listed_as_its_owner(ethos: Ethos, home: Path) -> None:
+    path = home / "users" / "identity-map.json"
+    path.write_text(path.read_text().replace('"first-contact"', '"operator"', 1))
+    assert [user["role"] for user in ethos("users", "list", "--json").value] == ["owner", None]
+
+
 def test_a_user_map_that_cannot_be_read_is_said(ethos: Ethos, fresh_home: Path) -> None:
     (fresh_home / "users").mkdir(parents=True)
     (fresh_home / "users" / "identity-map.json").write_text("{,")

@@ -36,7 +36,14 @@ def test_facts_are_imported_once_found_and_exported(ethos: Ethos, home: Path, ad
     answer = ethos("memory", "import", str(facts), "--user", "fake:1")
     assert (answer.code, answer.out) == (0, "2 traces are new, 0 were there already or hold nothing, 0 errors.\n")
     again = ethos("memory", "import", str(facts), "--user", ada, "--dry-run", "--json")
-    assert again.value == {"imported": 0, "skipped": 2, "errors": [], "errors_left_out": 0, "is_dry_run": True}
+    assert again.value == {
+        "imported": 0,
+        "skipped": 2,
+        "errors": [],
+        "errors_left_out": 0,
+        "form": "csv",
+        "is_dry_run": True,
+    }
 
     found = ethos("memory", "search", "bone", "--user", "fake:1", "--explain")
     assert "Rex likes bones" in found.out

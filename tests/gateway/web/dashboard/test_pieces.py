@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
 
-from gateway.sdk.models.system import UsageRow
+from gateway.budgets import UsageSum
 from gateway.web.dashboard.bars import chart
 from gateway.web.dashboard.frame import own_path
 from gateway.web.dashboard.notes import Note, Notes, Undo
 from gateway.web.dashboard.page import all_pages
-from gateway.web.dashboard.pages.usage import day_chart, sums
+from gateway.web.dashboard.pages.usage import ROWS, day_chart, largest
 from gateway.web.dashboard.words import duration, short_number, size, usd, when
 from gateway.web.forms import FORM_TYPE, MAX_FIELDS, Form, FormTokens, read_form
 from gateway.web.markdown import to_html
@@ -132,17 +132,17 @@ def test_bars_stand_on_the_base_and_none_is_higher_than_the_top() -> None:
 
 def test_a_year_is_drawn_in_weeks_and_nothing_of_it_is_left_out() -> None:
     first = date(2025, 11, 23)
-    rows = [
-        UsageRow(
-            day=first + timedelta(days=number), user="u", personality="p", model="m", turns=1, calls=1, input_tokens=1,
-            output_tokens=0, cost_usd=0.0,
-        )
-        for number in range(365)
-    ]  # fmt: skip
-    made = day_chart(sums(rows, lambda row: row.day), first, 365, "turns")
+    by_day = {first + timedelta(days=number): UsageSum(turns=1) for number in range(365)}
+    made = day_chart(by_day, first, 365, "turns")
     assert len(made.bars) == 53
     assert [bar.said for bar in made.bars][:2] == ["week of 23 Nov: 7 turns", "week of 30 Nov: 7 turns"]
     assert made.bars[-1].said.endswith(": 1 turns")
+
+
+def test_of_many_people_those_who_used_most_are_shown_and_the_others_counted() -> None:
+    found = {f"u_{number}": UsageSum(turns=number) for number in range(ROWS + 7)}
+    shown, others = largest(found, lambda used: used.turns)
+    assert ([name for name, _ in shown[:2]], len(shown), others) == ([f"u_{ROWS + 6}", f"u_{ROWS + 5}"], ROWS, 7)
 
 
 # ---- texts and addresses --------------------------------------------------------------------------------------------

@@ -1,0 +1,75 @@
+"""Lists of a full store are read by an index, from its end: no list reads every row, or sorts what it reads."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from gateway.budgets import UsagePart
+from gateway.store.session_edits import SessionFilter, SqliteSessionEdits
+from gateway.store.sqlite import SqliteStore, open_store
+
+
+def plan_of(path: Path, statements: list[str]) -> list[str]:
+    """What SQLite says it would do, step by step."""
+    with closing(sqlite3.connect(path)) as database:
+        return [row[3] for statement in statements for row in database.execute(f"EXPLAIN QUERY PLAN {statement}")]
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement that the store reads with, with its values in it."""
+    seen: list[str] = []
+    connect = sqlite3.connect
+
+    def connecting(*args: object, **kwargs: object) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **kwargs)  # type: ignore[call-overload]
+        connection.set_trace_callback(seen.append)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", connecting)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (SessionFilter(), "sessions_by_time"),
+        (SessionFilter(user_id="u"), "sessions_of_user"),
+        (SessionFilter(channel="web"), "sessions_of_channel"),
+        (SessionFilter(personality_id="assistant"), "sessions_of_personality"),
+        (SessionFilter(is_pinned=True), "sessions_pinned"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_page_of_sessions_is_read_from_the_end_of_an_index(
+    tmp_path: Path, statements: list[str], wanted: SessionFilter, index: str
+) -> None:
+    path = tmp_path / "ethos.sqlite"
+    store: SqliteStore = open_store(path)
+    edits: SqliteSessionEdits = store.session_edits
+    for before in (None, (1, 1)):
+        statements.clear()
+        await edits.listed(wanted, limit=50, before=before)
+        steps = plan_of(path, [text for text in statements if "message_count" in text])
+        assert any(f"INDEX {index}" in step for step in steps), steps
+        is_of_several_ids = wanted.user_id is not None  # a person's ids are few lists, which are sorted into one
+        assert is_of_several_ids or not [step for step in steps if "TEMP B-TREE" in step], steps
+    await store.close()
+
+
+@pytest.mark.parametrize("part", get_args(UsagePart))
+async def test_what_was_spent_is_added_up_over_the_days_that_are_asked_for_only(
+    tmp_path: Path, statements: list[str], part: UsagePart
+) -> None:
+    path = tmp_path / "ethos.sqlite"
+    store = open_store(path)
+    statements.clear()
+    await store.usage.summed(part, since="2026-11-01")
+    steps = plan_of(path, [text for text in statements if "usage_days" in text])
+    assert any("PRIMARY KEY (day>?)" in step for step in steps), steps
+    await store.close()
