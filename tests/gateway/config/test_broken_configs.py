@@ -74,8 +74,10 @@ CASES = {
     "an unknown key, nearly right": (
         "web:\n  prot: 80\n",
         [
-            "2:3: web.prot: unknown key (did you mean `port`?); expected one of host, port, allowed_hosts, "
-            "max_upload_bytes"
+            (
+                "2:3: web.prot: unknown key (did you mean `port`?); expected one of host, port, allowed_hosts, "
+                "max_upload_bytes"
+            )
         ],
     ),
     "a budget of dollars for models whose price nobody knows": (
