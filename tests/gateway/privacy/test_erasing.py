@@ -393,7 +393,7 @@ async def test_every_table_of_the_traces_is_known_to_the_erasure(tmp_path: Path)
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     erased = {
         "owners", "traces", "edges", "uses", "archive", "archive_reads", "records", "uncompared", "documents",
-        "document_archive",
+        "document_archive", "signatures", "unembeddable",
     }  # fmt: skip
     of_nobody = {"consolidation_log", "document_updates"}  # counts; turns and numbers, without a word
     index = {name for name in tables if name == "search" or name.startswith("search_")}
