@@ -143,7 +143,6 @@ def make_once(path: Path, data: bytes) -> bool:
     try:
         write_new(temporary, data)
         give_name(temporary, path)
-        reach("file.renamed")
         sync_directory(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
