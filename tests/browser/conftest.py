@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, Request, async_playwright
+from playwright.async_api import Browser, Page, Request, async_playwright, expect
 
 from gateway.web.server import WebServer
 from tests.adapters.web.scripted_gateway import ScriptedGateway, stream_echo
+
+expect.set_options(timeout=20_000)  # the machine may be busy
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
