@@ -46,8 +46,9 @@ from gateway.web.dashboard.page import all_pages
 GOAL_MS = 50.0
 GOAL_READERS_MB = 20.0
 READERS = 200
-# Thousands of rows that are asked for in one piece: measured, so that it is known, but nobody was promised a time.
-WITHOUT_GOAL = ("usage, 30 days", "page usage, a year")
+# Thousands of rows that a program asks for in one piece: measured, so that it is known, but it is no page, and none of
+# the reads for which the goal was set.
+WITHOUT_GOAL = ("usage, 30 days",)
 STARTED_WITHIN_S = 60.0
 WAIT_S = 60.0
 API = "/api/v1"

@@ -6,7 +6,7 @@ to what it did cost. So no number of turns at once, in any number of processes, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Literal, Protocol, get_args
@@ -212,7 +212,22 @@ class UsageSum:
         )
 
 
-UsagePart = Literal["day", "user_id", "personality_id", "model"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageSums:
+    """What was used by all together, for each day, person, personality and model."""
+
+    by_day: Mapping[str, UsageSum]
+    by_user: Mapping[str, UsageSum]
+    by_personality: Mapping[str, UsageSum]
+    by_model: Mapping[str, UsageSum]
+
+
+def added_up(used: Iterable[tuple[str, UsageSum | DayUsage]]) -> Mapping[str, UsageSum]:
+    """The sum for each name."""
+    found: dict[str, UsageSum] = {}
+    for name, one in used:
+        found[name] = found.get(name, UsageSum()) + one
+    return found
 
 
 class UsageStore(Protocol):
@@ -233,8 +248,8 @@ class UsageStore(Protocol):
     async def spending(self, day: str) -> Sequence[DaySpending]:
         """What was spent in a day, and is reserved, by person and personality."""
 
-    async def summed(self, part: UsagePart, *, since: str) -> Mapping[str, UsageSum]:
-        """What was used on that day and after it, by all, for each value of `part`."""
+    async def summed(self, *, since: str) -> UsageSums:
+        """What was used on that day and after it."""
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         """What was used on that day and after it, newest day first; by one person, or by all."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
 
-from gateway.budgets import UsagePart, UsageStore, UsageSum
+from gateway.budgets import UsageStore, UsageSums
 from gateway.config import Config
 from gateway.config.values import zone_of
 from gateway.desk.caller import Caller
@@ -78,10 +78,10 @@ class SystemDesk:
         # at once: a third of the time that as many single rows take, and there are thousands
         return wire.Usage.model_validate({"since": since, "time_zone": name, "rows": found})
 
-    async def usage_by(self, caller: Caller, part: UsagePart, *, days: int) -> Mapping[str, UsageSum]:
-        """The same added up over all people, for each value of `part`; raises as `health`."""
+    async def usage_sums(self, caller: Caller, *, days: int) -> UsageSums:
+        """The same added up; raises as `health`."""
         caller.refuse_others(None)
-        return await self._parts.usage.summed(part, since=self.usage_since(days)[1].isoformat())
+        return await self._parts.usage.summed(since=self.usage_since(days)[1].isoformat())
 
     def usage_since(self, days: int) -> tuple[str, date]:
         """Whose midnight begins a day, and the first of so many days."""

@@ -16,8 +16,8 @@ from gateway.budgets import (
     Limit,
     Scope,
     Totals,
-    UsagePart,
-    UsageSum,
+    UsageSums,
+    added_up,
     grant,
     person_of,
 )
@@ -111,13 +111,15 @@ class InMemoryUsage:
         ]
         return [*spent, *reserved]
 
-    async def summed(self, part: UsagePart, *, since: str) -> Mapping[str, UsageSum]:
-        """What was used on that day and after it, by all, for each value of `part`."""
-        found: dict[str, UsageSum] = {}
-        for row in await self.spent(since=since):
-            name = str(getattr(row, part))
-            found[name] = found.get(name, UsageSum()) + row
-        return found
+    async def summed(self, *, since: str) -> UsageSums:
+        """What was used on that day and after it."""
+        rows = await self.spent(since=since)
+        return UsageSums(
+            by_day=added_up((row.day, row) for row in rows),
+            by_user=added_up((row.user_id, row) for row in rows),
+            by_personality=added_up((row.personality_id, row) for row in rows),
+            by_model=added_up((row.model, row) for row in rows),
+        )
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         """What was used on that day and after it, newest day first; by one person, or by all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gateway.agent.model import ModelUsage, Spender
 from gateway.budgets import (
@@ -15,8 +16,9 @@ from gateway.budgets import (
     Limit,
     Scope,
     Totals,
-    UsagePart,
     UsageSum,
+    UsageSums,
+    added_up,
     grant,
     person_of,
 )
@@ -64,9 +66,12 @@ _SPENDING = """
 """
 _RESERVING = _RESERVED.replace("SELECT", "SELECT user_id, personality_id,", 1) + " GROUP BY user_id, personality_id"
 _SURVIVORS = "SELECT absorbed, survivor FROM user_links WHERE undone_at IS NULL"
-_SUMMED = """
-    SELECT {part} AS name, sum(turns), sum(calls), sum(input_tokens), sum(output_tokens), total(cost_usd)
-    FROM usage_days WHERE day >= ? GROUP BY +{part}
+# Each walks one index in its own order, so nothing is sorted.
+_SUMS = "sum(turns), sum(calls), sum(input_tokens), sum(output_tokens), total(cost_usd) FROM usage_days"
+_OF_DAYS = f"SELECT day, {_SUMS} WHERE day >= ? GROUP BY day"
+_OF_SPENDERS = f"""
+    SELECT user_id, personality_id, model, {_SUMS} INDEXED BY usage_days_by_spender
+    WHERE day >= ? GROUP BY user_id, personality_id, model
 """
 _SINCE = "SELECT * FROM usage_days WHERE day >= ? ORDER BY day DESC, user_id, personality_id, model"
 _SINCE_OF_PERSON = f"""
@@ -150,22 +155,33 @@ class SqliteUsage:
 
         return await self._database.read(work)
 
-    async def summed(self, part: UsagePart, *, since: str) -> Mapping[str, UsageSum]:
-        """What was used on that day and after it, by all, for each value of `part`."""
-        sql = _SUMMED.format(part=part)
-        rows = await self._database.read(lambda connection: connection.execute(sql, (since,)).fetchall())
-        return {
-            name: UsageSum(
-                turns=turns, calls=calls, input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd
+    async def summed(self, *, since: str) -> UsageSums:
+        """What was used on that day and after it."""
+
+        def work(connection: sqlite3.Connection) -> UsageSums:
+            spenders = [
+                (user, personality, model, _sum(sums))
+                for user, personality, model, *sums in connection.execute(_OF_SPENDERS, (since,))
+            ]
+            return UsageSums(
+                by_day={day: _sum(sums) for day, *sums in connection.execute(_OF_DAYS, (since,))},
+                by_user=added_up((user, used) for user, _, _, used in spenders),
+                by_personality=added_up((personality, used) for _, personality, _, used in spenders),
+                by_model=added_up((model, used) for _, _, model, used in spenders),
             )
-            for name, turns, calls, input_tokens, output_tokens, cost_usd in rows
-        }
+
+        return await self._database.read(work)
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         """What was used on that day and after it, newest day first; by one person, or by all."""
         sql, values = (_SINCE, (since,)) if user_id is None else (_SINCE_OF_PERSON, (since, user_id))
         rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return [DayUsage(**dict(row)) for row in rows]
+
+
+def _sum(sums: Sequence[Any]) -> UsageSum:
+    turns, calls, input_tokens, output_tokens, cost_usd = sums
+    return UsageSum(turns=turns, calls=calls, input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd)
 
 
 def _save(connection: sqlite3.Connection, spender: Spender, day: str, calls: Iterable[ModelUsage]) -> None:

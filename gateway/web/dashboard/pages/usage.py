@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.budgets import UsagePart, UsageSum
+from gateway.budgets import UsageSum
 from gateway.web.dashboard.bars import Chart, chart
 from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.page import Page
@@ -28,11 +28,6 @@ MEASURES: Mapping[str, tuple[str, Callable[[float], str], Figure]] = {
     "tokens": ("Tokens", number, lambda found: found.tokens),
     "turns": ("Turns", number, lambda found: found.turns),
     "cost": ("Cost", usd, lambda found: found.cost_usd),
-}
-_PARTS: Mapping[UsagePart, str] = {
-    "user_id": "By person",
-    "personality_id": "By personality",
-    "model": "By model",
 }
 
 
@@ -62,13 +57,11 @@ def _routes(frame: Frame) -> Sequence[Route]:
         days = next((days for days in PERIODS_DAYS if str(days) == asked.get("days")), DEFAULT_DAYS)
         measure = asked["measure"] if asked.get("measure") in MEASURES else "tokens"
         desk = frame.desks.system
-        found = await desk.usage_by(frame.caller, "day", days=days)
-        by_day = {date.fromisoformat(day): used for day, used in found.items()}
+        found = await desk.usage_sums(frame.caller, days=days)
+        by_day = {date.fromisoformat(day): used for day, used in found.by_day.items()}
         _, said, figure = MEASURES[measure]
-        parts = [
-            (title, *largest(await desk.usage_by(frame.caller, part, days=days), figure))
-            for part, title in _PARTS.items()
-        ]
+        by_part = {"By person": found.by_user, "By personality": found.by_personality, "By model": found.by_model}
+        parts = [(title, *largest(sums, figure)) for title, sums in by_part.items()]
         zone, since = desk.usage_since(days)
         return frame.render(
             request,
