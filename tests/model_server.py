@@ -81,6 +81,7 @@ class ModelServer:
 
     def __init__(self, port: int = 0) -> None:
         self.requests: list[RecordedRequest] = []
+        self.models = ["echo-1", "echo-2"]
         self._steps: list[Step] = []
         self._repeats = False
         self._port = port
@@ -120,6 +121,7 @@ class ModelServer:
             routes=[
                 Route("/v1/chat/completions", _Endpoint(self, OpenAIFormat()), methods=["POST"]),
                 Route("/v1/messages", _Endpoint(self, AnthropicFormat()), methods=["POST"]),
+                Route("/v1/models", self._list_models),
                 Route("/script", self._script_over_http, methods=["POST"]),
             ]
         )
@@ -133,6 +135,9 @@ class ModelServer:
         self._stopping.set()
         self._uvicorn.should_exit = True
         await self._task
+
+    async def _list_models(self, _request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
 
     async def _script_over_http(self, request: Request) -> Response:
         wanted = await request.json()

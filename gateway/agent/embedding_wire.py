@@ -1,27 +1,36 @@
 """Embeddings from any endpoint that speaks OpenAI's wire format.
 
 https://platform.openai.com/docs/api-reference/embeddings/create (read 2026-11): at most 2 048 texts in a call, none of
-them empty; each answer names the text by `index`, and is a list of numbers or, which the SDK asks for, base64 of
-little-endian float32. The SDK decodes it; what servers get wrong is looked for here.
+them empty; each answer names the text by `index`, and is a list of numbers or, where it is asked for, base64 of
+little-endian float32. What servers get wrong is looked for here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import math
+import sys
+from array import array
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gateway.agent.embeddings import Embedded, identity_of
-from gateway.agent.models import Endpoint
+from gateway.agent.models import HTTP_LIBRARY, CallFailed, Endpoint
 from gateway.agent.prompt import estimated_tokens
-from gateway.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
+from gateway.agent.wire_format import count
+from gateway.errors import ConfigError, ModelError, ModelUnavailable
+from gateway.extras import how_to_install
 
 if TYPE_CHECKING:
-    import openai
+    from gateway.agent.provider_http import ProviderHttp
 
-_LONGEST_RETRY_AFTER_S = 86_400.0
+# Answers of more bytes are read in a thread.
+_LARGE_BYTES = 100_000
+# More than 500 vectors of 4,096 numbers have, written as decimals.
+_MOST_BYTES = 64 * 1024 * 1024
 
 
 class WireEmbedder:
@@ -38,12 +47,12 @@ class WireEmbedder:
             endpoint: `read_timeout_s` is for a whole call.
             dimensions: to be asked for; None leaves them to the model.
         """
-        if find_spec("openai") is None or find_spec("pydantic_ai") is None or find_spec("numpy") is None:
-            missing = "the libraries for embeddings are not installed; run `pip install 'ethos-gateway[embeddings]'`"
+        if find_spec(HTTP_LIBRARY) is None or find_spec("numpy") is None:
+            missing = f"the libraries for embeddings are not installed; run {how_to_install('embeddings')}"
             raise ConfigError([f"model {endpoint.name}: {missing}"])
         self._endpoint = endpoint
         self._dimensions = dimensions
-        self._client: openai.AsyncOpenAI | None = None
+        self._http: ProviderHttp | None = None
         self._loading = asyncio.Lock()
 
     @property
@@ -63,31 +72,32 @@ class WireEmbedder:
             ModelUnavailable: no answer now, or none that can be used.
             ModelRefused: never an answer to these texts.
         """
-        client = await self._opened()
+        http = await self._opened()
         asked: dict[str, Any] = {} if self._dimensions is None else {"dimensions": self._dimensions}
+        asked |= {"model": self._endpoint.model, "input": texts, "encoding_format": "base64"}
         try:
             async with asyncio.timeout(self._endpoint.read_timeout_s):
-                answer = await client.embeddings.create(
-                    model=self._endpoint.model, input=[_clean(text) for text in texts], **asked
-                )
-            items: list[tuple[Any, Any]] = [(item.index, item.embedding) for item in answer.data]
-            tokens: Any = getattr(answer.usage, "prompt_tokens", None)  # some servers do not count
+                answer = await _posted(http, asked, self._endpoint)
+            is_large = len(answer) > _LARGE_BYTES
+            items, tokens = await asyncio.to_thread(_read, answer) if is_large else _read(answer)
+        except CallFailed as failure:
+            raise failure.error from failure
         except Exception as error:
-            # Broad on purpose: what a server sends can break any line of the SDK, and whatever it breaks is a failed
+            # Broad on purpose: what a server sends can break any line that reads it, and whatever it breaks is a failed
             # call.
             raise _why_failed(error, self._endpoint) from error
         return Embedded(
             vectors=self._checked(items, len(texts)),
-            input_tokens=tokens if isinstance(tokens, int) and tokens > 0 else sum(map(estimated_tokens, texts)),
+            input_tokens=count(tokens) or sum(map(estimated_tokens, texts)),
         )
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
 
-    def _checked(self, items: Sequence[tuple[Any, Any]], wanted: int) -> Sequence[Sequence[float]]:
+    def _checked(self, items: Sequence[tuple[int | None, Any]], wanted: int) -> Sequence[Sequence[float]]:
         """The vectors in the order of the texts; some servers answer in another."""
         who = f"{self.name} ({self._endpoint.model})"
         if len(items) != wanted:
@@ -108,38 +118,49 @@ class WireEmbedder:
                 raise ModelUnavailable(f"{who} gave a vector that is no direction")
         return vectors
 
-    async def _opened(self) -> openai.AsyncOpenAI:
-        if self._client is None:
+    async def _opened(self) -> ProviderHttp:
+        if self._http is None:
             async with self._loading:
-                if self._client is None:  # in a thread: the import takes a second
-                    self._client = await asyncio.to_thread(_load, self._endpoint)
-        return self._client
+                if self._http is None:  # in a thread: the import takes a while
+                    self._http = await asyncio.to_thread(_load, self._endpoint)
+        return self._http
 
 
-def _load(endpoint: Endpoint) -> openai.AsyncOpenAI:
-    from gateway.agent.wire import openai_client  # noqa: PLC0415 (loads the model library)
+def _load(endpoint: Endpoint) -> ProviderHttp:
+    from gateway.agent.provider_http import ProviderHttp  # noqa: PLC0415 (loads the HTTP client)
 
-    return openai_client(endpoint)
+    return ProviderHttp(endpoint, {})
+
+
+async def _posted(http: ProviderHttp, asked: dict[str, Any], endpoint: Endpoint) -> bytes:
+    from gateway.agent.provider_http import as_json, read_body, read_error  # noqa: PLC0415 (it was loaded with the client)
+    from gateway.agent.wire_errors import why_refused  # noqa: PLC0415 (as above)
+
+    async with http.post("/embeddings", as_json(asked)) as response:
+        if response.status >= 300:
+            raise why_refused(response.status, response.headers, await read_error(response), endpoint)
+        return await read_body(response, most_bytes=_MOST_BYTES)
+
+
+def _read(answer: bytes) -> tuple[list[tuple[int | None, Any]], Any]:
+    """Index, where it is one, and vector of each item, and the tokens that were counted; some servers do not count."""
+    body = json.loads(answer)
+    named = ((item.get("index"), item["embedding"]) for item in body["data"])
+    items = [(index if isinstance(index, int) else None, _vector(embedding)) for index, embedding in named]
+    return items, (body.get("usage") or {}).get("prompt_tokens")
+
+
+def _vector(embedding: Any) -> Sequence[float]:
+    """Of base64, or a list of numbers as it is: some servers know no base64."""
+    if not isinstance(embedding, str):
+        return [float(number) for number in embedding]
+    numbers = array("f", base64.b64decode(embedding, validate=True))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 def _why_failed(error: Exception, endpoint: Endpoint) -> ModelError:
-    from gateway.agent.wire_errors import why_failed  # noqa: PLC0415 (it was loaded with the client)
+    from gateway.agent.wire_errors import why_failed  # noqa: PLC0415 (as above)
 
-    told = why_failed(error, endpoint).error
-    retry_after_s = _retry_after_s(error)
-    return told if isinstance(told, ModelRefused) else ModelUnavailable(str(told), retry_after_s)
-
-
-def _retry_after_s(error: Exception) -> float | None:
-    """Of a 429 or 503; a date is left to our own back-off."""
-    headers = getattr(getattr(error, "response", None), "headers", {})
-    try:
-        seconds = float(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return min(seconds, _LONGEST_RETRY_AFTER_S) if seconds >= 0 else None
-
-
-def _clean(text: str) -> str:
-    """Lone surrogates, which no UTF-8 can carry, become question marks."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    return why_failed(error, endpoint).error

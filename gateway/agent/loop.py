@@ -28,6 +28,7 @@ from gateway.errors import ModelRefused
 from gateway.failpoints import reach
 from gateway.observe import note, span
 from gateway.protocols import MemoryUpdate
+from gateway.visible import without_hidden
 
 INTERRUPTED = (
     "Error: this call was interrupted, and nobody knows whether it took effect. Do not repeat it before you have "
@@ -77,7 +78,7 @@ class AgentState:
         """As JSON, for `load`."""
         return json.dumps(
             {
-                "messages": [_without_images(asdict(message)) for message in self.messages],
+                "messages": [_as_kept(message) for message in self.messages],
                 "updates": [asdict(update) for update in self.updates],
                 "usage": [asdict(usage) for usage in self.usage],
                 "sources": self.sources,
@@ -204,6 +205,7 @@ class AgentLoop:
                 await self._keeper.end_tool(work.turn_id, call.id, result)
         if work.toolbox.is_untrusted(call.name):
             state.sources.append(f"what {call.name} returned")
+            result = without_hidden(result)
         state.messages.append(ChatMessage(role="tool", text=result, tool_call_id=call.id))
 
     async def _save(self, work: AgentWork, state: AgentState, *, is_durable: bool) -> None:
@@ -215,10 +217,11 @@ class AgentLoop:
         return all(work.toolbox.is_repeatable(call.name) for call in state.open_calls)
 
 
-def _without_images(message: dict[str, Any]) -> dict[str, Any]:
-    """Only a person's message has any, and that is not among the steps."""
-    del message["images"]
-    return message
+def _as_kept(message: ChatMessage) -> dict[str, Any]:
+    """Without images: only a person's message has any, and that is not among the steps."""
+    kept = ("role", "text", "tool_call_id")
+    calls = [asdict(call) for call in message.tool_calls]
+    return {**{name: getattr(message, name) for name in kept}, "tool_calls": calls}
 
 
 def _without_calls(message: ChatMessage) -> ChatMessage:
@@ -231,6 +234,8 @@ def _with_fresh_ids(message: ChatMessage, earlier: Sequence[ChatMessage]) -> Cha
 
     An id must be unique in the whole request: the journal of tools goes by it, and some providers refuse doubles.
     """
+    if not message.tool_calls:
+        return message
     taken = {call.id for said in earlier for call in said.tool_calls} | {""}
     calls: list[ToolCall] = []
     for call in message.tool_calls:

@@ -1,13 +1,18 @@
-"""What the loop asks of a model, in words of our own, so that no model library is loaded unless one is configured."""
+"""What the loop asks of a model, in words of our own; nothing of a provider is loaded here."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Purpose = Literal["answer", "summary", "facts", "insight", "gist", "embedding"]
+
+
+def size_bytes(text: str) -> int:
+    """In UTF-8, whatever is in it."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +31,7 @@ class ToolSpec:
 
     def __post_init__(self) -> None:
         text = self.name + self.description + json.dumps(dict(self.parameters))
-        object.__setattr__(self, "size_bytes", len(text.encode("utf-8", "replace")))  # once, not with every call
+        object.__setattr__(self, "size_bytes", size_bytes(text))  # once, not with every call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +58,7 @@ class ModelImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMessage:
-    """One message in front of the model.
+    """One message in front of the model. Those of a session's window are the same objects in turn after turn.
 
     Attributes:
         images: of a person's message; a model that cannot see passes over them, and knows their names from the text.
@@ -65,6 +70,27 @@ class ChatMessage:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     images: tuple[ModelImage, ...] = ()
+    _rendered: bytes = field(default=b"", init=False, repr=False, compare=False)
+    _rendered_by: Render | None = field(default=None, init=False, repr=False, compare=False)
+    _size_bytes: int = field(default=-1, init=False, repr=False, compare=False)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its text and its calls, in UTF-8; counted once."""
+        if self._size_bytes < 0:
+            calls = (call.name + call.arguments for call in self.tool_calls)
+            object.__setattr__(self, "_size_bytes", sum(map(size_bytes, (self.text, *calls))))
+        return self._size_bytes
+
+    def rendered(self, render: Render) -> bytes:
+        """What `render` makes of it. It is made once and kept with the message: a turn renders only what is new."""
+        if self._rendered_by is not render:
+            object.__setattr__(self, "_rendered", render(self))
+            object.__setattr__(self, "_rendered_by", render)
+        return self._rendered
+
+
+Render = Callable[[ChatMessage], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

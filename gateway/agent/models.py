@@ -1,7 +1,7 @@
 """Real models: any OpenAI-compatible endpoint and Anthropic, with retries, timeouts and a watchdog.
 
-This module decides when to try again and when to give up; `wire.py` speaks with the provider. The model library behind
-`wire.py` takes more than a second to import, so it is loaded by the first answer, or by `WireModel.open`, and never by
+This module decides when to try again and when to give up; `wire.py` speaks with the provider. The HTTP client behind
+`wire.py` takes a tenth of a second to import, so it is loaded by the first answer, or by `WireModel.open`, and never by
 an import of this module.
 """
 
@@ -20,10 +20,12 @@ import structlog
 
 from gateway.agent.model import ModelEvent, ModelReply, ModelRequest, StreamRestarted, TextDelta
 from gateway.errors import ConfigError, ModelError, ModelUnavailable
+from gateway.extras import how_to_install
 
 Provider = Literal["openai", "anthropic"]
 Retry = Literal["never", "once", "yes"]
 
+HTTP_LIBRARY = "aiohttp"  # comes with the extras `models` and `embeddings`
 _DEFAULT_URLS: dict[Provider, str] = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 
 _log = structlog.get_logger(__name__)
@@ -37,7 +39,7 @@ class Endpoint:
         name: as in the configuration.
         model: the provider's id of the model.
         base_url: None for the provider's own service.
-        prices_usd: dollars for a million tokens of input and of output; None to ask the library's price list.
+        prices_usd: dollars for a million tokens of input and of output; None to ask the list.
         read_timeout_s: the longest silence of the connection: a second net below the watchdog, which watches for
             pieces of an answer and not for bytes.
         sees_images: pictures are sent to it.
@@ -54,7 +56,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where the calls go; always given to the library, which would otherwise look into the environment."""
+        """Where the calls go."""
         return self.base_url or _DEFAULT_URLS[self.provider]
 
 
@@ -103,7 +105,7 @@ class WireModel:
         timeout_s: until the first piece of an answer.
         silence_s: between two pieces of an answer.
         max_retries: further attempts after the first.
-        input_usd_per_million: with `output_usd_per_million`, wins over the library's price list.
+        input_usd_per_million: with `output_usd_per_million`, wins over the list.
         output_usd_per_million: as above.
         max_output_tokens: of one answer, where a request does not ask for less; None leaves it to the provider.
         sees_images: pictures are sent to it; else it knows of them by name only.
@@ -132,7 +134,7 @@ class WireModel:
     ) -> None:
         prices = (input_usd_per_million, output_usd_per_million)
         key = api_key.strip() if api_key else None
-        problems = _problems(name, provider, key, base_url, prices)
+        problems = _problems(name, key, base_url, prices)
         if problems:
             raise ConfigError(problems)
         self._endpoint = Endpoint(
@@ -161,7 +163,7 @@ class WireModel:
         return self._endpoint.name
 
     async def open(self) -> None:
-        """Load the model library now, so that the first answer need not wait for it."""
+        """Load the HTTP client now, so that the first answer need not wait for it."""
         await self._opened()
 
     async def close(self) -> None:
@@ -218,7 +220,7 @@ class WireModel:
         if self._wire is None:
             async with self._loading:
                 if self._wire is None:
-                    # In a thread: the import takes a second or two, and other conversations go on meanwhile.
+                    # In a thread: the import takes a while, and other conversations go on meanwhile.
                     self._wire = await asyncio.to_thread(_load, self._endpoint)
         return self._wire
 
@@ -254,19 +256,17 @@ class _Patience:
 
 
 def _load(endpoint: Endpoint) -> Wire:
-    from gateway.agent.wire import PydanticWire  # noqa: PLC0415 (loads the model library)
+    from gateway.agent.wire import HttpWire  # noqa: PLC0415 (loads the HTTP client)
 
-    return PydanticWire(endpoint)
+    return HttpWire(endpoint)
 
 
-def _problems(
-    name: str, provider: Provider, key: str | None, base_url: str | None, prices: tuple[float | None, float | None]
-) -> list[str]:
+def _problems(name: str, key: str | None, base_url: str | None, prices: tuple[float | None, float | None]) -> list[str]:
     """What cannot work, one line for people each; never the key itself."""
     problems = []
-    if find_spec("pydantic_ai") is None or find_spec(provider) is None:
+    if find_spec(HTTP_LIBRARY) is None:
         problems.append(
-            f"model {name}: the libraries for real models are not installed; run `pip install 'ethos-gateway[models]'`"
+            f"model {name}: the libraries for real models are not installed; run {how_to_install('models')}"
         )
     if key and not (key.isascii() and key.isprintable()):
         problems.append(f"model {name}: api_key holds characters that no key has; copy it again")
@@ -276,6 +276,8 @@ def _problems(
             problems.append(
                 f"model {name}: base_url is {base_url!r}, expected something like http://localhost:11434/v1"
             )
+        elif key and "@" in parts.netloc:
+            problems.append(f"model {name}: give either an api_key or a user in base_url; both go into one header")
     elif not key:
         problems.append(f"model {name}: api_key is missing; only a base_url of your own may go without one")
     if (prices[0] is None) != (prices[1] is None):

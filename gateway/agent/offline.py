@@ -28,7 +28,7 @@ from gateway.agent.model import (
 from gateway.agent.notes import Note, best_notes, content_words, notes_about, read_notes
 from gateway.agent.offline_facts import DELETE, SEARCH, can_forget_facts, deletions, search_for
 from gateway.agent.offline_work import FORGET, beginning, facts_of, gist_of, polite, summary_of
-from gateway.agent.prompt import estimated_tokens
+from gateway.agent.prompt import IN_GROUP, estimated_tokens
 from gateway.recall import read_recalled
 from gateway.untrusted import own_words
 
@@ -38,10 +38,10 @@ ABILITIES = """\
 - "what time is it in Berlin?", "what is 6 * 7?"
 - "repeat after me: …", "write 200 words"
 - "use tool NAME {…}": any tool, with these arguments as JSON; one a line"""
-INTRODUCTION = f"""\
-I am the offline model: I need no key and no network, and I understand a few sentences only. To connect a real model \
-run `ethos init`, or read docs/models.md. Until then, try:
-{ABILITIES}"""
+NOTICE = """\
+I am the offline model: I need no key and no network, and I understand a few sentences only; "help" lists them. To \
+connect a real model run `ethos init`, or read docs/models.md."""
+INTRODUCTION = f"{NOTICE}\n\n{ABILITIES}"
 
 MAX_WORDS = 5_000
 _WORDS_BETWEEN_TURNS = 16  # so that a long answer neither holds up the event loop nor hides from a cancellation
@@ -98,7 +98,7 @@ def _answer(request: ModelRequest) -> ChatMessage:
         answer = _reply(asked, request)
     is_first = not any(said.role == "assistant" for said in request.messages[:asked_at])
     if is_first and not answer.tool_calls and ABILITIES not in answer.text:
-        return _say(f"{answer.text}\n\n{INTRODUCTION}")
+        return _say(f"{answer.text}\n\n{NOTICE}")
     return answer
 
 
@@ -195,6 +195,9 @@ _TELL: dict[str, Callable[[str, str], str]] = {
 
 # ---- skills: None means that the sentence was meant otherwise -------------------------------------------------------
 
+_NOT_IN_GROUP = (
+    "I have no note about that to show in a group. What I know of you alone is for a direct chat: ask me there."
+)
 _NOTHING_TO_FORGET = "I have no note about that, so there is nothing to forget:"
 _CALL_LINE = re.compile(
     r"(?i:use\s+(?:the\s+)?tool\s+|call\s+(?=[\w.-]+\s*\{))(?P<name>[\w.-]+)[ \t:]*(?P<arguments>.*)"
@@ -309,6 +312,8 @@ def _know(match: re.Match[str], request: ModelRequest) -> ChatMessage | None:
     """Everything, or everything about the person."""
     is_personal = any(match.groupdict().values())
     notes = [note for note in read_notes(request.system) if note.store == "user" or not is_personal]
+    if not notes and IN_GROUP in request.system:
+        return _say(_NOT_IN_GROUP)
     whom = "you" if is_personal else "anything"
     return _from_notes(notes) or _say(f'I have no notes about {whom} yet. Tell me: "remember that …".')
 
@@ -320,7 +325,11 @@ def _recall(match: re.Match[str], request: ModelRequest) -> ChatMessage | None:
         return answer
     asks_of_memory = re.search(r"\byou (?:know|remember)\b", question, re.IGNORECASE)
     is_personal = asks_of_memory or _FIRST_PERSON.search(re.sub(r"(?i)^tell me\b", "", question))
-    return _say('I have no note about that. Tell me: "remember that …".') if is_personal else None
+    if not is_personal:
+        return None
+    return _say(
+        _NOT_IN_GROUP if IN_GROUP in request.system else 'I have no note about that. Tell me: "remember that …".'
+    )
 
 
 def _from_notes(notes: Sequence[Note]) -> ChatMessage | None:

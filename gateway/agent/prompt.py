@@ -37,6 +37,9 @@ class Setting:
     today: date
 
 
+IN_GROUP = "Others in the group read it too, so what is known of this person alone is kept for a direct chat."
+
+
 def system_prompt(
     persona: str,
     setting: Setting,
@@ -76,7 +79,7 @@ def _setting_section(setting: Setting) -> str:
         else "Write plain text, no Markdown."
     )
     name = " ".join(setting.display_name.split())[:80]
-    readers = "Only this person reads it." if setting.is_direct else "Others in the group read it too."
+    readers = "Only this person reads it." if setting.is_direct else IN_GROUP
     return (
         "## Where you are\n\n"
         f"Today is {setting.today:%A}, {setting.today.isoformat()}. You talk with the person shown as {name!r}. "
@@ -91,7 +94,7 @@ def estimated_tokens(text: str) -> int:
     """
     if text.isascii():
         return len(text) // 4 + 1
-    ascii_chars = sum(1 for character in text if character < "\x80")
+    ascii_chars = len(text.encode("ascii", "ignore"))
     return ascii_chars // 4 + (len(text) - ascii_chars) + 1
 
 
@@ -121,8 +124,10 @@ def as_chat(messages: Iterable[SessionMessage]) -> tuple[ChatMessage, ...]:
     answered = _answered_calls(messages := tuple(messages))
     for message in messages:
         match message.role:
-            case "user" | "assistant":
-                chat.append(ChatMessage(role=message.role, text=message.text))
+            case "user":
+                chat.append(ChatMessage(role="user", text=message.text))
+            case "assistant":
+                chat.append(ChatMessage(role="assistant", text=message.text))
             case "tool_call" if (message.turn_id, message.tool_call_id) in answered:
                 call = ToolCall(id=message.tool_call_id or "", name=message.tool_name or "", arguments=message.text)
                 has_maker = bool(chat) and chat[-1].role == "assistant"

@@ -13,7 +13,7 @@ from gateway.errors import ConfigError
 
 
 class ModelRegistry:
-    """Gives out models; importing it loads no model library."""
+    """Gives out models; importing it loads no HTTP client."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -29,7 +29,7 @@ class ModelRegistry:
         name = name if name in self._config.models else self._config.model
         model = self._models.get(name)
         if model is None:
-            chain = [self._one(link) for link in self._chain(name)]
+            chain = [self.single(link) for link in self._chain(name)]
             model = self._models[name] = chain[0] if len(chain) == 1 else FallbackModel(name, chain)
         return model
 
@@ -60,7 +60,7 @@ class ModelRegistry:
         return max(known) if len(known) == len(limits) else None
 
     async def open(self) -> None:
-        """Load the library behind the default model, so that the first answer need not wait for it."""
+        """Load what the default model needs, so that the first answer need not wait for it."""
         self.get(None)
         for model in list(self._single.values()):
             if isinstance(model, WireModel):
@@ -84,7 +84,8 @@ class ModelRegistry:
     def _links(self, name: str | None) -> list[str]:
         return self._chain(name if name in self._config.models else self._config.model)
 
-    def _one(self, name: str) -> OfflineModel | WireModel:
+    def single(self, name: str) -> OfflineModel | WireModel:
+        """The model of that name in the configuration, without its fallbacks."""
         model = self._single.get(name)
         if model is None:
             model = self._single[name] = _build(name, self._config.models[name])

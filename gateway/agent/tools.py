@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.agent.model import ToolCall, ToolSpec
-from gateway.memory_proposals import MemoryWrites
+from gateway.memory_proposals import MemoryWrites, has_document
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.roles import Role, may, needs
 from gateway.sessions import SessionStore
+from gateway.visible import without_hidden
 
 MAX_RESULT_CHARS = 20_000
 
@@ -155,15 +156,19 @@ class UpdateMemory(Arguments):
 
     action: Literal["add", "replace", "remove"]
     store: Literal["memory", "user"]
-    content: Annotated[str | None, Field(description="for add and replace: the text in Markdown")] = None
+    content: Annotated[
+        str | None,
+        AfterValidator(lambda text: text and without_hidden(text)),
+        Field(description="for add and replace: the text in Markdown"),
+    ] = None
     substring_match: Annotated[
         str | None, Field(description="for remove: every line that contains exactly this text goes")
     ] = None
 
 
 def _check_may_write(arguments: UpdateMemory, context: ToolContext) -> None:
-    if arguments.store == "user" and context.scope.user_id is None:
-        raise ToolError("nobody is known in this conversation, so there is no user store")
+    if not has_document(context.scope, arguments.store):
+        raise ToolError(f"the person in this conversation is not known, so there is no {arguments.store} store")
     is_shared = arguments.store == "memory" and context.scope.place != "per-user"
     if is_shared and not may(context.role, "write shared memory"):
         raise ToolError(
@@ -276,7 +281,7 @@ def search_conversations(sessions: SessionStore) -> Tool:
 
     async def call(arguments: SearchConversations, context: ToolContext) -> str:
         if context.scope.user_id is None:
-            raise ToolError("nobody is known in this conversation, so there is nothing to search")
+            raise ToolError("the person in this conversation is not known, so there is nothing to search")
         hits = await sessions.search_messages(arguments.query, user_id=context.scope.user_id, limit=arguments.limit)
         if not hits:
             return "Nothing was found. Try fewer or other words."

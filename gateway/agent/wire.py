@@ -1,68 +1,53 @@
-"""One model's wire: our words into those of the model library, and back.
+"""One model's wire: a request in the provider's format, and its stream in our words.
 
-Only this module and `wire_errors.py` touch pydantic-ai, which speaks both wire formats. Importing them takes more than
-a second, so `models.py` does it when the first model is used. Of the library we use the models and their streams, not
-its agent: the loop is ours.
+Both formats are written down by us: `wire_openai.py`, `wire_anthropic.py`. The vendors' SDKs walk every message of a
+request with `typing` introspection before they send it, which takes 50 ms of the event loop for 400 messages, and their
+imports take 65 MB.
 """
 
 from __future__ import annotations
 
-import ipaddress
+import asyncio
+import json
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from contextlib import aclosing
 from uuid import uuid4
 
-import httpx2
-from pydantic_ai.direct import model_request_stream
-from pydantic_ai.messages import (
-    BinaryContent,
-    ModelMessage,
-    ModelResponse,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
-from pydantic_ai.messages import ModelRequest as LibraryRequest
-from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.settings import ModelSettings
-from pydantic_ai.tools import ToolDefinition
-
-from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, ModelUsage, TextDelta, ToolCall, ToolSpec
+from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, ModelUsage, TextDelta, ToolCall
 from gateway.agent.models import CallFailed, Endpoint
-from gateway.agent.wire_errors import NO_KEY, unusable, why_failed
+from gateway.agent.prices import list_price_usd
+from gateway.agent.provider_http import EventStream, ProviderHttp, drain, parsed, read_error
+from gateway.agent.wire_anthropic import AnthropicFormat
+from gateway.agent.wire_errors import unusable, why_broken, why_failed, why_refused
+from gateway.agent.wire_format import Json, Reader, Said, StreamFailed, WireFormat
+from gateway.agent.wire_openai import OpenAIFormat
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
-_CONNECT_S = 10.0
 _REMEMBERED_REPLIES = 128
+# A request of more characters, or with images, is written down in a thread: the loop is for everybody.
+_LARGE_CHARS = 300_000
 
 
-class PydanticWire:
-    """Implements `models.Wire` with pydantic-ai."""
+class HttpWire:
+    """Implements `models.Wire`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._http = _http_client(endpoint)
-        self._model = (
-            _anthropic(endpoint, self._http) if endpoint.provider == "anthropic" else _openai(endpoint, self._http)
+        self._format: WireFormat = (
+            AnthropicFormat(endpoint) if endpoint.provider == "anthropic" else OpenAIFormat(endpoint)
         )
-        # Replies that called tools, as the library saw them, by their turn and their calls' ids: with the hidden
+        self._http = ProviderHttp(endpoint, self._format.headers)
+        # Replies that called tools, as the provider sent them, by their turn and their calls' ids: with the hidden
         # reasoning and its signatures, which some providers demand back with the tools' results. Lost with the process,
         # which all of them forgive at the price of a little reasoning. The turn is part of the key, because some
         # servers count their calls from zero: one person's reply must not stand in another's conversation.
-        self._replies: OrderedDict[tuple[str, ...], ModelResponse] = OrderedDict()
+        self._replies: OrderedDict[tuple[str, ...], tuple[ChatMessage, Json]] = OrderedDict()
+        if self._has_list_price:
+            list_price_usd(endpoint.provider, endpoint.model, 1, 1)  # loads the list, here in a thread
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._http.close()
 
     async def answer(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
         """Make one call. An empty `TextDelta` is a sign of life; the reply comes last.
@@ -70,231 +55,133 @@ class PydanticWire:
         Raises:
             CallFailed: whatever went wrong.
         """
-        messages = self._to_library(request)
-        settings, parameters = self._settings(request), _parameters(request)
-        if messages and request.system.strip() and isinstance(messages[-1], LibraryRequest):
-            messages[-1].instructions = _clean(request.system)
+        body = await self._body(request)
+        reader = self._format.reader()
         try:
-            async with model_request_stream(
-                self._model, messages, model_settings=settings, model_request_parameters=parameters
-            ) as stream:
-                async for event in stream:
-                    yield TextDelta(text=_clean(_text_of(event)))
-                response = stream.get()
-            yield self._reply(response, request)
+            async with aclosing(self._texts(body, reader)) as texts:
+                async for text in texts:
+                    yield TextDelta(text=_clean(text))
         except CallFailed:
             raise
+        except StreamFailed as failure:
+            raise why_broken(failure, self._endpoint) from failure
         except Exception as error:
-            # Broad on purpose: what a provider sends can break any line of three libraries, and whatever it breaks is
-            # a failed call. Our own translation of the request stands outside of this block.
+            # Broad on purpose: what a provider sends can break any line that reads it, and whatever it breaks is a
+            # failed call. Our own translation of the request stands outside of this block.
             raise why_failed(error, self._endpoint) from error
+        yield self._reply(reader, request)
 
-    def _settings(self, request: ModelRequest) -> ModelSettings:
-        # No `max_retries` here: the SDK's client has it, and the setting would copy the client for every call, reading
-        # the environment again.
-        settings = ModelSettings()
-        if request.tools and not request.may_call_tools:
-            settings["tool_choice"] = "none"
-        if request.max_output_tokens is not None:
-            settings["max_tokens"] = request.max_output_tokens
-        if self._endpoint.provider == "anthropic":
-            # Breakpoints after the tools, after the system prompt and at the end of the conversation; others cache by
-            # themselves. https://platform.claude.com/docs/en/build-with-claude/prompt-caching (read 2026-11)
-            settings["cache"] = True
-        return settings
+    async def _texts(self, body: bytes, reader: Reader) -> AsyncGenerator[str]:
+        """The text that the events of each piece of the answer add, empty where they add something else."""
+        async with self._http.post(self._format.path, body) as response:
+            if response.status >= 300:
+                raise why_refused(response.status, response.headers, await read_error(response), self._endpoint)
+            stream = EventStream()
+            async for piece in response.content.iter_any():
+                heard: list[str] = []
+                try:
+                    read = (reader.read(_event(event)) for event in stream.feed(piece))
+                    heard.extend(text for text in read if text is not None)
+                finally:  # what was heard before a fault was said, too
+                    if heard:
+                        yield "".join(heard)
+                if stream.is_over:
+                    await drain(response)
+                    break
+            for event in stream.end():
+                if (text := reader.read(_event(event))) is not None:
+                    yield text
+            if stream.other.strip():
+                raise _no_stream(stream.other)
+        if text := reader.end():
+            yield text
 
-    def _to_library(self, request: ModelRequest) -> list[ModelMessage]:
-        history: list[ModelMessage] = []
-        names: dict[str | None, str] = {}
-        for message in request.messages:
-            if message.role == "assistant":
-                names.update((call.id, call.name) for call in message.tool_calls)
-                history.append(self._remembered(message, request.spender.turn_id) or _response(message))
-                continue
-            part: UserPromptPart | ToolReturnPart
-            if message.role == "tool":
-                call_id = message.tool_call_id or ""
-                part = ToolReturnPart(names.get(call_id, "unknown"), _clean(message.text), tool_call_id=call_id)
-            else:
-                part = self._asked(message)
-            if history and isinstance(history[-1], LibraryRequest):
-                history[-1].parts = [*history[-1].parts, part]
-            else:
-                history.append(LibraryRequest(parts=[part]))
-        return history
+    async def _body(self, request: ModelRequest) -> bytes:
+        def remembered(message: ChatMessage) -> Json | None:
+            """The reply as the provider sent it, where it is the same one."""
+            reply = self._replies.get((request.spender.turn_id, *(call.id for call in message.tool_calls)))
+            return reply[1] if reply is not None and reply[0] == message else None
 
-    def _asked(self, message: ChatMessage) -> UserPromptPart:
-        text = _clean(message.text) if message.text.strip() else "(empty message)"  # both formats refuse an empty one
-        if not message.images or not self._endpoint.sees_images:
-            return UserPromptPart(text)
-        images = [BinaryContent(data=image.data, media_type=image.media_type) for image in message.images]
-        return UserPromptPart([text, *images])
+        chars = len(request.system) + sum(len(message.text) for message in request.messages)
+        if chars > _LARGE_CHARS or any(message.images for message in request.messages):
+            return await asyncio.to_thread(self._format.body, request, remembered)
+        return self._format.body(request, remembered)
 
-    def _remembered(self, message: ChatMessage, turn_id: str) -> ModelResponse | None:
-        """The reply as the library saw it, where it is the same one."""
-        response = self._replies.get((turn_id, *(call.id for call in message.tool_calls)))
-        if response is None or _text(response) != message.text or _calls(response) != message.tool_calls:
-            return None
-        return response
-
-    def _reply(self, response: ModelResponse, request: ModelRequest) -> ModelReply:
+    def _reply(self, reader: Reader, request: ModelRequest) -> ModelReply:
         """The whole answer; raises `CallFailed` if it is none."""
-        response = _with_fresh_ids(response, request.messages)
-        calls, text = _calls(response), _text(response)
-        problem = unusable(response, self._endpoint, is_empty=not calls and not text.strip())
+        said = reader.said
+        calls, text = _calls(said, request.messages), _clean("".join(said.text))
+        problem = unusable(said, self._endpoint, is_empty=not calls and not text.strip())
         if problem is not None:
             raise problem
+        message = ChatMessage(role="assistant", text=text, tool_calls=calls)
         if calls:
-            self._replies[request.spender.turn_id, *(call.id for call in calls)] = response
+            key = (request.spender.turn_id, *(call.id for call in calls))
+            self._replies[key] = (message, reader.handed_back(calls))
             if len(self._replies) > _REMEMBERED_REPLIES:
                 self._replies.popitem(last=False)
-        message = ChatMessage(role="assistant", text=text, tool_calls=calls)
-        return ModelReply(message=message, usage=self._usage(response))
+        return ModelReply(message=message, usage=self._usage(said))
 
-    def _usage(self, response: ModelResponse) -> ModelUsage:
-        usage = response.usage
+    def _usage(self, said: Said) -> ModelUsage:
         return ModelUsage(
             model=self._endpoint.model,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cost_usd=self._cost_usd(response),
+            input_tokens=said.tokens.input,
+            output_tokens=said.tokens.output,
+            cost_usd=self._cost_usd(said),
         )
 
-    def _cost_usd(self, response: ModelResponse) -> float | None:
-        if self._endpoint.prices_usd is not None:
-            input_usd, output_usd = self._endpoint.prices_usd
-            return (response.usage.input_tokens * input_usd + response.usage.output_tokens * output_usd) / 1_000_000
-        try:
-            return float(response.cost().total_price)
-        except (LookupError, ValueError):  # a model without a list price; an answer without its token counts
+    def _cost_usd(self, said: Said) -> float | None:
+        tokens, prices = said.tokens, self._endpoint.prices_usd
+        if prices is not None:
+            return (tokens.input * prices[0] + tokens.output * prices[1]) / 1_000_000
+        if not self._has_list_price:
             return None
+        return list_price_usd(
+            self._endpoint.provider,
+            self._endpoint.model,
+            tokens.input,
+            tokens.output,
+            cached_tokens=tokens.cached,
+            written_tokens=tokens.written,
+        )
+
+    @property
+    def _has_list_price(self) -> bool:
+        """A server that is compatible with OpenAI's charges what it likes, whatever it calls its models."""
+        endpoint = self._endpoint
+        return endpoint.prices_usd is None and (endpoint.provider == "anthropic" or endpoint.base_url is None)
 
 
-def openai_client(endpoint: Endpoint, http: httpx2.AsyncClient | None = None) -> AsyncOpenAI:
-    """OpenAI's SDK on an endpoint; a single attempt for each call, and nothing from the environment."""
-    from openai import AsyncOpenAI  # noqa: PLC0415 (as below)
-
-    http = http or _http_client(endpoint)
-    client = AsyncOpenAI(
-        api_key=endpoint.api_key or NO_KEY,
-        base_url=endpoint.url,
-        http_client=http,
-        max_retries=0,
-        timeout=http.timeout,
-    )
-    # What the SDK found in OPENAI_ORG_ID and OPENAI_PROJECT_ID is not of our configuration.
-    client.organization = client.project = None
-    return client
+def _no_stream(body: bytes) -> Exception:
+    """What is wrong with a good status and something else than events: an error, or the page of another server."""
+    said = parsed(body)
+    if isinstance(said, dict) and said.get("error"):
+        return StreamFailed(said["error"])
+    return ValueError("it is no stream of events; check `base_url` of this model in the configuration")
 
 
-def _http_client(endpoint: Endpoint) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(
-        timeout=httpx2.Timeout(endpoint.read_timeout_s, connect=min(_CONNECT_S, endpoint.read_timeout_s)),
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-        # A proxy from the environment serves the outside world; it cannot know this machine's own ports.
-        trust_env=not _is_loopback(endpoint.url),
-    )
+def _event(data: str) -> Json:
+    event = json.loads(data)
+    if not isinstance(event, dict):
+        raise TypeError("an event of the stream is no object")
+    return event
 
 
-def _openai(endpoint: Endpoint, http: httpx2.AsyncClient) -> Model[Any]:
-    # Imported here: each vendor's SDK costs half a second and 25 MB, and most people use one.
-    from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
-    from pydantic_ai.profiles.openai import OpenAIModelProfile  # noqa: PLC0415
-    from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
-    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider  # noqa: PLC0415
-
-    client = openai_client(endpoint, http)
-    if endpoint.base_url is None:
-        return OpenAIChatModel(endpoint.model, provider=OpenAIProvider(openai_client=client))
-    # `max_tokens` is what every compatible server knows; only the newer models of OpenAI itself refuse it.
-    knows_new_name = (urlsplit(endpoint.url).hostname or "").endswith(("openai.com", "azure.com"))
-    profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=knows_new_name)
-    provider = OpenAICompatibleProvider(endpoint.name, openai_client=client, profile=profile)
-    return OpenAIChatModel(endpoint.model, provider=provider)
-
-
-def _anthropic(endpoint: Endpoint, http: httpx2.AsyncClient) -> Model[Any]:
-    from anthropic import AsyncAnthropic  # noqa: PLC0415 (as above)
-    from pydantic_ai.models.anthropic import AnthropicModel  # noqa: PLC0415
-    from pydantic_ai.providers.anthropic import AnthropicProvider  # noqa: PLC0415
-
-    client = AsyncAnthropic(
-        api_key=endpoint.api_key or NO_KEY,
-        base_url=endpoint.url,
-        http_client=http,
-        max_retries=0,
-        timeout=http.timeout,
-    )
-    return AnthropicModel(endpoint.model, provider=AnthropicProvider(anthropic_client=client))
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name
-        return False
-
-
-def _parameters(request: ModelRequest) -> ModelRequestParameters:
-    return ModelRequestParameters(function_tools=[_tool(spec) for spec in request.tools])
-
-
-def _tool(spec: ToolSpec) -> ToolDefinition:
-    return ToolDefinition(
-        name=spec.name,
-        description=spec.description,
-        parameters_json_schema=dict(spec.parameters),
-        strict=False,  # the schema goes out as it is; the loop checks the arguments
-    )
-
-
-def _response(message: ChatMessage) -> ModelResponse:
-    """An assistant's message of which only our own words are left."""
-    parts: list[TextPart | ToolCallPart] = [TextPart(_clean(message.text))] if message.text.strip() else []
-    parts.extend(ToolCallPart(call.name, _clean(call.arguments), call.id) for call in message.tool_calls)
-    return ModelResponse(parts=parts)
-
-
-def _calls(response: ModelResponse) -> tuple[ToolCall, ...]:
-    return tuple(_call(part) for part in response.parts if isinstance(part, ToolCallPart))
-
-
-def _call(part: ToolCallPart) -> ToolCall:
-    """Arguments stay as the model wrote them; a call without any gets an empty object."""
-    arguments = part.args if isinstance(part.args, str) else part.args_as_json_str()
-    return ToolCall(id=part.tool_call_id, name=_clean(part.tool_name), arguments=_clean(arguments) or "{}")
-
-
-def _with_fresh_ids(response: ModelResponse, messages: Iterable[ChatMessage]) -> ModelResponse:
-    """Give a new id to each call whose id is taken.
+def _calls(said: Said, messages: Iterable[ChatMessage]) -> tuple[ToolCall, ...]:
+    """The calls, each with an id that no other call has. Arguments stay as the model wrote them; none are an empty {}.
 
     Some servers count from zero in every answer; the journal that keeps a tool from running twice needs to tell the
     calls of a turn apart.
     """
+    if not said.calls:
+        return ()
     taken = {call.id for message in messages for call in message.tool_calls}
-    parts = list(response.parts)
-    for index, part in enumerate(parts):
-        if isinstance(part, ToolCallPart):
-            if not part.tool_call_id or part.tool_call_id in taken:
-                part = parts[index] = replace(part, tool_call_id=f"call_{uuid4().hex}")  # noqa: PLW2901
-            taken.add(part.tool_call_id)
-    return replace(response, parts=parts)
-
-
-def _text(response: ModelResponse) -> str:
-    return _clean("".join(part.content for part in response.parts if isinstance(part, TextPart)))
-
-
-def _text_of(event: object) -> str:
-    """The text that an event adds; empty for reasoning, tool calls and everything else that shows life."""
-    if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-        return event.part.content
-    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-        return event.delta.content_delta
-    return ""
+    calls = []
+    for call in said.calls:
+        call_id = call.id if call.id and call.id not in taken else f"call_{uuid4().hex}"
+        taken.add(call_id)
+        calls.append(ToolCall(id=call_id, name=_clean(call.name), arguments=_clean("".join(call.arguments)) or "{}"))
+    return tuple(calls)
 
 
 def _clean(text: str) -> str:

@@ -111,6 +111,7 @@ async def test_a_text_that_is_too_long_is_refused(server: EmbeddingServer, embed
         ("count", "gave 1 vectors for 2 texts"),
         ("dimension", "a vector of 257 numbers, expected 256"),
         ("index", "`index` does not name the texts"),
+        ("index list", "`index` does not name the texts"),
         ("nan", "no direction"),
         ("garbage", "cannot be read"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.instant_model import ANSWER, STREAM
 from gateway.agent.model import (
     ChatMessage,
     ModelEvent,
@@ -55,11 +57,33 @@ async def reply(model: WireModel, request: ModelRequest) -> ModelReply:
 
 
 async def test_the_text_comes_in_pieces_and_once_more_as_a_whole(bench: Bench) -> None:
+    bench.server.script([Answer(text="You said: hello there", drip_s=0.02)])
     *deltas, last = await events(bench.make(), ask("hello there"))
 
     assert [delta.text for delta in deltas if isinstance(delta, TextDelta)] == ["You", " said:", " hello", " there"]
     assert isinstance(last, ModelReply)
     assert last.message == ChatMessage(role="assistant", text="You said: hello there")
+
+
+async def test_what_arrives_together_is_shown_together() -> None:
+    """A step of the agent for each word would cost more than the answer itself."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(STREAM)
+        await reader.read()  # until the client hangs up
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        model = WireModel(name="m", provider="openai", model="m", api_key="k", base_url=url)
+        *deltas, last = await events(model, ask("hello there"))
+        await model.close()
+    assert isinstance(last, ModelReply)
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == last.message.text == ANSWER
+    assert len(deltas) <= 3
 
 
 async def test_system_prompt_history_and_limit_reach_the_provider(bench: Bench) -> None:
@@ -261,6 +285,7 @@ async def test_opening_first_makes_no_call_and_closing_leaves_no_thread(bench: B
         ({"api_key": None, "base_url": None}, "api_key is missing"),
         ({"api_key": "sk-\N{BULLET}\N{BULLET}"}, "characters that no key has"),
         ({"base_url": "localhost:11434/v1"}, "expected something like http://localhost:11434/v1"),
+        ({"base_url": "http://ada:secret@localhost:1/v1"}, "either an api_key or a user in base_url"),
         ({"input_usd_per_million": 1.0}, "give both"),
     ],
 )
@@ -273,7 +298,7 @@ def test_settings_that_cannot_work_are_told_before_the_first_call(settings: dict
 
 def test_without_the_libraries_the_operator_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.agent.models.find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"pip install 'ethos-gateway\[models\]'"):
+    with pytest.raises(ConfigError, match=r"-m pip install '"):
         WireModel(name="main", provider="openai", model="m", api_key=KEY, base_url=None)
 
 

@@ -162,7 +162,8 @@ async def test_one_vendor_takes_over_from_another_in_the_middle_of_an_answer() -
         await first.close()
         await second.close()
 
-    assert [type(event) for event in seen[:4]] == [TextDelta, TextDelta, StreamRestarted, TextDelta]
+    before = seen[: seen.index(StreamRestarted())]
+    assert "".join(event.text for event in before if isinstance(event, TextDelta)) == "one two"
     assert seen.count(StreamRestarted()) == 1
     assert answer_of(seen) == "You said: hello"
     assert [request.wire_format for request in server.requests] == ["openai", "openai", "anthropic"]

@@ -17,7 +17,7 @@ from gateway.agent.arithmetic import NotASum, evaluate
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, TextDelta
 from gateway.agent.notes import Note, read_notes
-from gateway.agent.offline import INTRODUCTION, MAX_WORDS, OfflineModel
+from gateway.agent.offline import INTRODUCTION, MAX_WORDS, NOTICE, OfflineModel
 from gateway.agent.prompt import Setting, estimated_tokens, system_prompt
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, ToolContext, search_conversations
 from gateway.messages import Capabilities
@@ -120,7 +120,8 @@ def made_calls(state: AgentState) -> list[tuple[str, str]]:
 )
 async def test_the_first_answer_says_once_what_it_is_and_how_to_connect_a_real_model(text: str) -> None:
     first = await said(text, first=True)
-    assert first.count(INTRODUCTION) == 1
+    assert first.count(NOTICE) == 1
+    assert (INTRODUCTION in first) == (text == "help"), "a mail or a pipe gets no list that nobody asked for"
     assert "offline model" in first
     assert "`ethos init`" in first
     assert "docs/models.md" in first
@@ -128,7 +129,7 @@ async def test_the_first_answer_says_once_what_it_is_and_how_to_connect_a_real_m
 
 @pytest.mark.parametrize("text", ["Hello", "What is the meaning of life?", "remember that I like tea", "2+2", ""])
 async def test_later_answers_do_not_introduce_it_again(text: str) -> None:
-    assert INTRODUCTION not in await said(text)
+    assert NOTICE not in await said(text)
 
 
 async def test_a_subject_above_the_text_is_not_taken_for_the_text() -> None:

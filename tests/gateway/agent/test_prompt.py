@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.agent.model import ChatMessage, ToolCall
-from gateway.agent.prompt import Setting, as_chat, estimated_tokens, fit, system_prompt
+from gateway.agent.prompt import IN_GROUP, Setting, as_chat, estimated_tokens, fit, system_prompt
 from gateway.messages import Capabilities
 from gateway.sessions import Role, SessionMessage
 
@@ -76,7 +76,7 @@ def test_the_prompt_has_no_section_for_what_there_is_not() -> None:
 
 def test_the_prompt_says_when_others_read_along_and_when_markdown_is_shown() -> None:
     setting = replace(SETTING, is_direct=False, capabilities=Capabilities(max_text_chars=10, markup="markdown"))
-    assert "Others in the group read it too.\nMarkdown is shown formatted." in prompt(setting)
+    assert f"{IN_GROUP}\nMarkdown is shown formatted." in prompt(setting)
 
 
 @pytest.mark.parametrize(

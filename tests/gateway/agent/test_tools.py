@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +22,9 @@ from gateway.agent.tools import (
     ToolContext,
     search_conversations,
 )
+from gateway.memory_proposals import sort_updates
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.roles import memory_of
 from gateway.sessions import SessionHit
 
 
@@ -114,6 +117,18 @@ async def test_where_nobody_is_known_there_is_no_user_store() -> None:
     assert where.updates == [MemoryUpdate.add("memory", "It rained.")]
 
 
+async def test_where_others_read_along_nothing_is_noted_for_a_guest() -> None:
+    """Their `MEMORY.md` is their own, and in a group nothing of one person is there."""
+    group = context(user_id=None)
+    where = replace(group, role="guest", scope=replace(group.scope, place=memory_of("guest", group.scope.place)))
+    assert "no memory store" in await update(where, action="add", store="memory", content="It rained.")
+    assert where.updates == []
+    kept = sort_updates(
+        [MemoryUpdate.add("memory", "x")], where.scope, writes="auto", role="guest", sources=["what somebody else said"]
+    )
+    assert not kept.waiting_by_store, "nor does a proposal wait that could change nothing"
+
+
 # ---- current_time ----------------------------------------------------------------------------------------------------
 
 
@@ -163,7 +178,7 @@ async def test_a_search_is_made_in_the_sessions_of_the_person_only() -> None:
 async def test_a_search_for_nobody_or_nothing_is_not_made() -> None:
     store = Searched()
     tool = search_conversations(store)  # type: ignore[arg-type]
-    assert "nobody is known" in await use(tool, context(user_id=None), query="tea")
+    assert "the person in this conversation is not known" in await use(tool, context(user_id=None), query="tea")
     assert "query: String should have at least 1 character" in await use(tool, query="")
     assert "limit: " in await use(tool, query="tea", limit=1_000)
     assert store.asked == []
