@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -92,7 +91,7 @@ def _hashed(hasher: hashlib._Hash, before: bytes, after: bytes) -> hashlib._Hash
 def _cut(result: Draft, max_bytes: int) -> None:
     """Make the cut a part of the last change, so that undo brings it back."""
     last = result.changes.pop()
-    before = last.delta.revert(result.after)
+    before = result.after if last.delta is None else last.delta.revert(result.after)
     result.cut, result.after = rules.cut_to_size(result.after, max_bytes)
     delta = Delta.between(before, result.after)
     result.hash = hashlib.sha256(result.after).hexdigest()
@@ -110,33 +109,3 @@ def update_of(ask: Ask) -> MemoryUpdate:
             return MemoryUpdate(action=ask.action, store=ask.store, content=ask.content)
         case _:
             raise ValueError(f"a {ask.action} is no update")
-
-
-def overwritten(edited: bytes, recent: Sequence[tuple[int, Ask]], ours: bytes) -> list[Wish]:
-    """What must be made again, because a person saved a text that was read before it was made.
-
-    An editor that read the file, and saved it a moment after we had written, takes our update back without meaning to.
-
-    Args:
-        edited: what the person saved.
-        recent: the entries of that moment, oldest first.
-        ours: the text as we had left it; what is not in it any more (or is in it again) is not made again.
-    """
-    text, left = rules.decode(edited), rules.decode(ours)
-    had, has = set(left.split("\n")), set(rules.to_newlines(text).split("\n"))
-    missing, new = had - has, has - had
-    again: list[Wish] = []
-    for entry_id, ask in recent:
-        if ask.action == "add":
-            is_affected = not missing.isdisjoint(ask.content.strip().split("\n"))
-        else:  # a replaced text, made again, would take the person's own away
-            is_affected = ask.action == "remove" and any(ask.content in line for line in new)
-        if not is_affected:
-            continue
-        update = update_of(ask)
-        if rules.is_done(text, update) or not rules.is_done(left, update):
-            continue
-        text = rules.apply(text, update) or text
-        scope = replace(ask.scope, turn_id=f"again:{uuid.uuid4().hex}")
-        again.append(Wish(ask=replace(ask, scope=scope, index=0, refers_to=entry_id)))
-    return again

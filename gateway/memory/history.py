@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ class HistoryEntry:
         user_id: on whose behalf; None where nobody is known, as for an `edit` made outside, and in a group.
         author_id: who wrote the message that it came from.
         diff: the lines that went (`-`) and came (`+`); empty where nothing changed or it is not known any more.
-        refers_to: the entry that was undone, or made again.
+        refers_to: the entry that was undone; of an `edit`, the oldest one that it brings back for an editor that had
+            not read it.
     """
 
     id: int
@@ -121,17 +123,9 @@ class History:
         Raises:
             NoSuchEntry: they are not known any more.
         """
-        data = b""
-        last = None
-        for step in await self._journal.chain(entry.ask.document, entry.position or 0):
-            if step.checkpoint is not None:
-                data = step.checkpoint
-            elif step.delta is not None:
-                data = step.delta.apply(data)
-            last = step
-        if last is None or last.id != entry.id or rules.version(data) != entry.hash_after:
-            raise NoSuchEntry(f"the text of entry {entry.id} is not known any more")
-        return data
+        return await asyncio.to_thread(
+            rebuilt, entry, await self._journal.chain(entry.ask.document, entry.position or 0)
+        )
 
     async def _brought(self, entry: JournalEntry, wanted: bytes) -> bool:
         if entry.delta is not None:
@@ -173,6 +167,23 @@ class History:
             return difference(await self.text_before(entry), entry.checkpoint)
         except NoSuchEntry:
             return ""
+
+
+def rebuilt(entry: JournalEntry, chain: Sequence[JournalEntry]) -> bytes:
+    """The bytes that an entry left, of the chain that leads to it. Takes time for a long one.
+
+    Raises:
+        NoSuchEntry: they are not known any more.
+    """
+    data = b""
+    for step in chain:
+        if step.checkpoint is not None:
+            data = step.checkpoint
+        elif step.delta is not None:
+            data = step.delta.apply(data)
+    if not chain or chain[-1].id != entry.id or rules.version(data) != entry.hash_after:
+        raise NoSuchEntry(f"the text of entry {entry.id} is not known any more")
+    return data
 
 
 def difference(before: bytes | str, after: bytes | str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +17,6 @@ from gateway.memory.journal import (
     Write,
     is_due,
 )
-from gateway.memory.rules import version
 from gateway.protocols import MemoryScope, MemoryUpdate
 
 
@@ -38,11 +36,12 @@ class InMemoryJournal:
     async def tail(self, document: str) -> Tail:
         """What was applied last."""
         waiting = [row for row in self._of(document) if row.outcome is None and row.position is not None]
-        return Tail(hash=self._last_hash(document), unsettled=frozenset(row.ask.key for row in waiting))
-
-    async def since(self, document: str, moment: datetime) -> Sequence[tuple[int, Ask]]:
-        """What was written at a moment or later, with the entries' ids, oldest first."""
-        return [(row.id, row.ask) for row in self._applied(document) if row.written_at and row.written_at >= moment]
+        applied = self._applied(document)
+        return Tail(
+            hash=applied[-1].hash_after if applied else HASH_OF_NOTHING,
+            at=applied[-1].written_at if applied else None,
+            unsettled=frozenset(row.ask.key for row in waiting),
+        )
 
     async def knows(self, document: str, text_hash: str) -> bool:
         """Whether a text is one that the document had lately."""
@@ -50,31 +49,27 @@ class InMemoryJournal:
 
     async def record(self, write: Write) -> Mapping[Key, EntryOutcome]:
         """Note what is about to be written."""
+        for row in self._of(write.document):
+            if row.outcome is None and row.position is not None and row.ask.action in {"write", "undo", "edit"}:
+                del self._rows[row.ask.key]
         settled = self._outcomes([change.ask.key for change in write.changes])
         if settled:
             return settled
-        last = self._last_hash(write.document)
-        if last is not None and last != write.found_hash and not self._settle_dead(write):
-            self._insert_edit(write, write.found, last)
-        if write.overtaken is not None:
-            self._insert_edit(write, write.overtaken, write.found_hash)
-        for row in self._of(write.document):
-            is_ours = row.ask.refers_to is not None or row.ask.action in {"write", "undo"}
-            if row.outcome is None and row.position is not None and is_ours:
-                del self._rows[row.ask.key]
+        applied = self._applied(write.document)
+        is_known = not applied or applied[-1].hash_after is not None
         for change in write.changes:
             self._insert(change.ask)
             self._rows[change.ask.key] = replace(
                 self._rows[change.ask.key],
                 position=self._next_position(write.document),
-                written_at=write.at,
+                written_at=change.ask.at if change.ask.is_by_hand else write.at,
                 hash_before=change.hash_before,
                 hash_after=change.hash_after,
                 delta=change.delta,
-                checkpoint=None,
+                checkpoint=change.checkpoint,
             )
         position = self._next_position(write.document) - 1
-        if write.changes and (last is None or is_due(position, len(write.after), len(write.changes))):
+        if write.changes and (not is_known or is_due(position, len(write.after), len(write.changes))):
             key = write.changes[-1].ask.key
             self._rows[key] = replace(self._rows[key], checkpoint=write.after)
         return {}
@@ -149,45 +144,5 @@ class InMemoryJournal:
         rows = [row for row in self._of(document) if row.outcome == "applied"]
         return sorted(rows, key=lambda row: row.position or 0)
 
-    def _last_hash(self, document: str) -> str | None:
-        applied = self._applied(document)
-        return applied[-1].hash_after if applied else HASH_OF_NOTHING
-
     def _next_position(self, document: str) -> int:
         return max((row.position or 0 for row in self._of(document)), default=0) + 1
-
-    def _settle_dead(self, write: Write) -> bool:
-        """Settle the entries of a writer that stopped between replacing the file and saying so."""
-        waiting = {row.position: row for row in self._of(write.document) if row.outcome is None and row.position}
-        hash_after: str | None = write.found_hash
-        matching = [position for position, row in waiting.items() if row.hash_after == hash_after]
-        position = max(matching, default=0)
-        while position in waiting and waiting[position].hash_after == hash_after:
-            row = waiting[position]
-            self._rows[row.ask.key] = replace(row, outcome="applied")
-            hash_after = row.hash_before
-            position -= 1
-        return bool(matching)
-
-    def _insert_edit(self, write: Write, data: bytes, before: str) -> None:
-        scope = replace(write.scope, user_id=None, session_id=None, channel=None, turn_id=f"edit:{uuid.uuid4().hex}")
-        ask = Ask(
-            scope=scope,
-            index=0,
-            document=write.document,
-            store=write.store,
-            action="edit",
-            content="",
-            at=write.at,
-        )
-        position = self._next_position(write.document)
-        self._insert(ask)
-        self._rows[ask.key] = replace(
-            self._rows[ask.key],
-            outcome="applied",
-            position=position,
-            written_at=write.at,
-            hash_before=before,
-            hash_after=version(data),
-            checkpoint=data,
-        )

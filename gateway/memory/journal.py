@@ -24,6 +24,11 @@ Key = tuple[str, int]
 
 HASH_OF_NOTHING = sha256(b"").hexdigest()
 LATELY_ENTRIES = 1000
+MERGE = "merge:"
+"""How the turn id of an `edit` begins that brings back what an editor had not read.
+
+Its content is what the edit displaced, until it is settled: JSON, [[action, content], ...].
+"""
 _CHECKPOINT_EVERY = 64
 _BYTES_PER_STEP = 256
 
@@ -35,7 +40,8 @@ class Ask:
     Attributes:
         index: of the update in its turn.
         document: the document's key.
-        refers_to: the entry that this one takes back, or makes again.
+        refers_to: the entry that this one takes back; of an `edit`, the oldest one that the editor had not read and
+            that this one brings back.
     """
 
     scope: MemoryScope
@@ -52,38 +58,40 @@ class Ask:
         """What makes a repetition harmless."""
         return (self.scope.turn_id, self.index)
 
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether it is what a person saved, as they saved it; then `at` is when they did."""
+        return self.action == "edit" and self.refers_to is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What an ask does to the bytes; hashes are SHA-256 in hex."""
+    """What an ask does to the bytes; hashes are SHA-256 in hex.
+
+    Attributes:
+        delta: None for an `edit` of a text that is not known any more.
+        checkpoint: the whole text after it, for an `edit`.
+    """
 
     ask: Ask
     hash_before: str
     hash_after: str
-    delta: Delta
+    delta: Delta | None
+    checkpoint: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One replacement of a file, by the changes of one or several turns in order.
+    """One replacement of a file, by what a person changed in it and the changes of one or several turns, in order.
 
     Attributes:
-        found: the bytes that the file had.
-        found_hash: of these.
         after: the bytes that it is about to have.
-        scope: on whose behalf the file was looked at.
-        overtaken: bytes that a person wrote into the file while it was being replaced; the changes start from them.
     """
 
     document: str
-    store: MemoryStoreName
-    found: bytes
-    found_hash: str
     changes: Sequence[Change]
     after: bytes
-    scope: MemoryScope
     at: datetime
-    overtaken: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +101,7 @@ class JournalEntry:
     Attributes:
         position: its place in the document's history, None until it was recorded.
         written_at: when the file was about to change.
-        delta: None for an `edit`, and where a power cut took it.
+        delta: None for an `edit` of a text that was not known, and where a power cut took it.
         checkpoint: the whole text after it, for some entries.
         outcome: None until it is settled.
     """
@@ -115,10 +123,12 @@ class Tail:
 
     Attributes:
         hash: of the text as we left it; None when a power cut took the record.
+        at: when it was written; None where nothing was.
         unsettled: what was recorded and is not settled: another process is about to, has failed, or has died.
     """
 
     hash: str | None
+    at: datetime | None
     unsettled: frozenset[Key]
 
 
@@ -131,17 +141,11 @@ class MemoryJournal(Protocol):
     async def tail(self, document: str) -> Tail:
         """What was applied last."""
 
-    async def since(self, document: str, moment: datetime) -> Sequence[tuple[int, Ask]]:
-        """What was written at a moment or later, with the entries' ids, oldest first."""
-
     async def knows(self, document: str, text_hash: str) -> bool:
         """Whether a text is one that the document had lately."""
 
     async def record(self, write: Write) -> Mapping[Key, EntryOutcome]:
-        """Note what is about to be written.
-
-        A text that nobody of us wrote becomes an `edit` entry of its own, and one that a dead process wrote settles
-        that process's entries.
+        """Note what is about to be written. What was recorded by hand before and did not come into place is forgotten.
 
         Returns:
             Those that are settled already; if there are any, the write must not be made.
@@ -149,6 +153,8 @@ class MemoryJournal(Protocol):
 
     async def settle(self, outcomes: Mapping[Key, EntryOutcome], *, is_durable: bool = False) -> None:
         """Note what became of them; those that are settled stay as they are.
+
+        With an `edit` that has a content, what it displaced becomes a proposal; see `gateway.memory.rewrite`.
 
         Args:
             outcomes: by key.

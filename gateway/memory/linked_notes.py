@@ -15,9 +15,10 @@ from gateway.codes import load_pepper
 from gateway.errors import FileError, MemoryConflict
 from gateway.files import check_id, inside, make_private_directory, read_once, sync_directory, write_atomically
 from gateway.identity import IdentityMap
-from gateway.linking.chat import Channel, Linking
+from gateway.linking.chat import Linking
 from gateway.linking.links import Link, LinkStore
 from gateway.linking.notes import has_any, only_in, without
+from gateway.linking.words import Channel
 from gateway.memory import rules
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.messages import ConversationRef

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,15 +14,15 @@ from typing import TypeVar
 
 import structlog
 
-from gateway.errors import FileError, InvalidId, MemoryConflict
-from gateway.files import FileSnapshot, Signature, read_settled
+from gateway.errors import FileError, InvalidId, MemoryConflict, StoreError
+from gateway.files import FileSnapshot, Signature, read_settled, sign
 from gateway.memory import rules
 from gateway.memory.draft import Wish, draft
 from gateway.memory.history import History, HistoryEntry, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, Ask, EntryAction, MemoryJournal
 from gateway.memory.kept_texts import Kept, KeptTexts
 from gateway.memory.live_file import Step
-from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate
+from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
 from gateway.memory.writer import DocumentWriter
 from gateway.protocols import (
     MemoryContext,
@@ -75,6 +76,7 @@ class MarkdownFileMemoryProvider:
         self._lock_timeout_s = lock_timeout_s
         self._step = on_step
         self._writers: dict[str, DocumentWriter] = {}
+        self._united: dict[str, Signature] = {}
         self._texts = KeptTexts(self._root)
 
     @property
@@ -94,6 +96,8 @@ class MarkdownFileMemoryProvider:
         """
         check_ids(scope)
         known = self._known(scope)
+        if known is None:
+            await self._bring_back(scope)
         user, project = await asyncio.to_thread(self._read_both, scope) if known is None else known
         if user is None and project is None:
             return None
@@ -104,15 +108,15 @@ class MarkdownFileMemoryProvider:
         check_ids(scope)
         if not updates:
             return SyncReport(outcomes=())
-        places = {store: locate(self._root, scope, store) for store in {update.store for update in updates}}
         asks = self._asks(scope, updates)
-        nowhere = {ask.index for ask in asks if self._is_nothing(places[ask.store], ask)}
+        documents = {(ask.document, ask.store) for ask in asks}
+        nowhere = {index for document, _ in documents for index in self._without_effect(document, asks)}
         # The journal takes its calls in order: what the writers record was noted by `_begin` before.
         work = [self._begin(asks, nowhere)]
-        for place in places.values():
-            mine = [Wish(ask=ask) for ask in asks if place and ask.store == place.store and ask.index not in nowhere]
-            if place is not None and mine:
-                work.append(self._apply(place, scope, mine))
+        for document, store in documents:
+            mine = [Wish(ask=ask) for ask in asks if ask.document == document and ask.index not in nowhere]
+            if mine:
+                work.append(self._apply(document, store, scope, mine))
         noted, *made = await _all(work)
         outcomes = {index: outcome for each in (*made, noted) for index, outcome in each.items()}
         return SyncReport(outcomes=tuple(outcomes[index] for index in range(len(updates))))
@@ -238,6 +242,30 @@ class MarkdownFileMemoryProvider:
         for writer in list(self._writers.values()):
             await writer.close()
 
+    async def _bring_back(self, scope: MemoryScope) -> None:
+        """Unite a text that was saved by hand with what its editor had not read; once for each save."""
+        for store in STORES:
+            key = document_key(scope, store)
+            signature = None if key is None else await asyncio.to_thread(self._signature, key, store)
+            if key is None or signature is None or signature == self._united.get(key):
+                continue
+            writer = self._writer(key, store)
+            try:
+                if writer.trusted != signature:
+                    await writer.apply(scope, [])
+            except (FileError, StoreError) as error:  # the text as it is must do, and the next write unites it
+                _log.warning("memory_not_united", store=store, error=str(error))
+            if len(self._united) >= _MOST_WRITERS:
+                self._united.clear()
+            self._united[key] = signature
+
+    def _signature(self, key: str, store: MemoryStoreName) -> Signature | None:
+        try:
+            path = locate_key(self._root, key, store).path
+            return sign(path) if path.is_file() else None
+        except (FileError, OSError):  # whoever reads it explains it
+            return None
+
     async def _begin(self, asks: Sequence[Ask], nowhere: Collection[int]) -> dict[int, UpdateOutcome]:
         """Note the asks, and settle those that change nothing; returns what is known of them by that alone."""
         settled = await self._journal.begin(asks)
@@ -250,9 +278,9 @@ class MarkdownFileMemoryProvider:
         return outcomes
 
     async def _apply(
-        self, place: DocumentPlace, scope: MemoryScope, wishes: Sequence[Wish]
+        self, document: str, store: MemoryStoreName, scope: MemoryScope, wishes: Sequence[Wish]
     ) -> dict[int, UpdateOutcome]:
-        results = await self._writer(place).apply(scope, wishes)
+        results = await self._writer(document, store).apply(scope, wishes)
         outcomes: dict[int, UpdateOutcome] = {}
         for wish, result in zip(wishes, results, strict=True):
             if isinstance(result, MemoryConflict):
@@ -282,7 +310,8 @@ class MarkdownFileMemoryProvider:
             at=datetime.now(UTC),
             refers_to=refers_to,
         )
-        await self._apply(place, scope, [Wish(ask=ask, data=data, expected_version=expected_version)])
+        wish = Wish(ask=ask, data=data, expected_version=expected_version)
+        await self._apply(place.key, place.store, scope, [wish])
         snapshot = await asyncio.to_thread(self._snapshot, place)
         return _document(place, data, snapshot.signature if snapshot else None)
 
@@ -308,14 +337,13 @@ class MarkdownFileMemoryProvider:
             raise InvalidId("user", "")
         return place
 
-    def _writer(self, place: DocumentPlace) -> DocumentWriter:
-        key = str(place.path)
+    def _writer(self, key: str, store: MemoryStoreName) -> DocumentWriter:
         writer = self._writers.get(key)
         if writer is None:
             if len(self._writers) >= _MOST_WRITERS:
                 self._writers = {path: each for path, each in self._writers.items() if not each.is_idle}
             writer = self._writers[key] = DocumentWriter(
-                place,
+                partial(locate_key, self._root, key, store),
                 self._journal,
                 max_bytes=self._max_bytes,
                 lock_timeout_s=self._lock_timeout_s,
@@ -323,13 +351,18 @@ class MarkdownFileMemoryProvider:
             )
         return writer
 
-    def _is_nothing(self, place: DocumentPlace | None, ask: Ask) -> bool:
-        """Whether there is no document for an ask, or it can change none: then no lock and no directory is made."""
-        if place is None:
-            return True
-        if ask.action == "replace" or (ask.action == "remove" and place.path.exists()):
-            return False
-        return ask.action == "remove" or not draft(b"", [Wish(ask=ask)], max_bytes=self._max_bytes).changes
+    def _without_effect(self, document: str, asks: Sequence[Ask]) -> Iterator[int]:
+        """The asks of a document that can change nothing, in order: for them no lock and no directory is made."""
+        is_there = False
+        for ask in asks:
+            if ask.document != document:
+                continue
+            has_effect = bool(document) and (ask.action == "replace" or bool(ask.content.strip()))
+            if has_effect and ask.action == "remove":
+                has_effect = is_there or os.path.lexists(f"{self._root}{os.sep}{document}")
+            is_there = is_there or has_effect
+            if not has_effect:
+                yield ask.index
 
     def _known(self, scope: MemoryScope) -> tuple[str | None, str | None] | None:
         """Both texts where both files are as they were read last, None where one must be read."""
@@ -370,7 +403,7 @@ class MarkdownFileMemoryProvider:
         return text if text.strip() else None
 
     def _snapshot(self, place: DocumentPlace) -> FileSnapshot | None:
-        writer = self._writers.get(str(place.path))
+        writer = self._writers.get(place.key)
         return read_settled(place.path, trusted=writer.trusted if writer else None)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 
 # As in every version control, so that people know what they see.
 MINE_MARK = "<<<<<<< yours"
@@ -32,23 +32,82 @@ def merge(base: str, mine: str, theirs: str) -> Merged:
     lines: list[str] = []
     conflicts = 0
     for old, left, right in _chunks(base.split("\n"), mine.split("\n"), theirs.split("\n")):
-        if right in (old, left):
-            lines += left
-        elif left == old:
-            lines += right
-        elif not old:
-            lines += [*right, *left]
-        elif (both := _line_by_line(old, left, right)) is not None:
-            lines += both
-        else:
+        united = _united(old, left, right)
+        if united is None:
             conflicts += 1
-            lines += [MINE_MARK, *left, BETWEEN_MARK, *right, THEIRS_MARK]
+            united = [MINE_MARK, *left, BETWEEN_MARK, *right, THEIRS_MARK]
+        lines += united
     return Merged("\n".join(lines), conflicts)
+
+
+def merge_for_mine(base: str, mine: str, theirs: str) -> tuple[str, list[str]]:
+    """Unite both line by line, without a question; also returns the lines of `theirs` that gave way to `mine`.
+
+    A line that either side took out is out, one that either side brought in is in. Only where both changed the same
+    line, `mine` stands.
+    """
+    lines: list[str] = []
+    displaced: list[str] = []
+    for old, left, right in _chunks(base.split("\n"), mine.split("\n"), theirs.split("\n")):
+        united = _united(old, left, right)
+        lines += _woven(old, left, right, displaced) if united is None else united
+    return "\n".join(lines), displaced
 
 
 def has_marks(text: str) -> bool:
     """Whether a conflict in it is not decided yet."""
     return any(line.rstrip() in (MINE_MARK, THEIRS_MARK) for line in text.splitlines())
+
+
+def _united(old: Sequence[str], left: Sequence[str], right: Sequence[str]) -> Sequence[str] | None:
+    """One piece of the result; None where both sides changed it in different ways."""
+    if right in (old, left):
+        return left
+    if left == old:
+        return right
+    return _line_by_line(old, left, right) if old else _both(right, left)
+
+
+def _both(first: Sequence[str], second: Sequence[str]) -> list[str]:
+    """What both sides added at one place; a line that both have stands there once."""
+    if not {line for line in first if line.strip()} & set(second):
+        return [*first, *second]
+    lines: list[str] = []
+    for kind, start, end, in_second, to_second in SequenceMatcher(None, first, second).get_opcodes():
+        lines += first[start:end]
+        if kind != "equal":
+            lines += second[in_second:to_second]
+    return lines
+
+
+def _woven(old: Sequence[str], left: Sequence[str], right: Sequence[str], displaced: list[str]) -> list[str]:
+    """One piece in which both sides changed lines beside each other, or the same ones; adds to `displaced`."""
+    left_new, left_gone = _script(old, left)
+    right_new, right_gone = _script(old, right)
+    both_gone = [old[at] for at in sorted(left_gone & right_gone) if old[at].strip()]
+    lines: list[str] = []
+    for at in range(len(old) + 1):
+        first = []
+        for line in right_new.get(at, ()):
+            if get_close_matches(line, both_gone, 1) and line not in left:
+                displaced.append(line)
+            else:
+                first.append(line)
+        lines += _both(first, left_new.get(at, []))
+        if at < len(old) and at not in left_gone | right_gone:
+            lines.append(old[at])
+    return lines
+
+
+def _script(old: Sequence[str], new: Sequence[str]) -> tuple[dict[int, Sequence[str]], set[int]]:
+    """What came, by the place in `old` before which it stands, and the places of what went."""
+    came: dict[int, Sequence[str]] = {}
+    gone: set[int] = set()
+    for kind, start, end, in_new, to_new in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind != "equal":
+            came[start] = new[in_new:to_new]
+            gone.update(range(start, end))
+    return came, gone
 
 
 def _line_by_line(old: Sequence[str], left: Sequence[str], right: Sequence[str]) -> list[str] | None:
@@ -84,13 +143,27 @@ def _agreed(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> 
         left_base, in_left, left_size = left[here]
         right_base, in_right, right_size = right[there]
         start, end = max(left_base, right_base), min(left_base + left_size, right_base + right_size)
-        if start < end:
+        if start < end or (start == end and not _both_insert(left, right, here, there)):
             yield start, end, in_left + start - left_base, in_right + start - right_base
         if left_base + left_size < right_base + right_size:
             here += 1
         else:
             there += 1
     yield len(base), len(base), len(mine), len(theirs)
+
+
+def _both_insert(
+    left: Sequence[tuple[int, int, int]], right: Sequence[tuple[int, int, int]], here: int, there: int
+) -> bool:
+    """Whether both sides only add lines where one agreement ends and the other begins: then neither stands before."""
+    return _inserts(left, here, right[there][0]) and _inserts(right, there, left[here][0])
+
+
+def _inserts(matches: Sequence[tuple[int, int, int]], at: int, other_start: int) -> bool:
+    start, _, size = matches[at]
+    if other_start > start:  # this agreement ends there
+        return at + 1 < len(matches) and matches[at + 1][0] == start + size
+    return at > 0 and matches[at - 1][0] + matches[at - 1][2] == start
 
 
 def _matches(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int]]:

@@ -71,8 +71,11 @@ def locate(root: Path, scope: MemoryScope, store: MemoryStoreName) -> DocumentPl
     """
     check_ids(scope)
     key = document_key(scope, store)
-    if key is None:
-        return None
+    return None if key is None else locate_key(root, key, store)
+
+
+def locate_key(root: Path, key: str, store: MemoryStoreName) -> DocumentPlace:
+    """The place of a document whose key was made of ids that were checked; raises as `locate` does of links."""
     path = root / key
     try:
         real = follow(path, str(root))

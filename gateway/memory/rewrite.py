@@ -3,22 +3,30 @@
 The order: look, work the new text out, have the journal record it while the next version is written beside the file
 with its evidence, compare, rename, fsync the directory, settle in the journal. It may be cut anywhere: what is in the
 file is told by the evidence, and what is not there yet by the journal.
+
+What a person changed by hand is recorded and settled like everything else. So until a version of ours is in place, the
+newest entry is the text as we left it, however often somebody saves or a process dies; the same is worked out again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import uuid
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from gateway.errors import FileError, MemoryConflict
 from gateway.files import FileSnapshot, Signature
-from gateway.memory.draft import Draft, Wish, draft, overwritten
-from gateway.memory.history import History, NoSuchEntry
-from gateway.memory.journal import Key, MemoryJournal, Tail, Write
+from gateway.memory import rules
+from gateway.memory.delta import Delta
+from gateway.memory.draft import Draft, Wish, draft
+from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, Fitted, fit
+from gateway.memory.history import NoSuchEntry, rebuilt
+from gateway.memory.journal import HASH_OF_NOTHING, MERGE, Ask, Change, JournalEntry, Key, MemoryJournal, Tail, Write
 from gateway.memory.live_file import LiveFile, Look, Staged, Step
 from gateway.memory.paths import DocumentPlace
 from gateway.protocols import MemoryScope, UpdateOutcome
@@ -26,9 +34,8 @@ from gateway.protocols import MemoryScope, UpdateOutcome
 T = TypeVar("T")
 Result = UpdateOutcome | MemoryConflict
 
-OVERWRITTEN_WITHIN = timedelta(seconds=2)
-"""A hand edit that lacks an update which is younger than this had not seen it; an older one it meant to take out."""
 _TIDY_AT = 64
+_PAGE = 500
 _TRIES = 100
 
 
@@ -50,17 +57,11 @@ class Rewritten:
 
 
 @dataclass(frozen=True, slots=True)
-class _Base:
-    """What the new text starts from.
-
-    Attributes:
-        overtaken: these bytes when they are not the file's, but a save that went into the replaced version.
-        again: what such a save, or another one by hand, took back without meaning to.
-    """
+class _Start:
+    """What the updates start from, and the changes by hand that lead there from the text as we left it."""
 
     data: bytes
-    overtaken: bytes | None = None
-    again: Sequence[Wish] = ()
+    edits: Sequence[Change] = ()
 
 
 class Rewriter:
@@ -84,13 +85,14 @@ class Rewriter:
             on_step: told of every step.
             loop: the event loop that the journal belongs to.
         """
-        self._place = place
+        self.place = place
         self._journal = journal
         self._max_bytes = max_bytes
         self._step = on_step
         self._loop = loop
         self._file = LiveFile(place.path, on_step)
         self._is_first = True
+        self._settled: Future[None] | None = None
         self.known: Known | None = None
 
     def rewrite(self, scope: MemoryScope, wishes: Sequence[Wish]) -> Rewritten:
@@ -101,6 +103,8 @@ class Rewriter:
             StoreError: the journal could not be written, and so the file was not.
         """
         made = Rewritten()
+        if self._settled is not None and self._settled.done() and self._settled.exception() is not None:
+            self.known = None  # what is in place has to be settled first
         unique = {wish.ask.key: wish for wish in reversed(wishes)}
         ordered = [wish for wish in wishes if unique[wish.ask.key] is wish]
         for _ in range(_TRIES):
@@ -110,7 +114,7 @@ class Rewriter:
                 self._attempt(made, scope, [])  # if this fails, the next rewrite sees it too
             if published != "refused":
                 return made
-        raise FileError(f"{self._place.path} is being saved by an editor again and again; the update is kept for later")
+        raise FileError(f"{self.place.path} is being saved by an editor again and again; the update is kept for later")
 
     def _attempt(self, made: Rewritten, scope: MemoryScope, wishes: Sequence[Wish]) -> str:
         look = self._file.look()
@@ -120,38 +124,26 @@ class Rewriter:
             self._call(self._journal.settle(dict.fromkeys(found, "applied"))).result()
             made.results.update(dict.fromkeys(found, "replayed"))
         rest = [wish for wish in wishes if wish.ask.key not in made.results]
-        base = _Base(look.data)
-        # A person who has this very text on the screen, and saves another, has seen what was taken back.
-        if not self._is_known(look) and all(wish.expected_version != look.sha256 for wish in rest):
-            look, base = self._rebase(look)
-        new = draft(base.data, [*base.again, *rest], max_bytes=self._max_bytes)
-        published = self._write(made, scope, look, base, new)
+        look, start = self._start(look, scope, rest)
+        new = draft(start.data, rest, max_bytes=self._max_bytes)
+        published = self._write(made, look, start, new)
         if published != "refused":
             made.results.update(new.conflicts)
             made.results.update(new.outcomes)
-            self._settle(made, new, look)
+            self._settle(made, start, new, look)
         return published
 
-    def _write(self, made: Rewritten, scope: MemoryScope, look: Look, base: _Base, new: Draft) -> str:
+    def _write(self, made: Rewritten, look: Look, start: _Start, new: Draft) -> str:
         is_new = new.after != look.data
-        if not is_new and not new.changes:
+        if not is_new and not _is_told(new):
             return "placed"
-        write = Write(
-            document=self._place.key,
-            store=self._place.store,
-            found=look.data,
-            found_hash=look.sha256,
-            changes=new.changes,
-            after=new.after,
-            scope=scope,
-            at=datetime.now(UTC),
-            overtaken=base.overtaken,
-        )
+        changes = [*start.edits, *new.changes]
+        write = Write(document=self.place.key, changes=changes, after=new.after, at=datetime.now(UTC))
         recording = self._call(self._journal.record(write))  # while the next version goes to the disk
         staged: Staged | None = None
         try:
             if is_new:
-                staged = self._file.stage(new.after, [change.ask.key for change in new.changes], look)
+                staged = self._file.stage(new.after, [change.ask.key for change in changes], look)
             settled = recording.result()
         except BaseException:
             if staged is not None:
@@ -170,17 +162,20 @@ class Rewriter:
             self.known = Known(staged.signature, new.hash, look.signature)
         return published
 
-    def _settle(self, made: Rewritten, new: Draft, look: Look) -> None:
+    def _settle(self, made: Rewritten, start: _Start, new: Draft, look: Look) -> None:
         """Settle, and now and then tidy up: what is removed then was made durable before."""
         leftovers = len(look.evidence) + len(look.staged) + len(look.stale)
         is_due = leftovers >= (1 if self._is_first else _TIDY_AT)
         self._is_first = False
-        if not new.outcomes:
+        outcomes = new.outcomes
+        if _is_told(new) or new.after != look.data:
+            outcomes = {**dict.fromkeys((edit.ask.key for edit in start.edits), "applied"), **outcomes}
+        if not outcomes:
             return
-        made.settled = self._call(self._journal.settle(new.outcomes, is_durable=is_due))
+        self._settled = made.settled = self._call(self._journal.settle(outcomes, is_durable=is_due))
         if is_due:
             made.settled.result()
-            pending = self._call(self._journal.pending(self._place.key)).result()
+            pending = self._call(self._journal.pending(self.place.key)).result()
             self._file.tidy(pending)
 
     # ---- hand edits -------------------------------------------------------------------------------------------------
@@ -194,51 +189,118 @@ class Rewriter:
             and look.previous == known.previous
         )
 
-    def _rebase(self, look: Look) -> tuple[Look, _Base]:
-        """What to start from when the file is not as we left it; looks again when it is not as any of us left it.
+    def _start(self, look: Look, scope: MemoryScope, wishes: Sequence[Wish]) -> tuple[Look, _Start]:
+        """What to start from; looks again when the file is not as any of us left it.
 
-        It is the file's own text, but for one case: an editor opened the file, we replaced it, and the editor then
-        saved into the version before. That save is what the person means to be there.
+        It is the file's own text, but for two cases. A person saved a text that they had opened before our last
+        changes: then these are in it, too. And an editor had the file open, we replaced it, and the editor then saved
+        into the version before: then that save counts.
         """
+        if self._is_known(look):
+            return look, _Start(look.data)
         tail = self._tail(look)
         if tail.hash not in (None, look.sha256):
             look = self._file.look(is_edited=True)
             tail = self._tail(look)
-        if tail.hash in (None, look.sha256):
-            late = self._late_save(look, tail)
-            if late is None:
-                return look, _Base(look.data)
-            return look, _Base(late.data, late.data, self._overwritten(late.data, late.signature))
-        if look.signature is None:
-            return look, _Base(look.data)  # a file that was deleted was not deleted by mistake
-        return look, _Base(look.data, None, self._overwritten(look.data, look.signature))
+        if tail.hash is None:
+            return look, _Start(look.data)
+        saved = FileSnapshot(look.data, look.signature, look.sha256) if look.signature is not None else None
+        is_late = tail.hash == look.sha256
+        if is_late:
+            saved = self._late_save(look)
+            if saved is None:
+                return look, _Start(look.data)
+        # A person who has this very text on the screen, and saves another, has seen what it lacks.
+        is_read = any(wish.expected_version == look.sha256 for wish in wishes)
+        return look, self._edited(tail, tail.hash, scope, saved, is_read=is_read, is_late=is_late)
 
     def _tail(self, look: Look) -> Tail:
         """The end of the history, after settling what is in the file and was not settled yet."""
-        tail = self._call(self._journal.tail(self._place.key)).result()
+        tail = self._call(self._journal.tail(self.place.key)).result()
         landed = [key for key in tail.unsettled if self._file.has_applied(look, key)]
         if not landed:
             return tail
         self._call(self._journal.settle(dict.fromkeys(landed, "applied"))).result()
-        return self._call(self._journal.tail(self._place.key)).result()
+        return self._call(self._journal.tail(self.place.key)).result()
 
-    def _overwritten(self, edited: bytes, signature: Signature) -> list[Wish]:
-        """What the edit took back without having seen it."""
-        moment = datetime.fromtimestamp(signature.mtime_ns / 1e9, UTC) - OVERWRITTEN_WITHIN
-        unseen = self._call(self._journal.since(self._place.key, moment)).result()
-        if not unseen:
-            return []
-        newest = self._call(self._journal.entries(self._place.key, 1)).result()
+    def _edited(
+        self, tail: Tail, before: str, scope: MemoryScope, saved: FileSnapshot | None, *, is_read: bool, is_late: bool
+    ) -> _Start:
+        """A hand edit of the text whose hash is `before`; no `saved` where the person removed the file."""
+        now = datetime.now(UTC)
+        saved_at = now if saved is None else datetime.fromtimestamp(saved.signature.mtime_ns / 1e9, UTC)
+        if tail.at is not None and saved_at < tail.at:  # a file that was put here with its time
+            saved_at = now
+        at = min(saved_at, now)
+        data, data_hash = (b"", HASH_OF_NOTHING) if saved is None else (saved.data, saved.sha256)
+        entries = self._entries(saved_at)
+        ours = self._ours(entries, before)
+        edit = Change(
+            ask=self._edit(scope, f"edit:{uuid.uuid4().hex}", at),
+            hash_before=before,
+            hash_after=data_hash,
+            delta=None if ours is None else Delta.between(ours, data),
+            checkpoint=data,
+        )
+        fitted = (
+            Fitted(data)
+            if ours is None or is_read or not data.strip()
+            else fit(data, saved_at, ours, entries, is_late=is_late)
+        )
+        if fitted.data == data:
+            return _Start(data, [edit])
+        merge = Change(
+            ask=self._merge(scope, at, fitted),
+            hash_before=data_hash,
+            hash_after=rules.version(fitted.data),
+            delta=Delta.between(data, fitted.data),
+        )
+        return _Start(fitted.data, [edit, merge])
+
+    def _entries(self, saved_at: datetime) -> Sequence[JournalEntry]:
+        """The last changes that an editor may not have read, and one page more at most; newest first."""
+        found: list[JournalEntry] = []
+        before: int | None = None
+        while page := self._call(self._journal.entries(self.place.key, _PAGE, before)).result():
+            found += [entry for entry in page if entry.outcome == "applied"]
+            before, last = page[-1].position, page[-1].written_at
+            if len(found) >= LOOK_BACK_ENTRIES or (last is not None and last < saved_at - LOOK_BACK):
+                break
+        return found
+
+    def _ours(self, newest_first: Sequence[JournalEntry], text_hash: str) -> bytes | None:
+        """The text as we left it; None where a power cut took it: then what the person wrote stands."""
+        if text_hash == HASH_OF_NOTHING:
+            return b""
+        if not newest_first:
+            return None
+        newest = newest_first[0]
         try:
-            ours = self._call(History(self._journal).text_after(newest[0])).result()
-        except NoSuchEntry:  # a power cut took it; what the person wrote stands
-            return []
-        return overwritten(edited, unseen, ours)
+            return rebuilt(newest, self._call(self._journal.chain(self.place.key, newest.position or 0)).result())
+        except NoSuchEntry:
+            return None
 
-    def _late_save(self, look: Look, tail: Tail) -> FileSnapshot | None:
+    def _edit(self, scope: MemoryScope, turn_id: str, at: datetime) -> Ask:
+        """Of a change by hand: who made it is not known."""
+        nobody = replace(scope, user_id=None, author_id=None, session_id=None, channel=None, turn_id=turn_id)
+        store = self.place.store
+        return Ask(scope=nobody, index=0, document=self.place.key, store=store, action="edit", content="", at=at)
+
+    def _merge(self, scope: MemoryScope, at: datetime, fitted: Fitted) -> Ask:
+        """Of the change that brings back what an editor had not read; with what the edit displaced of it."""
+        ask = self._edit(scope, f"{MERGE}{uuid.uuid4().hex}", at)
+        ask = replace(ask, refers_to=fitted.unread[-1].id)
+        proposed = fitted.proposed()
+        if proposed is None:
+            return ask
+        entry, update = proposed
+        content = json.dumps([[update.action, update.content]], ensure_ascii=False)
+        return replace(ask, scope=replace(entry.ask.scope, turn_id=ask.scope.turn_id), content=content)
+
+    def _late_save(self, look: Look) -> FileSnapshot | None:
         """A save into the version before, which must be younger than the file and not one of the journal's texts."""
         known = self.known
-        if look.previous is None or look.signature is None or tail.hash is None:
+        if look.previous is None or look.signature is None:
             return None
         if known is not None and known.signature == look.signature and known.previous == look.previous:
             return None
@@ -247,8 +309,13 @@ class Rewriter:
         late = self._file.read_previous()
         if late is None or not late.data:
             return None
-        is_ours = self._call(self._journal.knows(self._place.key, late.sha256)).result()
+        is_ours = self._call(self._journal.knows(self.place.key, late.sha256)).result()
         return None if is_ours else late
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+
+def _is_told(new: Draft) -> bool:
+    """Whether an edit that stays as it is becomes an entry now: with a change, or when somebody asks who was first."""
+    return bool(new.changes or new.conflicts)

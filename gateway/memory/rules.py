@@ -65,21 +65,16 @@ def _add(text: str, paragraph: str) -> str | None:
 
 
 def _remove(text: str, match: str) -> str | None:
-    if not match.strip() or match not in text:
+    """The text without the lines that contain the match; only these are looked at, so a long file costs little."""
+    if not match.strip() or "\n" in match:  # no single line contains it
         return None
-    lines = text.split("\n")
-    kept = [line for line in lines if match not in line]
-    if len(kept) == len(lines):  # the match spans lines, and no single line contains it
-        return None
-    return "\n".join(kept).rstrip() + "\n"
-
-
-def is_done(text: str, update: MemoryUpdate) -> bool:
-    """Whether a text that somebody else wrote has the effect of an `add` or a `remove` already."""
-    content = clean(update.content)
-    if update.action == "add":
-        return content.strip() in to_newlines(text)
-    return _remove(to_newlines(text), content) is None
+    kept: list[str] = []
+    start, at = 0, text.find(match)
+    while at >= 0:
+        kept.append(text[start : text.rfind("\n", start, at) + 1 or start])
+        start = text.find("\n", at) + 1 or len(text)
+        at = text.find(match, start)
+    return ("".join(kept) + text[start:]).rstrip() + "\n" if kept else None
 
 
 def cut_to_size(data: bytes, max_bytes: int) -> tuple[bytes, bytes]:

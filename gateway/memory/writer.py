@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from gateway.files import Signature, make_private_directory
@@ -33,12 +34,20 @@ class DocumentWriter:
     """Gathers the wishes of all tasks of an event loop for one document."""
 
     def __init__(
-        self, place: DocumentPlace, journal: MemoryJournal, *, max_bytes: int, lock_timeout_s: float, on_step: Step
+        self,
+        locate: Callable[[], DocumentPlace],
+        journal: MemoryJournal,
+        *,
+        max_bytes: int,
+        lock_timeout_s: float,
+        on_step: Step,
     ) -> None:
-        self._place = place
+        """Prepare; `locate` finds the document, before each write, because links may lead elsewhere by then."""
+        self._locate = locate
         self._lock_timeout_s = lock_timeout_s
         loop = asyncio.get_running_loop()
-        self._rewriter = Rewriter(place, journal, max_bytes=max_bytes, on_step=on_step, loop=loop)
+        self._new_rewriter = partial(Rewriter, journal=journal, max_bytes=max_bytes, on_step=on_step, loop=loop)
+        self._rewriter: Rewriter | None = None
         self._queue: list[_Job] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_draining = False
@@ -51,7 +60,8 @@ class DocumentWriter:
     @property
     def trusted(self) -> Signature | None:
         """The signature of our own last write."""
-        return self._rewriter.known.signature if self._rewriter.known else None
+        known = None if self._rewriter is None else self._rewriter.known
+        return None if known is None else known.signature
 
     async def apply(self, scope: MemoryScope, wishes: Sequence[Wish]) -> list[Result]:
         """Bring the wishes in, in order; what became of each.
@@ -75,7 +85,7 @@ class DocumentWriter:
             await asyncio.wait(self._tasks)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name=f"memory-writer {self._place.key}")
+        task = asyncio.create_task(work, name="memory-writer")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -85,12 +95,16 @@ class DocumentWriter:
         try:
             while self._queue:
                 try:
-                    if not self._place.lock_path.parent.is_dir():
-                        await _in_thread(make_private_directory, self._place.lock_path.parent)
-                    async with FileLock(self._place.lock_path, self._lock_timeout_s):
+                    place = self._locate()
+                    if not place.lock_path.parent.is_dir():
+                        await _in_thread(make_private_directory, place.lock_path.parent)
+                    rewriter = self._rewriter
+                    if rewriter is None or rewriter.place != place:
+                        rewriter = self._rewriter = self._new_rewriter(place)
+                    async with FileLock(place.lock_path, self._lock_timeout_s):
                         jobs, self._queue = self._queue, []
                         wishes = [wish for job in jobs for wish in job.wishes]
-                        made = await _in_thread(self._rewriter.rewrite, jobs[0].scope, wishes)
+                        made = await _in_thread(rewriter.rewrite, jobs[0].scope, wishes)
                 except Exception as error:  # noqa: BLE001 (every caller gets it, and the next rewrite is a new try)
                     if not jobs:
                         jobs, self._queue = self._queue, []

@@ -19,10 +19,15 @@ from gateway.errors import StoreError, TraceError
 from gateway.fact_changes import FactChange
 from gateway.memory.traces import changes
 from gateway.memory.traces.brain import FEWEST_TO_MERGE, Brain
+from gateway.memory.traces.origins import origins
 from gateway.memory.traces.rows import Kept, as_json, find, known_number
 from gateway.memory.traces.trace import SCOPES, TYPES, ScopeKind, Trace, TraceType, Viewer, united
+from gateway.memory.traces.turn_facts import viewer_of
 from gateway.memory_proposals import Proposal, ProposalStore
+from gateway.memory_review import FactOrigin
 from gateway.memory_sync import RETRY_S
+from gateway.protocols import MemoryScope
+from gateway.roles import Role
 
 _log = structlog.get_logger(__name__)
 
@@ -64,6 +69,10 @@ class ApprovedFacts:
         _log.info("approved_fact_written", proposal=proposal.id, is_changed=is_changed)
         return True
 
+    async def origins(self, scope: MemoryScope, role: Role, words: str) -> Sequence[FactOrigin]:
+        """Where the facts come from that the role may read and that hold all of these words, the best first."""
+        return await origins(self._brain, viewer_of(scope, role), words)
+
     async def replay(self) -> int:
         """Write what was approved before and may not be written; how many that were."""
         waiting = await self._store.facts_to_write()
@@ -103,7 +112,8 @@ def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal
     if fact is None or not changes.note_once(connection, proposal.approved_scope.turn_id, 0):
         return False
     if fact.action == "add":
-        return changes.add(connection, _trace(viewer, proposal, fact, brain.stability_ms), brain.now()).is_new
+        trace = _trace(viewer, proposal, fact, brain.stability_ms)
+        return changes.add(connection, changes.placed(connection, trace), brain.now()).is_new
     found = _found(connection, viewer, fact)
     if fact.action == "merge":
         if len(found) < FEWEST_TO_MERGE:
@@ -138,6 +148,7 @@ def _trace(viewer: Viewer, proposal: Proposal, fact: FactChange, stability_ms: f
         source=fact.source,
         author=scope.author_id or scope.user_id,
         speaker=fact.speaker,
+        conversation=scope.session_id,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Protocol, Self
 from gateway.errors import TraceError
 from gateway.memory.traces import changes
 from gateway.memory.traces.changes import Added, Merged
+from gateway.memory.traces.recalling import recalled
 from gateway.memory.traces.rows import NOT_SHARED, Kept, as_json, find, find_to_change, places, visible
 from gateway.memory.traces.search import Compare, Found, Wanted, search
 from gateway.memory.traces.search_words import register_functions
@@ -65,6 +66,10 @@ class HasCompare(Protocol):
     @property
     def compare(self) -> Compare:
         """Finds what is close to it."""
+
+    @property
+    def least(self) -> float:
+        """The cosine from which a trace is found that shares no word with it."""
 
 
 class Brain:
@@ -120,10 +125,10 @@ class Brain:
             TraceError: the content is blank, or the owner is not the viewer's.
         """
         check_content(trace.content)
-        if trace.owner not in viewer.owners:
-            raise TraceError(f"A trace of {trace.owner.kind} {trace.owner.id} is not yours to write.")
         if not viewer.may_change(trace.owner):
             raise TraceError(NOT_SHARED)
+        if trace.owner not in viewer.owners:
+            raise TraceError(f"A trace of {trace.owner.kind} {trace.owner.id} is not yours to write.")
         return await self.database.write(lambda connection: changes.add(connection, trace, self.now()))
 
     async def get(self, viewer: Viewer, trace_id: str) -> Trace | None:
@@ -203,6 +208,18 @@ class Brain:
         viewer = await self.whole(viewer)
         return await self.database.read(lambda connection: search(connection, viewer, wanted, self.now(), compare))
 
+    async def recall(self, viewer: Viewer, question: str) -> Sequence[Found]:
+        """What has to do with a question, best first; nothing where nothing has. See `recalling`."""
+        asked = None if self.meaning is None else await self.meaning.of(viewer, question)
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> Sequence[Found]:
+            if asked is None:
+                return recalled(connection, viewer, question, self.now())
+            return recalled(connection, viewer, question, self.now(), asked.compare, least_cosine=asked.least)
+
+        return await self.database.read(work)
+
     async def merge(self, viewer: Viewer, trace_ids: Sequence[str], content: str | None = None) -> Merged:
         """Make one trace of several of the same owner; their contents are joined where none is given.
 
@@ -245,24 +262,19 @@ class Brain:
 
         return await self.database.read(work)
 
-    async def offered(self, viewer: Viewer, query_id: str, *, used: Sequence[str], unused: Sequence[str] = ()) -> int:
-        """Say what became of the traces that a query brought up; how many uses were counted.
+    async def offered(self, viewer: Viewer, query_id: str, *, used: Sequence[str]) -> int:
+        """Say which of the traces that a query brought up were used; how many uses were counted.
 
-        What was used grows stronger, once for each query; what was offered in vain fades. What the viewer may not
-        change stays as it is: else a guest could, by asking, have others forget what they share.
+        They grow stronger, once for each query; the others stay as they are. So does what the viewer may not change.
         """
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> int:
             now, counted = self.now(), 0
-            for trace_id in dict.fromkeys((*used, *unused)):
+            for trace_id in dict.fromkeys(used):
                 kept = find(connection, viewer, trace_id)
-                if kept is None or not viewer.may_change(kept.trace.owner):
-                    continue
-                if trace_id in used:
+                if kept is not None and viewer.may_change(kept.trace.owner):
                     counted += changes.use(connection, kept, query_id, now)
-                else:
-                    changes.fade(connection, kept, now)
             return counted
 
         return await self.database.write(work)

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from gateway.errors import TraceError
 from gateway.memory.traces import strength
-from gateway.memory.traces.rows import Kept, as_json, insert, owner_number
+from gateway.memory.traces.rows import Kept, as_json, insert, known_number, owner_number
 from gateway.memory.traces.similar import similar_to
 from gateway.memory.traces.trace import Trace, hash_of, new_trace_id, united
 from gateway.store.payloads import storable, to_ms
@@ -24,6 +24,11 @@ _SET_CONTENT = """
     UPDATE traces SET content = ?, content_hash = ?, embedding = NULL, embedding_model = NULL WHERE number = ?
 """
 _HIDE = "UPDATE traces SET deleted_at = ?, merged_into = ? WHERE number = ?"
+_LAST_SAID = "SELECT max(position) FROM traces WHERE owner = ? AND conversation = ? AND deleted_at IS NULL"
+_SAID_BEFORE = """
+    SELECT max(position) FROM traces WHERE owner = ? AND conversation = ? AND created_at <= ? AND deleted_at IS NULL
+"""
+_DOUBTED_AT = "doubtedAt"  # in the metadata, in milliseconds since 1970
 _NOTE = "INSERT INTO document_updates (turn_id, update_index) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _USE = "INSERT INTO uses (query_id, trace, used_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 # An edge that would lead from the new trace to itself goes; one that is there already keeps the greater weight.
@@ -59,7 +64,10 @@ class Merged:
 
 
 def add(connection: sqlite3.Connection, trace: Trace, now: datetime) -> Added:
-    """Insert; where the same content is there, unite the tags. Similar traces weaken each other."""
+    """Insert; where the same content is there, unite the tags. Similar traces weaken each other.
+
+    In its conversation it stands behind what was taken from that before, where it does not say where it stands.
+    """
     owner = owner_number(connection, trace.owner)
     same = unite_with_same(connection, owner, trace)
     if same is not None:
@@ -71,8 +79,20 @@ def add(connection: sqlite3.Connection, trace: Trace, now: datetime) -> Added:
     )
     for each, each_left, loss in zip(similar, lefts, losses, strict=True):
         _weigh(connection, each.kept, now, max(0.0, each_left - loss))
+    if trace.conversation is not None and trace.position is None:
+        (last,) = connection.execute(_LAST_SAID, (owner, trace.conversation)).fetchone()
+        trace = replace(trace, position=0 if last is None else last + 1)
     insert(connection, replace(trace, strength=max(0.0, trace.strength - own_loss)))
     return Added(id=trace.id, is_new=True)
+
+
+def placed(connection: sqlite3.Connection, trace: Trace) -> Trace:
+    """A trace that comes late, at its place in its conversation: beside what came there right after it."""
+    owner = known_number(connection, trace.owner)
+    if owner is None or trace.conversation is None:
+        return trace
+    (last,) = connection.execute(_SAID_BEFORE, (owner, trace.conversation, to_ms(trace.created_at))).fetchone()
+    return replace(trace, position=0 if last is None else last + 1)
 
 
 def same_as(connection: sqlite3.Connection, owner: int, trace: Trace) -> str | None:
@@ -167,10 +187,17 @@ def use(connection: sqlite3.Connection, kept: Kept, query_id: str, now: datetime
     return True
 
 
-def fade(connection: sqlite3.Connection, kept: Kept, now: datetime) -> None:
-    """Weaken a trace that was offered and not used."""
-    faded, stability_ms = strength.unused(left(kept.trace, now), kept.trace.stability_ms)
+def doubt(connection: sqlite3.Connection, kept: Kept, now: datetime) -> bool:
+    """Weaken a trace that the person contradicted, once a day at most. Whether it was weakened."""
+    trace = kept.trace
+    doubted_at_ms = trace.metadata.get(_DOUBTED_AT, 0)
+    if to_ms(now - strength.DOUBTED_AT_MOST_EVERY) < (doubted_at_ms if isinstance(doubted_at_ms, int) else 0):
+        return False
+    faded, stability_ms = strength.doubted(left(trace, now), trace.stability_ms)
     _weigh(connection, kept, now, faded, stability_ms)
+    metadata = as_json({**trace.metadata, _DOUBTED_AT: to_ms(now)})
+    connection.execute("UPDATE traces SET metadata = ? WHERE number = ?", (metadata, kept.number))
+    return True
 
 
 def left(trace: Trace, now: datetime) -> float:

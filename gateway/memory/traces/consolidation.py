@@ -1,7 +1,7 @@
 """One consolidation: prune, merge, link, derive, compact, re-index. One at a time for a brain, over all processes.
 
-Each step of each owner is a transaction of its own. A process that is killed leaves the brain as it was before the
-step, and the file lock falls with it.
+Each step of each owner is some transactions of its own, so small that others can write in between. A process that is
+killed leaves the brain as it was before the last of them, and the file lock falls with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import structlog
 
-from gateway.errors import DataDirectoryLocked, ModelError
+from gateway.errors import DataDirectoryLocked, EthosError, ModelError
 from gateway.locks import hold
 from gateway.memory.traces import consolidation_steps as steps
 from gateway.memory.traces.brain import Brain
@@ -90,7 +90,7 @@ class Consolidation:
         except DataDirectoryLocked:
             return None
         except asyncio.CancelledError:  # the thread goes on, and nobody else would let go
-            with contextlib.suppress(DataDirectoryLocked):
+            with contextlib.suppress(EthosError):
                 (await taking).release()
             raise
         try:
@@ -110,11 +110,11 @@ class Consolidation:
         started_at, clock = self._brain.now(), time.monotonic()
         pruned = merged = derived = compacted = 0
         for owner in await self._owners(viewer):
-            pruned += await self._step(steps.prune, owner)
+            pruned += await self._swept(steps.PRUNE, owner)
             merged += await self._merged(owner)
             await self._step(steps.link_used_together, owner)
             derived += await self._derived(owner)
-            compacted += await self._step(steps.compact, owner)
+            compacted += await self._swept(steps.COMPACT, owner)
         report = ConsolidationReport(
             pruned=pruned,
             merged=merged,
@@ -133,8 +133,22 @@ class Consolidation:
             return await self._brain.database.read(lambda connection: changeable(connection, viewer))
         return await self._brain.database.read(lambda connection: [int(row[0]) for row in connection.execute(_OWNERS)])
 
-    async def _step(self, step: Callable[[sqlite3.Connection, int, datetime], T], owner: int) -> T:
-        return await self._brain.database.write(lambda connection: step(connection, owner, self._brain.now()))
+    async def _step(self, step: Callable[..., T], owner: int) -> T:
+        # What a power cut takes back is done the next time; the entry in the log makes all of it durable.
+        work = partial(step, owner=owner, now=self._brain.now())
+        return await self._brain.database.write(work, is_durable=False)
+
+    async def _swept(self, sweep: steps.Sweep, owner: int) -> int:
+        changed, now = 0, self._brain.now()
+        after: tuple[int, int] | None = steps.FIRST
+        while after is not None:
+            look = partial(sweep.look, owner=owner, now=now, after=after)
+            wanted, after = await self._brain.database.read(look)
+            for begin in range(0, len(wanted), steps.CHANGED_AT_ONCE):
+                lot = wanted[begin : begin + steps.CHANGED_AT_ONCE]
+                make = partial(sweep.make, numbers=lot, now=now)
+                changed += await self._brain.database.write(make, is_durable=False)
+        return changed
 
     async def _merged(self, owner: int) -> int:
         merged, is_more = 0, True

@@ -12,6 +12,7 @@ from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, Mo
 from gateway.errors import ModelRefused
 from gateway.memory.traces.hexaco import Category, IngestRules
 from gateway.memory.traces.trace import TraceType
+from gateway.visible import without_hidden
 
 MAX_INPUT_CHARS = 24_000
 MAX_FACT_CHARS = 1_000
@@ -121,9 +122,9 @@ def read_facts(answer: str, rules: IngestRules) -> Iterator[Fact]:
     """The facts in a model's answer: a JSON array, perhaps in a code fence or an object. All else counts as none."""
     for entry in _entries(answer):
         text, category = entry.get("fact"), entry.get("category")
-        if isinstance(text, str) and text.strip() and category in rules.categories:
+        if isinstance(text, str) and without_hidden(text).strip() and category in rules.categories:
             yield Fact(
-                text=" ".join(text.split())[:MAX_FACT_CHARS],
+                text=" ".join(without_hidden(text).split())[:MAX_FACT_CHARS],
                 category=category,
                 importance=_share(entry.get("importance"), 0.5),
                 intensity=_share(entry.get("intensity"), 0.0) if rules.notes_sentiment else 0.0,

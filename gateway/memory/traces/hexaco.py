@@ -30,7 +30,7 @@ class IngestRules:
         categories: that are asked for.
         gains: added to the importance, by category.
         consolidate_every_turns: of one person.
-        recalled: traces put before the model in a turn.
+        recall_chars: room for the traces that are put before the model in a turn.
         notes_sentiment: whether the feeling that goes with a fact is kept.
     """
 
@@ -40,7 +40,7 @@ class IngestRules:
     categories: tuple[Category, ...] = ALWAYS
     gains: Mapping[Category, float] = field(default_factory=dict)
     consolidate_every_turns: int = 50
-    recalled: int = 5
+    recall_chars: int = 20_000
     notes_sentiment: bool = False
 
 
@@ -62,7 +62,7 @@ def modulated(base: IngestRules, traits: Mapping[str, float]) -> IngestRules:
             consolidate_every_turns=min(30, rules.consolidate_every_turns),
         )
     if found["agreeableness"] > _HIGH:
-        rules = replace(_gaining(rules, {"user_preference": 0.15}), recalled=rules.recalled + 2)
+        rules = replace(_gaining(rules, {"user_preference": 0.15}), recall_chars=rules.recall_chars * 7 // 5)
     if found["emotionality"] > _HIGH:
         rules = replace(_gaining(rules, {"episodic": 0.1, "emotional_context": 0.1}), notes_sentiment=True)
     if is_honest:

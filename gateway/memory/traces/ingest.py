@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from gateway.agent.notes import content_words
 from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.changes import add
+from gateway.memory.traces.changes import add, doubt
 from gateway.memory.traces.extraction import Exchange, Fact
 from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.rows import known_number
+from gateway.memory.traces.rows import SELECT, kept, known_number
 from gateway.memory.traces.similar import similar_to
+from gateway.memory.traces.strength import is_contradicted
 from gateway.memory.traces.trace import Owner, ScopeKind, Trace, Viewer
 
 
@@ -57,15 +59,20 @@ async def keep_facts(
     *,
     scope: ScopeKind = "user",
     vectors: Vectors | None = None,
+    offered: Sequence[Trace] = (),
 ) -> IngestReport:
     """Store what the rules admit, in one transaction. The same turn again stores nothing new.
+
+    Of the traces that the turn was `offered` those that a correction contradicts grow weaker; see `strength.doubted`.
 
     Raises:
         TraceError: the viewer has no such scope.
         StoreUnavailable: the disk is full or broken; nothing was stored.
     """
     traces = [_with_vector(trace, vectors) for trace in admitted(brain, viewer, turn, rules, scope=scope)]
-    stored, duplicate, over_limit = await brain.database.write(partial(_store, traces=traces, rules=rules, brain=brain))
+    stored, duplicate, over_limit = await brain.database.write(
+        partial(_store, traces=traces, offered=offered, rules=rules, brain=brain)
+    )
     return IngestReport(
         extracted=len(turn.facts),
         stored=stored,
@@ -109,6 +116,7 @@ def _trace(turn: TurnFacts, fact: Fact, owner: Owner, stability_ms: float) -> Tr
         source="turn",
         author=turn.author,
         speaker=turn.exchange.speaker,
+        conversation=turn.session_id,
     )
 
 
@@ -124,7 +132,12 @@ def _id_of(turn_id: str, fact: Fact) -> str:
 
 
 def _store(
-    connection: sqlite3.Connection, *, traces: Sequence[Trace], rules: IngestRules, brain: Brain
+    connection: sqlite3.Connection,
+    *,
+    traces: Sequence[Trace],
+    offered: Sequence[Trace],
+    rules: IngestRules,
+    brain: Brain,
 ) -> tuple[int, int, int]:
     stored = duplicate = over_limit = before = 0
     for trace in traces:
@@ -137,7 +150,21 @@ def _store(
         else:
             add(connection, trace, brain.now())
             stored += 1
+            if "correction" in trace.tags:
+                _doubt_contradicted(connection, trace, offered, brain)
     return stored, duplicate + before, over_limit
+
+
+def _doubt_contradicted(
+    connection: sqlite3.Connection, correction: Trace, offered: Sequence[Trace], brain: Brain
+) -> None:
+    """Weaken what the correction is about, of the same owner only: nobody corrects what others share by talking."""
+    words = content_words(correction.content)
+    for each in offered:
+        if each.owner == correction.owner and is_contradicted(content_words(each.content), words):
+            row = connection.execute(f"{SELECT} WHERE traces.id = ? AND deleted_at IS NULL", (each.id,)).fetchone()
+            if row is not None:
+                doubt(connection, kept(row), brain.now())
 
 
 def _was_stored(connection: sqlite3.Connection, trace: Trace) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -15,14 +13,15 @@ from gateway.errors import StoreError
 from gateway.ingest import IngestJob, IngestWorker
 from gateway.memory.traces import strength
 from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.origins import source_of
 from gateway.memory.traces.schedule import ConsolidationSchedule
 from gateway.memory.traces.search import Found, Wanted
 from gateway.memory.traces.trace import Trace, Viewer
-from gateway.memory.traces.turn_facts import RulesOf, viewer_of
+from gateway.memory.traces.turn_facts import Offers, RulesOf, viewer_of
 from gateway.observe import note, span
 from gateway.protocols import MemoryHit, MemoryScope
-from gateway.recall import Recollection
-from gateway.roles import Role, may
+from gateway.recall import Recollection, fitting
+from gateway.roles import Role
 from gateway.store.words import words_of
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 RECALLED_CHARS = 600
 """Of one fact in a prompt; `memory_search` gives the whole."""
-_OFFERS_KEPT = 1_000  # turns under way; one that is never answered is pushed out by newer ones
-_FROM = {"tool": "noted by you", "import": "imported", "consolidation": "concluded from other facts"}
 
 _log = structlog.get_logger(__name__)
 
@@ -55,6 +52,7 @@ class TraceMemory:
         ingest: IngestWorker | None,
         schedule: ConsolidationSchedule | None,
         vectorizing: Vectorizing | None = None,
+        offers: Offers | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -65,6 +63,7 @@ class TraceMemory:
             ingest: None where turns are not to give facts by themselves.
             schedule: None where nothing is consolidated by itself.
             vectorizing: None where no embeddings are configured.
+            offers: where the ingest looks up what a turn was offered.
         """
         self.brain = brain
         self._rules = rules
@@ -72,7 +71,7 @@ class TraceMemory:
         self._ingest = ingest
         self._schedule = schedule
         self._vectorizing = vectorizing
-        self._offers: OrderedDict[str, Sequence[Trace]] = OrderedDict()
+        self._offers = offers or Offers()
         self._work: asyncio.Task[None] | None = None
         self._may_work = asyncio.Event()
         self._may_work.set()
@@ -80,20 +79,19 @@ class TraceMemory:
 
     # ---- what a turn asks ------------------------------------------------------------------------------------------
 
-    async def before_turn(self, scope: MemoryScope, question: str) -> Sequence[Recollection]:
-        """What may bear on the question, best first; empty where nothing is found or the brain cannot be read."""
-        limit = self._rules(scope.personality_id).recalled
+    async def before_turn(self, scope: MemoryScope, question: str, role: Role) -> Sequence[Recollection]:
+        """What may bear on the question, best first, as far as there is room; nothing of an unreadable brain."""
         with span("memory.recall"):
             try:
-                found = await self.brain.search(viewer_of(scope), Wanted(query=question, limit=limit))
+                found = await self.brain.recall(viewer_of(scope, role), question)
             except StoreError as error:
                 _log.error("traces_unreadable", turn_id=scope.turn_id, error=str(error))
                 return ()
-            note(recalled=len(found))
-        self._offers[scope.turn_id] = [each.trace for each in found]
-        while len(self._offers) > _OFFERS_KEPT:
-            self._offers.popitem(last=False)
-        return [_recollection(each.trace) for each in found]
+            traces = {each.trace.id: each.trace for each in found}
+            recollections = fitting(map(_recollection, traces.values()), self._rules(scope.personality_id).recall_chars)
+            note(recalled=len(recollections))
+        self._offers.keep(scope.turn_id, [traces[each.id] for each in recollections])
+        return recollections
 
     def job(self, scope: MemoryScope, speaker: str, sources: tuple[str, ...] | None = None) -> IngestJob | None:
         """What is to be committed with the turn; None where nobody is known, or nothing is ingested."""
@@ -103,8 +101,8 @@ class TraceMemory:
 
     def after_turn(self, scope: MemoryScope, answer: str, role: Role) -> None:
         """Say that the turn is committed. Returns at once."""
-        viewer = replace(viewer_of(scope), may_share=may(role, "write shared memory"))
-        self._ended.put_nowait((scope, viewer, self._offers.pop(scope.turn_id, ()), answer))
+        viewer = viewer_of(scope, role)
+        self._ended.put_nowait((scope, viewer, self._offers.of(scope.turn_id), answer))
         if self._ingest is not None:
             self._ingest.wake()
 
@@ -189,10 +187,9 @@ class TraceMemory:
         if self._vectorizing is not None:
             self._vectorizing.wake()
         if offered:
-            answer_words = words_of(answer).split()
-            used = [each.id for each in offered if strength.is_quoted(words_of(each.content).split(), answer_words)]
-            unused = [each.id for each in offered if each.id not in used]
-            await self.brain.offered(viewer, scope.turn_id, used=used, unused=unused)
+            used = await asyncio.to_thread(_quoted, offered, answer)
+            if used:
+                await self.brain.offered(viewer, scope.turn_id, used=used)
         if self._schedule is None or scope.user_id is None:
             return
         turns = await self._counts.count_turn(scope.user_id)
@@ -201,11 +198,15 @@ class TraceMemory:
             self._schedule.want(viewer, f"{turns} turns")
 
 
+def _quoted(offered: Sequence[Trace], answer: str) -> Sequence[str]:
+    """The ids of those that the answer uses; some milliseconds for a hundred long ones."""
+    words = words_of(answer).split()
+    return [each.id for each in offered if strength.is_quoted(words_of(each.content).split(), words)]
+
+
 def _recollection(trace: Trace) -> Recollection:
     text = trace.content if len(trace.content) <= RECALLED_CHARS else trace.content[:RECALLED_CHARS].rstrip() + "…"
-    channel = trace.metadata.get("channel")
-    said = f"said on {channel}" if channel else "said earlier"
-    return Recollection(id=trace.id, text=text, at=trace.created_at, source=_FROM.get(trace.source, said))
+    return Recollection(id=trace.id, text=text, at=trace.created_at, source=source_of(trace, agent="you"))
 
 
 def _hit(found: Found) -> MemoryHit:

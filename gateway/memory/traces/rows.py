@@ -28,6 +28,7 @@ NOT_SHARED = (
 )
 BETWEEN = "::"
 """Stands between user id and personality id in the id of a persona scope."""
+_decode = json.JSONDecoder().decode
 _ALL_OWNERS = "SELECT number FROM owners ORDER BY number"
 _PERSONAS = "SELECT number FROM owners WHERE kind = 'persona' AND substr(id, 1, ?) = ?"
 _FIND_OWNER = "SELECT number FROM owners WHERE kind = ? AND id = ?"
@@ -163,9 +164,9 @@ def from_row(row: sqlite3.Row) -> Trace:
         content=row["content"],
         strength=row["strength"],
         stability_ms=row["stability_ms"],
-        tags=tuple(json.loads(row["tags"])),
-        emotions=json.loads(row["emotions"]),
-        metadata=json.loads(row["metadata"]),
+        tags=tuple(_decode(row["tags"])),
+        emotions=_decode(row["emotions"]),
+        metadata=_decode(row["metadata"]),
         created_at=from_ms(row["created_at"]),
         last_accessed_at=from_ms(row["last_accessed_at"]),
         retrieval_count=row["retrieval_count"],

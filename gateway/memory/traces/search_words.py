@@ -28,6 +28,10 @@ COMMON_SHARE = 0.2
 _GROUPS_AT_MOST = 3
 _COMMON_FROM = 200  # traces; among fewer a share means little
 
+QUESTION, ANSWER = "[user]: ", "\n[assistant]: "
+"""With these begin the parts of a trace that is a question with its answer."""
+_ANSWER_CHARS = 500  # what comes later in an answer finds more that is wrong than right
+
 _OPERATORS = frozenset(["AND", "OR", "NOT"])
 _TOKEN = re.compile(r'"[^"]*"?\*?|[()]|[^\s"()]+')
 _SHORTEST_STEM_CHARS = 3
@@ -37,7 +41,8 @@ _LONGEST_ENDING_CHARS = 3
 def register_functions(connection: sqlite3.Connection) -> None:
     """Give a connection the SQL functions of the schema."""
     connection.create_function("words_of", 1, words_of, deterministic=True)
-    connection.create_function("context_of", 2, context_of, deterministic=True)
+    connection.create_function("said_in", 1, said_in, deterministic=True)
+    connection.create_function("context_of", -1, context_of, deterministic=True)  # two values in old schemas
     connection.create_function("exp", 1, math.exp, deterministic=True)
     connection.create_function("signature_of", 1, signature_of, deterministic=True)
 
@@ -52,10 +57,21 @@ def signature_of(vector: bytes) -> bytes:
     return int(signs or b"0", 2).to_bytes((len(signs) + 7) // 8, "big")
 
 
-def context_of(speaker: str | None, created_at_ms: int) -> str:
-    """Who said it and when, as words: `ada 2026 11 21 november saturday`."""
+def said_in(content: str) -> str:
+    """The words that a trace is found by: of a question with its answer those of the question."""
+    return words_of(_parted(content)[0])
+
+
+def context_of(speaker: str | None, created_at_ms: int, content: str = "") -> str:
+    """Who said it and when, as words, `ada 2026 11 21 november saturday`, and the beginning of an answer in it."""
     at = from_ms(created_at_ms)
-    return words_of(f"{speaker or ''} {at:%Y %m %d %B %A}").strip()
+    return words_of(f"{speaker or ''} {at:%Y %m %d %B %A} {_parted(content)[1][:_ANSWER_CHARS]}").strip()
+
+
+def _parted(content: str) -> tuple[str, str]:
+    """A question and its answer, as an import of conversations joins them; all else is no answer."""
+    question, _, answer = content.partition(ANSWER)
+    return (question, answer) if content.startswith(QUESTION) else (content, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +109,15 @@ def read_query(text: str, connection: sqlite3.Connection) -> Query:
         expression = _Expression(tokens).read()
         if expression is not None:
             return Query((expression,), words)
+    return Query(tuple(map(_any_of, _by_rarity(telling_terms(text), connection))), words)
+
+
+def telling_terms(text: str) -> Sequence[Term]:
+    """The words of a text that say something, if any does, each once."""
+    tokens = _TOKEN.findall(text[:MAX_QUERY_CHARS].replace("\0", " "))
     terms = [term for written in tokens if written not in ("(", ")") for term in _plain_terms(written)]
-    return Query(tuple(map(_any_of, _telling(terms, connection))), words)
+    terms = list(dict.fromkeys(terms))[:MAX_TERMS]
+    return [term for term in terms if term.text not in _FUNCTION_WORDS] or terms
 
 
 def is_plain(text: str) -> bool:
@@ -117,16 +140,14 @@ def _plain_terms(written: str) -> Iterator[Term]:
             yield from (Term(part) for part in parts if len(part) > 1)
 
 
-def _telling(terms: Sequence[Term], connection: sqlite3.Connection) -> Sequence[Sequence[Term]]:
-    """Those that say something, if any does, in groups."""
-    terms = list(dict.fromkeys(terms))[:MAX_TERMS]
-    telling = [term for term in terms if term.text not in _FUNCTION_WORDS] or terms
+def _by_rarity(telling: Sequence[Term], connection: sqlite3.Connection) -> Sequence[Sequence[Term]]:
+    """In groups, the rarest first, without those that are nearly everywhere."""
     if not telling:
         return ()
     (traces,) = connection.execute("SELECT ifnull(max(number), 0) FROM traces").fetchone()
     if traces < _COMMON_FROM:
         return (telling,)
-    counted = ((documents_with(connection, _quoted(term)), term) for term in telling)
+    counted = ((documents_with(connection, quoted(term)), term) for term in telling)
     rarest_first = sorted(counted, key=lambda pair: pair[0])
     rare = [(documents, term) for documents, term in rarest_first if documents <= COMMON_SHARE * traces]
     return _grouped(rare or rarest_first[:1])
@@ -153,10 +174,11 @@ def _grouped(rarest_first: Sequence[tuple[int, Term]]) -> Sequence[Sequence[Term
 
 
 def _any_of(terms: Sequence[Term]) -> str:
-    return " OR ".join(map(_quoted, terms))
+    return " OR ".join(map(quoted, terms))
 
 
-def _quoted(term: Term) -> str:
+def quoted(term: Term) -> str:
+    """A term in FTS5's language."""
     if not term.is_prefix:
         return f'"{term.text}"'
     # The index holds stems: `runni*` must find `run`, which `running` has become.
@@ -218,7 +240,7 @@ class _Expression:
                     return None
                 parts.append(inner)
             else:
-                parts.extend(_quoted(term) for term in parse(written))
+                parts.extend(quoted(term) for term in parse(written))
         return f"({' OR '.join(parts)})" if parts else None
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import sqlite3
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.memory.traces.ranking import best_of, documents_with
-from gateway.memory.traces.rows import SELECT, Kept, kept
+from gateway.memory.traces.ranking import best_of
+from gateway.memory.traces.rows import SELECT, Kept, kept, places
+from gateway.memory.traces.search_words import said_in
 from gateway.memory.traces.trace import Trace
 from gateway.store.words import words_of
 
 CANDIDATES = 20
 _TELLING_WORDS = 8
-_LOOKED_AT = 500
+_COMPARED_AT_MOST = 60
+_FEW = 8
+_HOLDERS = "SELECT rowid FROM search WHERE search MATCH ? LIMIT ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +31,20 @@ class Similar:
 
 def similar_to(connection: sqlite3.Connection, owner: int, trace: Trace, *, above: float) -> list[Similar]:
     """The owner's traces that are alike, the most similar first; the trace itself is not among them."""
-    found = [
-        Similar(other, how_alike)
-        for other in _near(connection, owner, trace, above)
-        if other.trace.id != trace.id and (how_alike := similarity(trace, other.trace)) > above
-    ]
+    words = words_of(trace.content).split()
+    found = []
+    for row in _near(connection, owner, said_in(trace.content).split(), 0.0 if trace.embedding else above):
+        how_alike = _similarity(trace, words, row)
+        if row["id"] != trace.id and how_alike > above:
+            found.append(Similar(kept(row), how_alike))
     return sorted(found, key=lambda each: each.similarity, reverse=True)
 
 
-def similarity(one: Trace, other: Trace) -> float:
+def _similarity(trace: Trace, words: Collection[str], row: sqlite3.Row) -> float:
     """From 0 to 1: the cosine of the embeddings, or the share of words that both have of those that either has."""
-    if one.embedding and other.embedding and one.embedding_model == other.embedding_model:
-        return max(0.0, cosine(one.embedding, other.embedding))
-    return shared_words(words_of(one.content).split(), words_of(other.content).split())
+    if trace.embedding and row["embedding"] and trace.embedding_model == row["embedding_model"]:
+        return max(0.0, cosine(trace.embedding, row["embedding"]))
+    return shared_words(words, words_of(row["content"]).split())
 
 
 def shared_words(one: Collection[str], other: Collection[str]) -> float:
@@ -64,18 +68,19 @@ def _floats(embedding: bytes) -> Sequence[float]:
     return struct.unpack(f"<{len(embedding) // 2}e", embedding[: len(embedding) // 2 * 2])
 
 
-def _near(connection: sqlite3.Connection, owner: int, trace: Trace, above: float) -> Iterator[Kept]:
-    """Those that share the words which are in the fewest traces."""
-    words = list(dict.fromkeys(words_of(trace.content).split()))
-    if not words:
-        return
-    wanted = _rarest(connection, words, _enough(len(words), 0.0 if trace.embedding else above))
-    expression = " OR ".join(wanted)
-    found = best_of(connection, (owner,), expression, context_weight=0.0, limit=CANDIDATES)
-    for number, _ in found.best:
-        row = connection.execute(f"{SELECT} WHERE traces.number = ? AND deleted_at IS NULL", (number,)).fetchone()
-        if row is not None:
-            yield kept(row)
+def _near(connection: sqlite3.Connection, owner: int, words: Sequence[str], above: float) -> Sequence[sqlite3.Row]:
+    """The rows of those that share the words which are in the fewest traces."""
+    words = list(dict.fromkeys(words))
+    holders = _rarest(connection, words, _enough(len(words), above))
+    numbers = {number for each in holders.values() for number in each}
+    if len(numbers) > _COMPARED_AT_MOST:  # only then they must be ranked, which costs many times as much
+        found = best_of(connection, (owner,), " OR ".join(holders), context_weight=0.0, limit=CANDIDATES)
+        numbers = {number for number, _ in found.best}
+    sql = f"""
+        {SELECT} WHERE traces.number IN ({places([*numbers])}) AND +owner = ? AND deleted_at IS NULL
+        ORDER BY traces.number
+    """
+    return connection.execute(sql, (*numbers, owner)).fetchall()
 
 
 def _enough(words: int, above: float) -> int:
@@ -87,10 +92,19 @@ def _enough(words: int, above: float) -> int:
     return min(_TELLING_WORDS, words - math.floor(above * words))
 
 
-def _rarest(connection: sqlite3.Connection, words: Sequence[str], count: int) -> list[str]:
-    """So many of the words, quoted: those in the fewest traces."""
-    if len(words) <= count:
-        return [f'"{word}"' for word in words]
-    quoted = [f'"{word}"' for word in words]
-    documents = {word: documents_with(connection, word, looked_at=_LOOKED_AT) for word in quoted}
-    return sorted(quoted, key=lambda word: documents[word])[:count]
+def _rarest(connection: sqlite3.Connection, words: Sequence[str], count: int) -> Mapping[str, Sequence[int]]:
+    """So many of the words, quoted, with the traces that hold them: those in the fewest traces, more or less.
+
+    Long words are rare as a rule, so they are looked up first, and the others only until enough are found. Of a word
+    in many traces only some are given: more than are compared.
+    """
+    few: dict[str, Sequence[int]] = {}
+    many: dict[str, Sequence[int]] = {}
+    for word in sorted(words, key=len, reverse=True):
+        if len(few) == count:
+            break
+        wanted = (f'text : "{word}"', _COMPARED_AT_MOST + 1)
+        holders = [int(row[0]) for row in connection.execute(_HOLDERS, wanted)]
+        (few if len(holders) <= _FEW else many)[f'"{word}"'] = holders
+    rest = sorted(many.items(), key=lambda each: len(each[1]))[: count - len(few)]
+    return {**few, **dict(rest)}

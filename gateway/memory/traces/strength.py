@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from gateway.memory.traces.trace import DAY_MS
 
 USE_GAIN = 0.1
-UNUSED_FACTOR = 0.9
-SHORTEST_STABILITY_MS = 60_000.0
+DOUBTED_FACTOR = 0.9
+DOUBTED_AT_MOST_EVERY = timedelta(days=1)
+SHORTEST_STABILITY_MS = 7.0 * DAY_MS
+"""Nothing that a conversation says about a trace makes it fade faster than this."""
+CONTRADICTED_SHARE = 0.5
 SIMILAR = 0.7
 _OLD_LOSES = 0.15
 _NEW_LOSES = 0.1
@@ -28,15 +33,18 @@ def current(strength: float, stability_ms: float, last_accessed_at: datetime, no
 
 
 def used(strength: float, stability_ms: float, uses: int, intensity: float = 0.0) -> tuple[float, float]:
-    """Strength and stability after a use; `strength` is the current one, `uses` the number before this one."""
+    """Strength and stability after a use; `strength` is the current one, `uses` the number before this one.
+
+    After many uses the gain is none. It is never a loss: what is used daily must not fade sooner for that.
+    """
     spacing = 1.5 + 2 * max(0.1, 1 - strength)
-    stability_ms *= spacing / (1 + 0.1 * uses) * (1 + 0.3 * intensity)
-    return min(1.0, strength + USE_GAIN), stability_ms
+    stability_ms *= max(1.0, spacing / (1 + 0.1 * uses) * (1 + 0.3 * intensity))
+    return min(1.0, strength + USE_GAIN), max(stability_ms, SHORTEST_STABILITY_MS)
 
 
-def unused(strength: float, stability_ms: float) -> tuple[float, float]:
-    """Strength and stability after the trace was offered and not used."""
-    return UNUSED_FACTOR * strength, max(stability_ms / 2, SHORTEST_STABILITY_MS)
+def doubted(strength: float, stability_ms: float) -> tuple[float, float]:
+    """Strength and stability after the person contradicted the trace, or called it wrong."""
+    return DOUBTED_FACTOR * strength, max(stability_ms / 2, SHORTEST_STABILITY_MS)
 
 
 def interfered(strengths: Sequence[tuple[float, float]]) -> tuple[list[float], float]:
@@ -57,8 +65,18 @@ def interfered(strengths: Sequence[tuple[float, float]]) -> tuple[list[float], f
 
 
 def is_quoted(content_words: Sequence[str], answer_words: Sequence[str]) -> bool:
-    """Whether an answer used a trace: more than 30 % of the trace's words of over four letters occur in it."""
+    """Whether an answer used a trace: more than 30 % of the trace's words of over four letters occur in it.
+
+    A trace without such words (`I like tea`) is used where the answer holds all its words but the first.
+    """
     long_words = {word for word in content_words if len(word) > _LONG_WORD_CHARS}
     if not long_words:
-        return False
+        return len(content_words) > 1 and set(content_words[1:]) <= set(answer_words)
     return len(long_words & set(answer_words)) / len(long_words) > QUOTED_SHARE
+
+
+def is_contradicted(content_words: Sequence[str], correction_words: Sequence[str]) -> bool:
+    """Whether a correction is about a trace: half of the words that say something in the shorter text are in both."""
+    content, correction = set(content_words), set(correction_words)
+    least = min(len(content), len(correction))
+    return least > 0 and content != correction and len(content & correction) / least >= CONTRADICTED_SHARE

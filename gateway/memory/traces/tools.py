@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from gateway.agent.tools import MAX_RESULT_CHARS, Arguments, Tool, ToolContext, ToolError
 from gateway.errors import TraceError
@@ -17,23 +17,15 @@ from gateway.memory.traces.consolidation import Consolidation
 from gateway.memory.traces.rows import NOT_SHARED
 from gateway.memory.traces.search import MOST, Wanted
 from gateway.memory.traces.trace import ScopeKind, Trace, TraceType, Viewer, united
-from gateway.roles import may
+from gateway.memory.traces.turn_facts import viewer_of
+from gateway.protocols import MemoryScope
+from gateway.visible import without_hidden
 
 TraceId = Annotated[str, Field(alias="traceId", min_length=1, description="as another memory tool gave it")]
-Tags = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=50)]
+_Shown = AfterValidator(without_hidden)
+Tags = Annotated[tuple[Annotated[str, _Shown, Field(min_length=1, max_length=100)], ...], Field(max_length=50)]
 LONGEST_PROPOSED_CHARS = 8_000
-Content = Annotated[str, Field(max_length=20_000)]
-
-
-def viewer_of(context: ToolContext) -> Viewer:
-    """On whose behalf the tools of a turn look."""
-    scope = context.scope
-    return Viewer(
-        user_id=scope.user_id,
-        personality_id=scope.personality_id,
-        session_id=scope.session_id,
-        may_share=may(context.role, "write shared memory"),
-    )
+Content = Annotated[str, _Shown, Field(max_length=20_000)]
 
 
 def _needs_yes(context: ToolContext) -> bool:
@@ -91,7 +83,7 @@ class MemoryAdd(Arguments):
         ScopeKind,
         Field(
             description="whose it is: user, of this person everywhere; persona, of this person with you; thread, of "
-            "this conversation; organization, of everybody"
+            "this conversation; organization, of owners and members"
         ),
     ] = "user"
     tags: Annotated[Tags, Field(description="`keep` protects it from ever fading away")] = ()
@@ -99,7 +91,7 @@ class MemoryAdd(Arguments):
 
 def _add(brain: Brain) -> Tool:
     async def call(arguments: MemoryAdd, context: ToolContext) -> str:
-        viewer = viewer_of(context)
+        viewer = viewer_of(context.scope, context.role)
         try:
             if _needs_yes(context):
                 return _propose_new(viewer, arguments)
@@ -109,10 +101,11 @@ def _add(brain: Brain) -> Tool:
                 type=arguments.type,
                 stability_ms=brain.stability_ms,
                 tags=united(arguments.tags),
-                metadata={"turnId": context.scope.turn_id},
+                metadata=_where(context.scope),
                 created_at=brain.now(),
                 last_accessed_at=brain.now(),
                 author=viewer.user_id,
+                conversation=context.scope.session_id,
             )
             return _json(traceId=(await brain.add(viewer, trace)).id)
         except TraceError as error:
@@ -128,6 +121,12 @@ def _add(brain: Brain) -> Tool:
         arguments=MemoryAdd,
         call=call,
     )
+
+
+def _where(scope: MemoryScope) -> dict[str, str]:
+    """In which turn, on which channel and in which session it is noted."""
+    known = {"turnId": scope.turn_id, "channel": scope.channel, "sessionId": scope.session_id}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _propose_new(viewer: Viewer, arguments: MemoryAdd) -> str:
@@ -151,10 +150,14 @@ class MemoryUpdate(Arguments):
 def _update(brain: Brain) -> Tool:
     async def call(arguments: MemoryUpdate, context: ToolContext) -> str:
         content = None if arguments.content is None else arguments.content.strip()
+        if content is None and arguments.tags is None:
+            raise ToolError("memory_update needs `content` or `tags`")
         try:
             if _needs_yes(context):
-                return await _propose_update(brain, viewer_of(context), arguments, content)
-            updated = await brain.update(viewer_of(context), arguments.trace_id, content=content, tags=arguments.tags)
+                return await _propose_update(brain, viewer_of(context.scope, context.role), arguments, content)
+            updated = await brain.update(
+                viewer_of(context.scope, context.role), arguments.trace_id, content=content, tags=arguments.tags
+            )
         except TraceError as error:
             raise ToolError(str(error)) from error
         return _json(updated=updated)
@@ -188,7 +191,7 @@ class MemoryDelete(Arguments):
 
 def _delete(brain: Brain) -> Tool:
     async def call(arguments: MemoryDelete, context: ToolContext) -> str:
-        viewer = viewer_of(context)
+        viewer = viewer_of(context.scope, context.role)
         try:
             if _needs_yes(context):
                 scope = await brain.check_change(viewer, [arguments.trace_id])
@@ -220,7 +223,7 @@ class MemoryMerge(Arguments):
 
 def _merge(brain: Brain) -> Tool:
     async def call(arguments: MemoryMerge, context: ToolContext) -> str:
-        viewer, ids = viewer_of(context), arguments.trace_ids
+        viewer, ids = viewer_of(context.scope, context.role), arguments.trace_ids
         content = (arguments.content or "").strip() or None
         try:
             if _needs_yes(context):
@@ -264,7 +267,7 @@ def _search(brain: Brain) -> Tool:
                 "strength": round(found.strength, 4),
                 "tags": list(found.trace.tags),
             }
-            for found in await brain.search(viewer_of(context), wanted)
+            for found in await brain.search(viewer_of(context.scope, context.role), wanted)
         ]
         return _json(results=results)
 
@@ -288,7 +291,7 @@ class MemoryReflect(Arguments):
 def _reflect(consolidation: Consolidation) -> Tool:
     async def call(arguments: MemoryReflect, context: ToolContext) -> str:
         reason = f"tool: {arguments.topic[:200]}" if arguments.topic else "tool"
-        report = await consolidation.run(viewer_of(context), reason=reason)
+        report = await consolidation.run(viewer_of(context.scope, context.role), reason=reason)
         return _json(
             pruned=report.pruned,
             merged=report.merged,
@@ -317,7 +320,7 @@ class RehydrateMemory(Arguments):
 
 def _rehydrate(brain: Brain) -> Tool:
     async def call(arguments: RehydrateMemory, context: ToolContext) -> str:
-        found = await rehydrate(brain, viewer_of(context), arguments.trace_id)
+        found = await rehydrate(brain, viewer_of(context.scope, context.role), arguments.trace_id)
         archived_at = None if found.archived_at is None else found.archived_at.isoformat()
         return _json(verbatimContent=found.verbatim_content, archivedAt=archived_at)
 

@@ -50,6 +50,7 @@ class Viewer:
         user_id: None where nobody is known, or where others read along: then nothing personal is seen.
         other_ids: further ids of the same person, whose accounts are linked; the brain looks them up at every call.
         may_share: whether they may change what everybody reads, too.
+        reads_shared: whether they see what everybody shares, `organization`.
         extent: `person` adds the person's traces with every personality, and of `sessions`; `everything` is the
             operator's, and `owners` is not all of it.
         sessions: the ids of the person's sessions, beside `session_id`.
@@ -60,6 +61,7 @@ class Viewer:
     session_id: str | None
     other_ids: tuple[str, ...] = ()
     may_share: bool = True
+    reads_shared: bool = True
     extent: Extent = "turn"
     sessions: tuple[str, ...] = ()
 
@@ -74,7 +76,8 @@ class Viewer:
         own = (owner for kind in SCOPES if (owner := self._owner(kind, self.user_id)) is not None)
         others = (self._owner(kind, each) for each in self.ids[1:] for kind in PERSONAL)
         shared = Owner("organization", f"{ORGANIZATION}::{self.personality_id}")
-        return (*own, *(owner for owner in others if owner is not None), shared)
+        seen = (*own, *(owner for owner in others if owner is not None), shared)
+        return tuple(owner for owner in seen if self.reads_shared or owner.kind != "organization")
 
     def may_change(self, owner: Owner) -> bool:
         """Whether they may change traces of an owner that they see."""

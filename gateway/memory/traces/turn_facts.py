@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 import structlog
@@ -17,21 +18,46 @@ from gateway.memory.traces.extraction import Exchange, Fact, extract
 from gateway.memory.traces.hexaco import IngestRules
 from gateway.memory.traces.ingest import TurnFacts, Vectors, admitted, keep_facts
 from gateway.memory.traces.proposing import propose_facts
-from gateway.memory.traces.trace import Viewer
+from gateway.memory.traces.trace import Trace, Viewer
 from gateway.memory_proposals import ProposalStore
 from gateway.observe import note, span
 from gateway.protocols import MemoryScope
+from gateway.roles import Role, may
 
 RulesOf = Callable[[str], IngestRules]
 """The rules of a personality, by its id, as its character has changed them."""
-
+_OFFERS_KEPT = 1_000
 
 _log = structlog.get_logger(__name__)
 
 
-def viewer_of(scope: MemoryScope) -> Viewer:
-    """On whose behalf the brain is asked in a turn."""
-    return Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
+def viewer_of(scope: MemoryScope, role: Role | None = None) -> Viewer:
+    """On whose behalf the brain is asked in a turn; without a role it is the gateway's own work."""
+    return Viewer(
+        user_id=scope.user_id,
+        personality_id=scope.personality_id,
+        session_id=scope.session_id,
+        may_share=role is None or may(role, "write shared memory"),
+        reads_shared=role is None or may(role, "read shared memory"),
+    )
+
+
+class Offers:
+    """Which traces the last turns were offered. A restart forgets them, which costs a little feedback."""
+
+    def __init__(self) -> None:
+        """Of no turn yet."""
+        self._by_turn: OrderedDict[str, Sequence[Trace]] = OrderedDict()
+
+    def keep(self, turn_id: str, traces: Sequence[Trace]) -> None:
+        """Say what a turn was offered; the oldest turn of a thousand is forgotten."""
+        self._by_turn[turn_id] = traces
+        while len(self._by_turn) > _OFFERS_KEPT:
+            self._by_turn.popitem(last=False)
+
+    def of(self, turn_id: str) -> Sequence[Trace]:
+        """What the turn was offered; nothing where that is not known."""
+        return self._by_turn.get(turn_id, ())
 
 
 class TurnFactsTaker:
@@ -44,6 +70,8 @@ class TurnFactsTaker:
         rules: RulesOf,
         proposals: ProposalStore | None = None,
         embedder: PaidEmbedder | None = None,
+        *,
+        offers: Offers | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -53,12 +81,14 @@ class TurnFactsTaker:
             rules: of a personality.
             proposals: takes the facts that need a yes, which are lost where it is None.
             embedder: makes their vectors, by which near-duplicates are known; None: by their words.
+            offers: what a turn was offered, which a correction may contradict.
         """
         self._brain = brain
         self._model = model
         self._rules = rules
         self._proposals = proposals
         self._embedder = embedder
+        self._offers = offers or Offers()
 
     async def extract(self, job: IngestJob, said: Said) -> str:
         """Ask the model what is worth keeping.
@@ -93,7 +123,8 @@ class TurnFactsTaker:
         rules, viewer = self._rules(scope.personality_id), viewer_of(scope)
         if job.sources is None:
             vectors = await self._vectors(turn, scope)
-            return asdict(await keep_facts(self._brain, viewer, turn, rules, vectors=vectors))
+            offered = self._offers.of(scope.turn_id)
+            return asdict(await keep_facts(self._brain, viewer, turn, rules, vectors=vectors, offered=offered))
         if self._proposals is None:
             raise TraceError("the facts of this turn need a person's yes, and nobody can be asked for it")
         traces = admitted(self._brain, viewer, turn, rules)

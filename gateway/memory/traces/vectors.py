@@ -19,7 +19,7 @@ from gateway.memory.traces.search_words import signature_of
 from gateway.memory.traces.trace import TraceType
 
 CLOSEST = 100
-SHORTLIST = 1_000
+SHORTLIST = 300
 """Up to so many vectors all are compared; of more, those whose signatures are the most like the question's."""
 _AT_ONCE = 4_096  # rows
 # So many vectors of cosine 0 are added to the mean, which says little where there are few.

@@ -194,3 +194,17 @@ async def test_a_process_that_dies_after_the_rename_and_an_edit_by_hand_do_not_c
         ["fact t0.", "by hand"],
         ["trait t0.", "by hand"],
     )
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("step", [step for step in STEPS if step != "archived"])
+async def test_a_save_of_an_old_text_and_a_process_that_dies_over_it_take_nothing_out(tmp_path, step, count):
+    root, path = start(tmp_path)
+    user = root / USER
+    assert run(root, path, "never", 1, TURNS[:1]) == 0
+    stale = user.read_text()
+    assert run(root, path, "never", 1, TURNS[:2]) == 0
+    user.write_text(stale + "by hand\n")
+    assert run(root, path, step, count, TURNS[:3]) == -signal.SIGKILL
+    await replay(root, path, TURNS[:3])
+    assert lines(user) == ["trait t0.", "by hand", "trait t1.", "trait t2."]

@@ -1,11 +1,17 @@
 """People edit the files with their own editors, which know no locks."""
 
+import errno
 import os
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
-from gateway.errors import FileError
-from tests.conformance.memory import add, remove, scope
+from gateway.errors import FileError, MemoryConflict
+from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.store.memory_journal import SqliteMemoryJournal
+from gateway.store.proposals import SqliteProposals
+from tests.conformance.memory import add, remove, replace, scope
 
 MEMORY = "personalities/assistant/MEMORY.md"
 
@@ -110,10 +116,158 @@ async def test_an_editor_that_had_not_seen_our_update_takes_it_back_only_until_t
     await provider.sync(scope("t2"), [add("memory", "ours"), remove("memory", "wrong")])
     path.write_text(stale + "\nby hand\n")
     await provider.sync(scope("t3"), [add("memory", "last")])
-    assert path.read_text() == "old\n\n\nby hand\n\nours\n\nlast\n"
-    again = [entry for entry in await provider.log(scope("x")) if entry.refers_to is not None]
-    assert {entry.action for entry in again} == {"add", "remove"}
-    assert [entry.turn_id for entry in await provider.log(scope("x")) if entry.turn_id == "t2"] == ["t2", "t2"]
+    assert path.read_text() == "old\n\n\nours\n\nby hand\n\nlast\n"
+    log = await provider.log(scope("x"))
+    assert [entry.action for entry in log] == ["add", "edit", "edit", "remove", "add", "add", "add"]
+    assert [entry.refers_to for entry in log[1:3]] == [log[4].id, None]
+    for newer, older in pairwise(log):
+        assert newer.hash_before == older.hash_after
+
+
+async def opened_before(provider, path, *lines):
+    """The text as an editor has it that was opened before the agent added lines, which were written a while ago."""
+    await provider.sync(scope("t0"), [add("memory", "# Notes\n\n- likes tea\n- lives in Paris")])
+    stale = path.read_text()
+    for line in lines:
+        await provider.sync(scope(f"adds {line}"), [add("memory", line)])
+    return stale
+
+
+def full_disk(_path, _data):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def lines(path):
+    return [line for line in path.read_text().split("\n") if line]
+
+
+def save_later(path, text, seconds=600):
+    """Save, as if it were that much later."""
+    path.write_text(text)
+    later = path.stat().st_mtime + seconds
+    os.utime(path, (later, later))
+
+
+async def test_an_editor_that_was_open_for_minutes_takes_nothing_out(markdown, root):
+    provider, path = markdown(), root / MEMORY
+    stale = await opened_before(provider, path, "ours 1", "ours 2")
+    save_later(path, stale.replace("tea", "green tea"))
+    await provider.sync(scope("t2"), [add("memory", "last")])
+    assert path.read_text() == "# Notes\n\n- likes green tea\n- lives in Paris\n\nours 1\n\nours 2\n\nlast\n"
+
+
+async def test_what_an_editor_had_not_read_is_there_for_the_next_prompt(markdown, root):
+    provider, path = markdown(), root / MEMORY
+    stale = await opened_before(provider, path, "ours 1")
+    save_later(path, stale.replace("tea", "green tea"))
+    context = await provider.prefetch(scope("t2"))
+    assert context.project_memory == path.read_text()
+    assert lines(path) == ["# Notes", "- likes green tea", "- lives in Paris", "ours 1"]
+    assert [entry.action for entry in await provider.log(scope("x"))] == ["edit", "edit", "add", "add"]
+
+
+async def test_a_prompt_does_not_wait_for_a_disk_that_takes_nothing(markdown, root, monkeypatch):
+    provider, path = markdown(), root / MEMORY
+    stale = await opened_before(provider, path, "ours 1")
+    save_later(path, stale.replace("tea", "green tea"))
+    monkeypatch.setattr("gateway.memory.live_file.write_new", full_disk)
+    assert (await provider.prefetch(scope("t2"))).project_memory == stale.replace("tea", "green tea")
+    monkeypatch.undo()
+    await provider.sync(scope("t3"), [add("memory", "last")])
+    assert lines(path) == ["# Notes", "- likes green tea", "- lives in Paris", "ours 1", "last"]
+
+
+async def test_an_editor_that_saves_twice_without_reading_takes_nothing_out(markdown, root):
+    provider, path = markdown(), root / MEMORY
+    stale = await opened_before(provider, path, "ours 1")
+    for number in (1, 2):
+        stale = stale.replace("# Notes\n", f"# Notes\n- by hand {number}\n")
+        save_later(path, stale, 600 * number)
+        await provider.sync(scope(f"t{number}"), [add("memory", f"late {number}")])
+    wanted = "# Notes|- by hand 2|- by hand 1|- likes tea|- lives in Paris|ours 1|late 1|late 2"
+    assert lines(path) == wanted.split("|")
+
+
+@pytest.mark.parametrize("removed", ["ours 1", "ours 2", "- likes tea"])
+async def test_a_line_that_a_person_takes_out_stays_out(markdown, root, removed):
+    provider, path = markdown(), root / MEMORY
+    await opened_before(provider, path, "ours 1", "ours 2")
+    save_later(path, path.read_text().replace(f"{removed}\n", ""))
+    await provider.sync(scope("t2"), [add("memory", "last")])
+    assert removed not in path.read_text()
+    assert "last" in path.read_text()
+
+
+async def test_a_text_that_a_person_empties_stays_empty(markdown, root):
+    provider, path = markdown(), root / MEMORY
+    await opened_before(provider, path, "ours 1", "ours 2")
+    save_later(path, "\n")
+    await provider.sync(scope("t2"), [add("memory", "last")])
+    assert path.read_text() == "last\n"
+
+
+async def test_a_line_that_came_back_is_gone_when_the_person_takes_it_out_again(markdown, root):
+    provider, path = markdown(), root / MEMORY
+    stale = await opened_before(provider, path, "ours 1")
+    fixed = stale.replace("tea", "green tea")  # read with "ours 1", which they took out together with another change
+    save_later(path, fixed)
+    await provider.sync(scope("t2"), [remove("memory", "Paris")])
+    assert "ours 1" in path.read_text()
+    save_later(path, path.read_text().replace("ours 1\n", ""), 1200)
+    await provider.sync(scope("t3"), [add("memory", "last")])
+    assert lines(path) == ["# Notes", "- likes green tea", "last"]
+
+
+async def test_a_second_save_before_the_rename_takes_nothing_out(markdown, root):
+    path = root / MEMORY
+    stale = await opened_before(markdown(), path, "ours 1")
+    await markdown().sync(scope("t2"), [remove("memory", "Paris")])
+    path.write_text(stale + "by hand 1\n")
+    provider = markdown(on_step=Editor("recorded", in_place(path, lambda text: text + "by hand 2\n")))
+    assert (await provider.sync(scope("t3"), [add("memory", "last")])).outcomes == ("applied",)
+    assert lines(path) == ["# Notes", "- likes tea", "ours 1", "by hand 1", "by hand 2", "last"]
+
+
+async def test_where_both_changed_a_line_the_persons_stands_and_the_agents_is_a_proposal(root, database):
+    path, proposals = root / MEMORY, SqliteProposals(database)
+    provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database))
+    stale = await opened_before(provider, path, "ours 1")
+    await provider.sync(scope("t2"), [replace("memory", "# Notes\n\n- likes coffee\n- lives in Paris\n\nours 1")])
+    save_later(path, stale.replace("tea", "green tea"))
+    await provider.sync(scope("t3"), [add("memory", "last")])
+    await provider.close()
+    assert path.read_text() == "# Notes\n\n- likes green tea\n- lives in Paris\n\nours 1\n\nlast\n"
+    (proposal,) = await proposals.proposals()
+    assert (proposal.store, proposal.updates) == ("memory", (add("memory", "- likes coffee"),))
+    assert (proposal.scope.user_id, proposal.scope.session_id) == ("u_1", "s")
+    assert proposal.sources == ("an edit of the same lines by hand",)
+    assert {entry.content for entry in await provider.log(scope("x")) if entry.action == "edit"} == {""}
+
+
+async def test_whoever_is_refused_for_a_hand_edit_finds_it_in_the_history(markdown, root):
+    provider, path = markdown(), root / MEMORY
+    await provider.sync(scope("t1"), [add("memory", "ours")])
+    version = (await provider.read(scope("x"), "memory")).version
+    path.write_text("ours\nby hand\n")
+    with pytest.raises(MemoryConflict):
+        await provider.write(scope("w"), "memory", "mine", version)
+    assert [(entry.action, entry.outcome) for entry in await provider.log(scope("x"))] == [
+        ("edit", "applied"),
+        ("add", "applied"),
+    ]
+    await provider.sync(scope("t2"), [add("memory", "last")])
+    assert [entry.action for entry in await provider.log(scope("x"))] == ["add", "edit", "add"]
+
+
+async def test_a_hand_edit_is_listed_before_the_change_that_came_after_it(markdown, root):
+    provider, path = markdown(), root / MEMORY
+    await provider.sync(scope("t1"), [add("memory", "ours 1")])
+    path.write_text("ours 1\nby hand\n")
+    saved_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    await provider.sync(scope("t2"), [add("memory", "ours 2")])
+    for log in (await provider.log(scope("x")), await provider.log()):
+        assert [entry.action for entry in log] == ["add", "edit", "add"]
+        assert abs(log[1].at - saved_at) < timedelta(milliseconds=1)
 
 
 async def test_what_went_to_the_archive_is_not_brought_back_by_a_hand_edit(markdown, root):
@@ -154,6 +308,29 @@ async def test_a_hand_edit_with_foreign_line_ends_is_normalised_by_the_next_writ
     assert path.read_bytes() == b"a\r\nb\r\n"
     await provider.sync(scope("t2"), [remove("memory", "a")])
     assert path.read_bytes() == b"b\n"
+
+
+async def test_who_corrects_the_only_line_of_an_old_text_takes_nothing_out(markdown, root):
+    path = root / MEMORY
+    provider = markdown()
+    await provider.sync(scope("t1"), [add("memory", "Ada lives in Paris")])
+    opened = path.read_text()
+    await provider.sync(scope("t2"), [add("memory", "sings"), add("memory", "has a dog")])
+    path.write_text(opened.replace("Paris", "Rome"))
+    await provider.sync(scope("t3"), [add("memory", "likes tea")])
+    assert path.read_text() == "Ada lives in Rome\n\nsings\n\nhas a dog\n\nlikes tea\n"
+
+
+async def test_who_corrects_the_only_line_once_more_takes_nothing_out(markdown, root):
+    path = root / MEMORY
+    provider = markdown()
+    await provider.sync(scope("t1"), [add("memory", "Ada lives in Paris")])
+    opened = path.read_text().replace("Paris", "Rome")
+    path.write_text(opened)
+    await provider.sync(scope("t2"), [remove("memory", "Rome"), add("memory", "sings")])
+    path.write_text(opened.replace("Rome", "Rome now"))
+    await provider.prefetch(scope("t3"))
+    assert path.read_text().split("\n") == ["sings", "Ada lives in Rome now", ""]
 
 
 async def test_a_deleted_file_begins_anew(markdown, root):

@@ -1,15 +1,18 @@
 """Locks between tasks and processes."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from gateway import locks
-from gateway.errors import DataDirectoryLocked, LockTimeout, UnsafePath
+from gateway.errors import DataDirectoryLocked, FileError, LockTimeout, UnsafePath
 from gateway.locks import FileLock, hold, refuse_network_file_system
+from tests.no_room import no_room
 
 HOLDER = """
 import sys
@@ -50,6 +53,14 @@ async def test_tasks_of_one_process_exclude_each_other_in_order(tmp_path):
 
     await asyncio.gather(*(enter(name) for name in range(10)))
     assert order == list(range(10))
+
+
+async def test_a_lock_is_taken_and_let_go_where_there_is_no_room_for_the_name_of_its_holder(tmp_path):
+    with no_room():
+        async with FileLock(tmp_path / "lock", 5):
+            pass
+    async with FileLock(tmp_path / "lock", 5):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
 
 
 async def test_a_lock_that_is_held_elsewhere_times_out_and_names_the_process(tmp_path, holder):
@@ -94,6 +105,36 @@ async def test_a_waiter_that_gave_up_does_not_keep_the_lock(tmp_path, holder, co
             else:
                 break
     assert not locks._places.get(asyncio.get_running_loop())
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+async def test_a_place_that_cannot_lock_is_an_error_that_says_so(tmp_path, monkeypatch, number):
+    def refuse(_fd, _how):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    with pytest.raises(FileError, match=f"cannot be locked: {os.strerror(number)}"):
+        async with FileLock(tmp_path / "lock", 1):
+            pytest.fail("locked")
+    with pytest.raises(FileError, match="cannot be locked"):
+        hold(tmp_path / "lock")
+
+
+async def test_where_the_system_gives_no_thread_to_wait_in_nothing_stays_open(tmp_path, holder, monkeypatch):
+    def refused(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refused)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with pytest.raises(FileError, match="lock is locked, and cannot be waited for: can't start new thread"):
+            async with FileLock(tmp_path / "lock", 5):
+                pytest.fail("locked")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    monkeypatch.undo()
+    holder.kill()
+    async with FileLock(tmp_path / "lock", 5):
+        pass
 
 
 async def test_an_error_inside_lets_the_lock_go(tmp_path):

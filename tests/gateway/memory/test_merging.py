@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.memory.merging import BETWEEN_MARK, MINE_MARK, THEIRS_MARK, Merged, has_marks, merge
+from gateway.memory.merging import BETWEEN_MARK, MINE_MARK, THEIRS_MARK, Merged, has_marks, merge, merge_for_mine
 
 BASE = "# Ada\n\n- likes tea\n- lives in Paris\n"
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "d", "é\n"]), max_size=12).map("".join)
@@ -60,4 +60,41 @@ def test_a_line_that_somebody_added_is_there_afterwards(base: str, mine: str, th
     merged = {line.rstrip("\n") for line in merge(base, mine, theirs).text.splitlines()}
     for side in (mine, theirs):
         new = set(side.splitlines()) - set(base.splitlines())
-        assert new <= merged
+        assert new - {""} <= merged
+
+
+def test_changes_that_touch_each_other_are_no_conflict() -> None:
+    theirs = BASE.replace("- likes tea\n", "")
+    assert merge(BASE, BASE.replace("Paris", "Rome"), theirs) == Merged("# Ada\n\n- lives in Rome\n", 0)
+    mine = BASE.replace("tea\n", "tea\n- sings\n")
+    assert (
+        merge(BASE, mine, BASE.replace("tea", "coffee")).text == "# Ada\n\n- likes coffee\n- sings\n- lives in Paris\n"
+    )
+
+
+def test_a_line_that_both_added_is_there_once() -> None:
+    assert merge(BASE, BASE + "- sings\n", BASE + "- sings\n- has a dog\n").text == BASE + "- sings\n- has a dog\n"
+
+
+def test_without_a_question_what_one_took_out_is_out_although_the_other_wrote_into_it() -> None:
+    base = "1 one\n2 two\n3 three\n4 four\n"
+    assert merge_for_mine(base, base.replace("3", "by hand\n3"), "1 one\n4 four\nours\n") == (
+        "1 one\nby hand\n4 four\nours\n",
+        [],
+    )
+
+
+def test_without_a_question_mine_stands_where_both_changed_a_line() -> None:
+    mine, theirs = BASE.replace("Paris", "Rome"), BASE.replace("Paris\n", "Oslo\n- sings\n")
+    assert merge_for_mine(BASE, mine, theirs) == (
+        "# Ada\n\n- likes tea\n- sings\n- lives in Rome\n",
+        ["- lives in Oslo"],
+    )
+
+
+@given(LINES, LINES, LINES)
+def test_without_a_question_nothing_that_somebody_added_is_lost(base: str, mine: str, theirs: str) -> None:
+    text, displaced = merge_for_mine(base, mine, theirs)
+    for side in (mine, theirs):
+        new = {line for line in set(side.splitlines()) - set(base.splitlines()) if line}
+        assert new <= {*text.splitlines(), *displaced}

@@ -70,6 +70,14 @@ class Problem:
     text: str
 
 
+class LeftOut(Problem):
+    """A record that does not come in, because of this problem."""
+
+
+class BrokenOff(Problem):
+    """From this place on nothing can be read, so that what stands there does not come in."""
+
+
 @dataclass(frozen=True, slots=True)
 class PassedOver:
     """Something that is none to come in: a deleted trace, an empty note."""
@@ -87,6 +95,8 @@ class ImportResult:
         skipped: traces that were there already, were deleted, or had nothing in them.
         errors: for people; each names the file and the place. At most a thousand.
         errors_left_out: how many more there were.
+        left_out: records that did not come in; `errors` says why.
+        is_broken_off: the file could not be read to its end, so that nobody knows what else is missing.
         form: the format that was read.
     """
 
@@ -94,7 +104,14 @@ class ImportResult:
     skipped: int = 0
     errors: list[str] = field(default_factory=list)
     errors_left_out: int = 0
+    left_out: int = 0
+    is_broken_off: bool = False
     form: str = field(default="", compare=False)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that the file holds was taken, or was there already."""
+        return not self.left_out and not self.is_broken_off
 
     def add_error(self, text: str) -> None:
         """Keep it, or count it."""

@@ -11,9 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gateway.memory.traces.search_words import ANSWER, QUESTION
 from gateway.memory.traces.trace import Owner, Trace
-from gateway.memory.traces.transfer.arrivals import Arrival, ArrivedTrace, PassedOver, Problem
-from gateway.memory.traces.transfer.json_stream import BrokenJson, values_at
+from gateway.memory.traces.transfer.arrivals import (
+    Arrival,
+    ArrivedTrace,
+    BrokenOff,
+    LeftOut,
+    PassedOver,
+    Problem,
+)
+from gateway.memory.traces.transfer.json_stream import TOO_LARGE, BrokenJson, TooLarge, values_at
 from gateway.memory.traces.transfer.source import Source
 from gateway.memory.traces.transfer.wire import as_time_ms
 from gateway.store.payloads import from_ms, storable
@@ -34,7 +42,7 @@ class _Pair:
     @property
     def content(self) -> str:
         answer = "\n\n".join(self.answers)
-        return f"[user]: {self.question}\n[assistant]: {answer}" if answer else f"[user]: {self.question}"
+        return f"{QUESTION}{self.question}{ANSWER}{answer}" if answer else f"{QUESTION}{self.question}"
 
 
 def read_conversations(source: Source, *, now_ms: int) -> Iterator[Arrival]:
@@ -47,16 +55,23 @@ def read_conversations(source: Source, *, now_ms: int) -> Iterator[Arrival]:
                 yield from _conversation(given, place, now_ms=now_ms)
         except BrokenJson as error:
             where = f"after {place}" if index >= 0 else "at its beginning"
-            yield Problem("", f"the file breaks off or is no JSON {where} ({error}); what came before is in")
+            yield BrokenOff("", f"the file breaks off or is no JSON {where} ({error}); what came before is in")
 
 
 def _conversation(given: Any, place: str, *, now_ms: int) -> Iterator[Arrival]:
+    if isinstance(given, TooLarge):
+        yield LeftOut(place, f"{TOO_LARGE}; it was left out")
+        return
     if not isinstance(given, dict) or not isinstance(given.get("mapping"), dict):
-        yield Problem(place, "it is no conversation: it has no messages; it was left out")
+        yield LeftOut(place, "it is no conversation: it has no messages; it was left out")
         return
     title = given.get("title") if isinstance(given.get("title"), str) else None
     if title:
         place = f"{place} ({title[:60]})"
+    if given.get("is_do_not_remember") is True:
+        yield Problem(place, "ChatGPT was told not to remember it; it was passed over")
+        yield PassedOver()
+        return
     conversation_id = next((str(given[name]) for name in ("conversation_id", "id") if given.get(name)), None)
     created_at_ms = _time_ms(given.get("create_time"), now_ms)
     pairs = list(_pairs(_active_branch(given), created_at_ms))

@@ -5,16 +5,22 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, Self
 
-from gateway.memory.traces.transfer.arrivals import Arrival, PassedOver, Problem
+from gateway.memory.traces.transfer.arrivals import Arrival, BrokenOff, LeftOut, PassedOver, Problem
 from gateway.memory.traces.transfer.source import Source
 from gateway.memory.traces.transfer.texts import WINDOWS
 from gateway.memory.traces.transfer.wire import Unreadable, read_tags, read_trace
 
 _SEPARATORS = (",", ";", "\t", "|")
 _LONGEST_FIELD_CHARS = 16 * 1024 * 1024
+_LONGEST_ROW_CHARS = 64 * 1024 * 1024
+# Of what was read behind quotes that are not closed so much is read again; a file may have one in each line.
+_MOST_AGAIN_CHARS = 256 * 1024 * 1024
+_UNCLOSED = "unexpected end of data"
+_LEFT_OUT = "it was left out"
 _CHUNK_BYTES = 1024 * 1024
 
 
@@ -27,11 +33,11 @@ def read_csv(source: Source, *, now_ms: int) -> Iterator[Arrival]:
     with source.opened() as file, io.TextIOWrapper(file, encoding, errors="replace", newline="") as text:
         first = _first_line(source, encoding)
         if not first.strip():
-            yield Problem("", "CSV import failed: file is empty.")
+            yield BrokenOff("", "CSV import failed: file is empty.")
             return
         separator = separator_of(first)
         if separator is None:
-            yield Problem("", 'CSV import failed: missing required "content" column.')
+            yield BrokenOff("", 'CSV import failed: missing required "content" column.')
             return
         yield from _rows(text, separator, now_ms=now_ms)
 
@@ -39,34 +45,103 @@ def read_csv(source: Source, *, now_ms: int) -> Iterator[Arrival]:
 def separator_of(header: str) -> str | None:
     """What parts the columns of a header line; None where none of them is called `content`."""
     for separator in _SEPARATORS:
-        names = next(csv.reader([header], delimiter=separator, skipinitialspace=True), [])
+        try:
+            names = next(csv.reader([header], delimiter=separator, skipinitialspace=True), [])
+        except csv.Error:
+            continue
         if "content" in (name.strip().lower() for name in names):
             return separator
     return None
 
 
+class _Lines:
+    """The lines of a file, which can be read again from within the row that is being read.
+
+    Attributes:
+        number: of the last line that was read, from 1.
+        row: the lines since `begin_row`.
+    """
+
+    def __init__(self, text: IO[str]) -> None:
+        self._text = text
+        self._again: deque[str] = deque()
+        self._row_chars = 0
+        self._again_chars = 0
+        self.number = 0
+        self.row: list[str] = []
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        if self.row and self._again_chars > _MOST_AGAIN_CHARS:
+            raise csv.Error(_UNCLOSED)
+        line = self._again.popleft() if self._again else self._text.readline(_LONGEST_ROW_CHARS)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        self.row.append(line)
+        self._row_chars += len(line)
+        if self._row_chars > _LONGEST_ROW_CHARS:
+            raise csv.Error(f"a row is longer than {_LONGEST_ROW_CHARS:,} characters")
+        return line
+
+    def begin_row(self) -> None:
+        """What is read now is of another row."""
+        self.row, self._row_chars = [], 0
+
+    def back(self) -> str:
+        """The first line of the row; all others will be read again."""
+        first, *others = self.row
+        self._again.extendleft(reversed(others))
+        self._again_chars += self._row_chars - len(first)
+        self.number -= len(others)
+        self.begin_row()
+        return first
+
+
 def _rows(text: IO[str], separator: str, *, now_ms: int) -> Iterator[Arrival]:
-    rows = csv.reader(text, delimiter=separator, skipinitialspace=True)
     names: Sequence[str] = []
-    begins_at = 1
+    for begins_at, read in _read_rows(_Lines(text), separator):
+        place = f"line {begins_at}"
+        if isinstance(read, str):
+            yield LeftOut(place, read) if read.endswith(_LEFT_OUT) else Problem(place, read)
+            continue
+        if not any(value.strip() for value in read):
+            continue
+        if not names:
+            names = [name.strip() for name in read]
+            continue
+        if len(read) > len(names):
+            yield Problem(place, f"it has {len(read)} values for {len(names)} columns; the last were left out")
+        yield from _row(dict(zip(names, read, strict=False)), place, now_ms=now_ms)
+
+
+def _read_rows(lines: _Lines, separator: str) -> Iterator[tuple[int, Sequence[str] | str]]:
+    """Each row, or what is wrong with it, with the number of the line where it begins.
+
+    A quote that is never closed would take all lines up to the next one, or to the end: then its line is read alone.
+    """
+    rows = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
     while True:
+        begins_at = lines.number + 1
+        lines.begin_row()
         try:
             row = next(rows, None)
         except csv.Error as error:
-            yield Problem(f"line {rows.line_num}", f"it cannot be read ({error}); it was left out")
-            begins_at = rows.line_num + 1
-            continue
+            if not lines.row:
+                return
+            if len(lines.row) > 1 or _UNCLOSED in str(error):
+                yield begins_at, "a quote is opened in it and not closed; the line was read alone"
+            try:
+                row = next(csv.reader([lines.back().rstrip("\r\n")], delimiter=separator, skipinitialspace=True), [])
+            except csv.Error as again:
+                yield begins_at, f"it cannot be read ({again}); {_LEFT_OUT}"
+                row = []
+            rows = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
         if row is None:
             return
-        place, begins_at = f"line {begins_at}", rows.line_num + 1
-        if not any(value.strip() for value in row):
-            continue
-        if not names:
-            names = [name.strip() for name in row]
-            continue
-        if len(row) > len(names):
-            yield Problem(place, f"it has {len(row)} values for {len(names)} columns; the last were left out")
-        yield from _row(dict(zip(names, row, strict=False)), place, now_ms=now_ms)
+        yield begins_at, row
 
 
 def _row(given: Mapping[str, str], place: str, *, now_ms: int) -> Iterator[Arrival]:
@@ -81,7 +156,7 @@ def _row(given: Mapping[str, str], place: str, *, now_ms: int) -> Iterator[Arriv
     try:
         arrived, problems = read_trace(values, place, now_ms=now_ms)
     except Unreadable as error:
-        yield Problem(place, f"{error}; it was left out")
+        yield LeftOut(place, f"{error}; it was left out")
         return
     yield from (Problem(place, problem) for problem in problems)
     yield PassedOver() if arrived is None else arrived
@@ -107,7 +182,7 @@ def _encoding(source: Source) -> str:
 def _first_line(source: Source, encoding: str) -> str:
     """The first line that has something in it."""
     with source.opened() as file, io.TextIOWrapper(file, encoding, errors="replace", newline="") as text:
-        for line in text:
+        while line := text.readline(_LONGEST_FIELD_CHARS):
             if line.strip():
                 return line
     return ""

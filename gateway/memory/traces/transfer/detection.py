@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from gateway.errors import TraceError
 from gateway.memory.traces.transfer.csv_format import separator_of
 from gateway.memory.traces.transfer.markdown_format import RECORDS_NAME, notes_in
-from gateway.memory.traces.transfer.source import Source
+from gateway.memory.traces.transfer.source import GROWS, Source, most_unpacked_bytes
 from gateway.memory.traces.transfer.texts import decoded
 
 ExportFormat = Literal["sqlite", "json", "markdown", "obsidian"]
@@ -25,6 +25,8 @@ _SQLITE = b"SQLite format 3\0"
 _ZIP = b"PK\x03\x04"
 _CONVERSATIONS = re.compile(r"(?:.*/)?conversations(?:-\d+)?\.json")
 _NOTES_LOOKED_AT = 200
+_OBSIDIAN = re.compile(rb"\[\[|\n\n#[^\s#][^\n]*\n?\Z")  # a link, or a line of tags at the end
+_LINE_END = re.compile(r"\r\n?|\n")
 
 
 def detected(path: Path) -> ImportFormat:
@@ -80,8 +82,10 @@ def conversation_files(path: Path) -> Sequence[Source]:
         found = [Source(file) for file in sorted(path.iterdir()) if _CONVERSATIONS.fullmatch(file.name)]
     elif zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            names = sorted(name for name in archive.namelist() if _CONVERSATIONS.fullmatch(name))
-        found = [Source(path, name) for name in names]
+            members = [each for each in archive.infolist() if _CONVERSATIONS.fullmatch(each.filename)]
+        if sum(each.file_size for each in members) > most_unpacked_bytes(path):  # zipfile reads no more than that
+            raise TraceError(GROWS.format(name=path))
+        found = [Source(path, name) for name in sorted(each.filename for each in members)]
     else:
         return [Source(path)]
     if not found:
@@ -107,13 +111,14 @@ def _of_directory(path: Path) -> ImportFormat:
     notes = list(islice(notes_in(path), _NOTES_LOOKED_AT))
     if not notes:
         raise TraceError(f"{path} holds no notes (*.md) and no conversations.json, so there is nothing to import.")
-    return "obsidian" if any(b"[[" in note.read_bytes() for note in notes if not note.is_symlink()) else "markdown"
+    is_obsidian = any(_OBSIDIAN.search(note.read_bytes()) for note in notes if not note.is_symlink())
+    return "obsidian" if is_obsidian else "markdown"
 
 
 def _of_text(path: Path, text: str) -> ImportFormat:
     suffix = path.suffix.lower()
-    if suffix in (".csv", ".tsv") or separator_of(text.split("\n", 1)[0].strip("\r")) is not None:
+    if suffix in (".csv", ".tsv") or separator_of(_LINE_END.split(text, maxsplit=1)[0]) is not None:
         return "csv"
     if suffix == ".txt":
         return "markdown"
-    raise TraceError(f"{path} is none of {', '.join(IMPORT_FORMATS)}. If it is, say which with --format.")
+    raise TraceError(f"{path} is none of {', '.join(IMPORT_FORMATS)}. If it is one of them, choose that format.")

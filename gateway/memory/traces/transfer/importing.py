@@ -12,7 +12,7 @@ from typing import Literal
 
 from gateway.errors import TraceError
 from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.transfer.arrivals import Arrival, ArrivedTrace, ImportResult, Progress
+from gateway.memory.traces.transfer.arrivals import Arrival, ArrivedTrace, BrokenOff, ImportResult, Progress
 from gateway.memory.traces.transfer.bounds import Bounds
 from gateway.memory.traces.transfer.chatgpt import read_conversations
 from gateway.memory.traces.transfer.csv_format import read_csv
@@ -21,6 +21,7 @@ from gateway.memory.traces.transfer.exporting import unwatched
 from gateway.memory.traces.transfer.json_format import read_json
 from gateway.memory.traces.transfer.landing import Landing
 from gateway.memory.traces.transfer.markdown_format import notes_in, read_notes
+from gateway.memory.traces.transfer.pace import RECORD_BYTES, TOO_SLOW, Pace, TooSlow
 from gateway.memory.traces.transfer.source import Source
 from gateway.memory.traces.transfer.sqlite_format import read_brain
 from gateway.memory.traces.transfer.unpacking import unpacked
@@ -50,6 +51,7 @@ async def import_traces(
     is_dry_run: bool = False,
     progress: Progress = unwatched,
     scratch: Path | None = None,
+    pace: Pace | None = None,
 ) -> ImportResult:
     """Bring in what a file or a directory holds.
 
@@ -65,6 +67,7 @@ async def import_traces(
         is_dry_run: say what would happen, and change nothing.
         progress: called from any thread, in bytes, traces or notes.
         scratch: where a zip of notes is unpacked; None: where the system keeps such things.
+        pace: how slow the reading may be; what is slower ends as a file that breaks off. None: as everywhere.
 
     Raises:
         TraceError: the path is not there, or is nothing that can be imported.
@@ -73,45 +76,62 @@ async def import_traces(
     """
     if not await asyncio.to_thread(path.exists):
         raise TraceError(f"{path} is not there.")
+    pace = pace or Pace()
     async with unpacked(path, beside=scratch) as place:
         wanted = await asyncio.to_thread(detected, place) if form == "auto" else form
         try:
-            readings = await asyncio.to_thread(_readings, place, wanted, to_ms(brain.now()), progress)
+            readings = await asyncio.to_thread(_readings, place, wanted, to_ms(brain.now()), progress, pace)
         except zipfile.BadZipFile as error:
             raise TraceError(f"{path} is a damaged zip ({error}). Download it once more.") from error
         result = ImportResult(form=wanted)
         for reading in readings:
             file = path.name if place != path else reading.name
             with Landing(brain, bounds, file=file, dedup=dedup, is_dry_run=is_dry_run, result=result) as landing:
-                while lot := await asyncio.to_thread(_lot, reading.arrivals):
-                    await landing.take(lot)
-                    reading.report()
-                reading.report()
-                await landing.link(file)
+                await _land(reading, landing, pace, file)
+            if pace.is_given_up:
+                break
     return result
 
 
-def _lot(arrivals: Iterator[Arrival]) -> Sequence[Arrival]:
-    lot, chars = [], 0
-    for arrival in islice(arrivals, LOT):
-        lot.append(arrival)
-        chars += len(arrival.trace.content) if isinstance(arrival, ArrivedTrace) else 0
-        if chars > _LOT_CHARS:
-            break
+async def _land(reading: _Reading, landing: Landing, pace: Pace, file: str) -> None:
+    while not pace.is_given_up and (lot := await asyncio.to_thread(_lot, reading.arrivals, pace)):
+        await landing.take(lot)
+        reading.report()
+    reading.report()
+    await landing.link(file)
+
+
+def _lot(arrivals: Iterator[Arrival], pace: Pace) -> Sequence[Arrival]:
+    lot: list[Arrival] = []
+    chars = 0
+    try:
+        with pace:
+            for arrival in islice(arrivals, LOT):
+                lot.append(arrival)
+                content_chars = len(arrival.trace.content) if isinstance(arrival, ArrivedTrace) else 0
+                pace.count(RECORD_BYTES + content_chars)
+                chars += content_chars
+                if chars > _LOT_CHARS:
+                    break
+    except TooSlow:
+        lot.append(BrokenOff("", TOO_SLOW))
     return lot
 
 
-def _readings(path: Path, form: ImportFormat, now_ms: int, progress: Progress) -> Sequence[_Reading]:
+def _readings(path: Path, form: ImportFormat, now_ms: int, progress: Progress, pace: Pace) -> Sequence[_Reading]:
     if form in ("markdown", "obsidian"):
-        return [_of_notes(path, form, now_ms, progress)]
+        return [_of_notes(path, form, now_ms, progress, pace)]
     if path.is_dir() and form != "chatgpt":
         raise TraceError(f"{path} is a directory; the format {form} is a file.")
     if form == "sqlite":
-        return [_Reading(path.name, read_brain(path, now_ms=now_ms, progress=progress), _nothing)]
+        return [_Reading(path.name, read_brain(path, now_ms=now_ms, progress=progress, pace=pace), _nothing)]
     if form == "chatgpt":
         sources = conversation_files(path)
+        for source in sources:
+            source.pace = pace
         return [_of_source(source, read_conversations(source, now_ms=now_ms), progress) for source in sources]
     source = Source(path)
+    source.pace = pace
     read = read_json if form == "json" else read_csv
     return [_of_source(source, read(source, now_ms=now_ms), progress)]
 
@@ -120,12 +140,12 @@ def _of_source(source: Source, arrivals: Iterator[Arrival], progress: Progress) 
     return _Reading(source.name, arrivals, lambda: progress(*source.progress()))
 
 
-def _of_notes(path: Path, form: ImportFormat, now_ms: int, progress: Progress) -> _Reading:
+def _of_notes(path: Path, form: ImportFormat, now_ms: int, progress: Progress, pace: Pace) -> _Reading:
     total, done = sum(1 for _ in notes_in(path)), 0
 
     def counted() -> Iterator[Arrival]:
         nonlocal done
-        for arrival in read_notes(path, is_obsidian=form == "obsidian", now_ms=now_ms):
+        for arrival in read_notes(path, is_obsidian=form == "obsidian", now_ms=now_ms, pace=pace):
             done += isinstance(arrival, ArrivedTrace)
             yield arrival
 

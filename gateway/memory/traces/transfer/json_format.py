@@ -1,6 +1,6 @@
 """The JSON form: `{meta, traces, nodes, edges, documents, conversations, messages}`, a record a line.
 
-Read as a stream (ijson), so that a file may be larger than memory; once for each of its sections. A bare list of traces
+Read as a stream, so that a file may be larger than memory; once for each of its lists. A bare list of traces
 and JSON lines are read too. What other programs write is as `wire` has it.
 """
 
@@ -10,8 +10,16 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from gateway.memory.traces.transfer.arrivals import Arrival, PassedOver, Problem, Progress, RecordKind
-from gateway.memory.traces.transfer.json_stream import BrokenJson, values_at
+from gateway.memory.traces.transfer.arrivals import (
+    Arrival,
+    BrokenOff,
+    LeftOut,
+    PassedOver,
+    Problem,
+    Progress,
+    RecordKind,
+)
+from gateway.memory.traces.transfer.json_stream import TOO_LARGE, BrokenJson, TooLarge, values_at
 from gateway.memory.traces.transfer.snapshot import SECTIONS, KeptEdge, KeptRecord, Snapshot
 from gateway.memory.traces.transfer.source import Source
 from gateway.memory.traces.transfer.wire import Unreadable, read_edge, read_record, read_trace, trace_values
@@ -19,6 +27,7 @@ from gateway.memory.traces.transfer.wire import Unreadable, read_edge, read_reco
 VERSION = 1
 _ABOUT_CONVERSATIONS = ("conversation", "message")
 _REPORTED_EVERY = 1_000
+_NAMES_SHOWN, _LONGEST = 10, 300
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -93,44 +102,55 @@ def read_json(source: Source, *, now_ms: int) -> Iterator[Arrival]:
     elif _is_lines(head):
         yield from _section(source, "", "line", now_ms=now_ms)
     else:
-        names = ["traces", *SECTIONS.values(), "edges", "chunks", "images"]
-        source.passes = len(names)
-        for name in names:
-            for arrival in _section(source, f"{name}.item", name, now_ms=now_ms):
+        yield from _document(source, now_ms=now_ms)
+
+
+def _document(source: Source, *, now_ms: int) -> Iterator[Arrival]:
+    """Read once for its traces, and once more for each other list that has something in it."""
+    others = [*SECTIONS.values(), "edges", "chunks", "images"]
+    lists: dict[str, bool] = {}
+    source.passes = 1 + len(others)
+    for name in ["traces", *others]:
+        if name == "traces" or lists.get(name):
+            for arrival in _section(source, f"{name}.item", name, now_ms=now_ms, lists=lists):
                 yield arrival
-                if isinstance(arrival, _Broken):
+                if isinstance(arrival, BrokenOff):
                     return  # in every pass it breaks off at the same place
-            source.next_pass()
+        source.next_pass()
+    if not lists.keys() & {"traces", *others}:
+        found = ", ".join(sorted(lists)[:_NAMES_SHOWN]) or "none"
+        yield BrokenOff(
+            "", f'it holds no list "traces", so nothing of it can be imported; its lists: {found}'[:_LONGEST]
+        )
 
 
 def _is_lines(head: bytes) -> bool:
     """Whether the first line is a record of its own."""
     try:
         first = json.loads(head.split(b"\n", 1)[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(first, dict) and "content" in first
 
 
-class _Broken(Problem):
-    """The file is no JSON from here on."""
-
-
-def _section(source: Source, prefix: str, name: str, *, now_ms: int) -> Iterator[Arrival]:
+def _section(
+    source: Source, prefix: str, name: str, *, now_ms: int, lists: dict[str, bool] | None = None
+) -> Iterator[Arrival]:
     place, index = name, -1
     with source.opened() as file:
         try:
-            for index, given in enumerate(values_at(file, prefix)):
+            for index, given in enumerate(values_at(file, prefix, lists=lists)):
                 place = f"{name}[{index}]" if prefix else f"line {index + 1}"
                 yield from _arrivals(name, given, place, now_ms=now_ms)
         except BrokenJson as error:
             after = f"after {place}" if index >= 0 else "at its beginning"
-            yield _Broken(name, f"the file breaks off or is no JSON {after} ({error}); what came before is in")
+            yield BrokenOff(name, f"the file breaks off or is no JSON {after} ({error}); what came before is in")
 
 
 def _arrivals(name: str, given: Any, place: str, *, now_ms: int) -> Iterator[Arrival]:
     if not isinstance(given, dict):
-        yield Problem(place, "it is no object; it was left out")
+        why = TOO_LARGE if isinstance(given, TooLarge) else "it is no object"
+        yield LeftOut(place, f"{why}; it was left out")
         return
     kinds: Mapping[str, RecordKind] = {section: kind for kind, section in SECTIONS.items()}
     try:
@@ -139,10 +159,10 @@ def _arrivals(name: str, given: Any, place: str, *, now_ms: int) -> Iterator[Arr
         elif name in kinds:
             yield read_record(kinds[name], given, place)
         elif name in ("chunks", "images"):
-            yield Problem(place, "pieces of documents have no place here; it was left out")
+            yield LeftOut(place, "pieces of documents have no place here; it was left out")
         else:
             arrived, problems = read_trace(given, place, now_ms=now_ms)
             yield from (Problem(place, problem) for problem in problems)
             yield PassedOver() if arrived is None else arrived
     except Unreadable as error:
-        yield Problem(place, f"{error}; it was left out")
+        yield LeftOut(place, f"{error}; it was left out")

@@ -19,7 +19,9 @@ from gateway.memory.traces.transfer.arrivals import (
     ArrivedEdge,
     ArrivedRecord,
     ArrivedTrace,
+    BrokenOff,
     ImportResult,
+    LeftOut,
     PassedOver,
     Problem,
 )
@@ -53,6 +55,7 @@ class Landing:
         self._file = file
         self._dedup = dedup
         self._is_dry_run = is_dry_run
+        self._is_owner_asked = False
         self._scratch = Scratch()
         self._numbers: set[int] = set()
 
@@ -64,7 +67,19 @@ class Landing:
 
     def note(self, problem: Problem) -> None:
         """Keep a problem for the report."""
+        self.result.left_out += isinstance(problem, LeftOut)
+        self.result.is_broken_off |= isinstance(problem, BrokenOff)
         self.result.add_error(": ".join(part for part in (self._file, problem.place, problem.text) if part))
+
+    def _note_ownerless(self, place: str) -> None:
+        """Say it once: where nobody is named, a file of a million lines has nobody named on each."""
+        if self._is_owner_asked:
+            self.result.left_out += 1
+        else:
+            self._is_owner_asked = True
+            self.note(
+                LeftOut(place, "it does not say whose it is; name the person. Others like it are counted, not listed")
+            )
 
     async def take(self, arrivals: Sequence[Arrival]) -> None:
         """Put these in, all in one transaction.
@@ -113,7 +128,7 @@ class Landing:
     def _take_trace(self, connection: sqlite3.Connection, arrived: ArrivedTrace) -> None:
         owner = self._bounds.owner(arrived.trace.owner)
         if owner is None:
-            self.note(Problem(arrived.place, "it does not say whose it is; name the person (--user)"))
+            self._note_ownerless(arrived.place)
             return
         trace = replace(arrived.trace, owner=owner)
         same = self._same(connection, arrived, owner) if self._dedup else None
@@ -150,7 +165,7 @@ class Landing:
     def _take_record(self, connection: sqlite3.Connection, arrived: ArrivedRecord) -> None:
         owner = self._bounds.owner(arrived.owner)
         if owner is None:
-            self.note(Problem(arrived.place, "it does not say whose it is; name the person (--user)"))
+            self._note_ownerless(arrived.place)
         elif self._is_dry_run:
             if arrived.kind == "node":
                 self._scratch.add_end(arrived.id, owner)
@@ -163,7 +178,7 @@ class Landing:
         ends = [self._end(connection, end, owner) for end in (arrived.source, arrived.target)]
         missing = [end for end, found in zip((arrived.source, arrived.target), ends, strict=True) if found is None]
         if missing:
-            self.note(Problem(arrived.place, f"it leads to {missing[0][:80]}, which is not there; it was left out"))
+            self.note(LeftOut(arrived.place, f"it leads to {missing[0][:80]}, which is not there; it was left out"))
         elif ends[0] != ends[1] and not self._is_dry_run:  # two that said the same are one now
             metadata = as_json(dict(arrived.metadata))
             connection.execute(_EDGE, (*ends, arrived.kind, arrived.weight, metadata, arrived.created_at_ms))

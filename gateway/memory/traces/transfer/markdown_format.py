@@ -18,11 +18,13 @@ from gateway.memory.traces.transfer import front_matter, obsidian
 from gateway.memory.traces.transfer.arrivals import (
     Arrival,
     ArrivedTrace,
+    LeftOut,
     PassedOver,
     Problem,
     Progress,
 )
 from gateway.memory.traces.transfer.json_format import edge_values, record_values
+from gateway.memory.traces.transfer.pace import RECORD_BYTES, Pace
 from gateway.memory.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot
 from gateway.memory.traces.transfer.texts import decoded
 from gateway.memory.traces.transfer.wire import (
@@ -138,29 +140,34 @@ def notes_in(root: Path) -> Iterator[Path]:
                 yield Path(directory, name)
 
 
-def read_notes(root: Path, *, is_obsidian: bool, now_ms: int) -> Iterator[Arrival]:
-    """All notes, each with its edges; then what is no trace."""
+def read_notes(root: Path, *, is_obsidian: bool, now_ms: int, pace: Pace) -> Iterator[Arrival]:
+    """All notes, each with its edges; then what is no trace.
+
+    Raises:
+        TooSlow: they take too long.
+    """
     for path in notes_in(root):
         place = path.name if root.is_file() else path.relative_to(root).as_posix()
         yield from _read_note(path, place, is_obsidian=is_obsidian, now_ms=now_ms)
     if root.is_dir():
         yield from _read_records(root / RECORDS_NAME, now_ms=now_ms)
         for path in notes_in(root):  # edges come last: the traces that they lead to are there by then
+            pace.count(RECORD_BYTES)
             yield from _read_edges(path, path.relative_to(root).as_posix(), now_ms=now_ms)
 
 
 def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Iterator[Arrival]:
     try:
         if path.is_symlink():
-            yield Problem(place, "it is a link to a file elsewhere; it was left out")
+            yield LeftOut(place, "it is a link to a file elsewhere; it was left out")
             return
         status = path.stat()
         if status.st_size > _LARGEST_NOTE_BYTES:
-            yield Problem(place, "it is larger than 16 MB; it was left out")
+            yield LeftOut(place, "it is larger than 16 MB; it was left out")
             return
         text, encoding = decoded(path.read_bytes())
     except OSError as error:
-        yield Problem(place, f"it cannot be read ({error.strerror}); it was left out")
+        yield LeftOut(place, f"it cannot be read ({error.strerror}); it was left out")
         return
     if encoding is not None:
         yield Problem(place, f"it is not UTF-8; it was read as {encoding}")
@@ -171,7 +178,7 @@ def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Ite
     names: Sequence[str] = ()
     links: Sequence[str] = ()
     if values is None:
-        content = _stripped(note)
+        content = _stripped(note, is_obsidian=is_obsidian)
         values = _foreign_values(note, place, int(status.st_mtime * 1000)) | {"content": content}
         names, links = _names(note, place), obsidian.links_in(note.body) if is_obsidian else ()
         if is_obsidian:
@@ -182,7 +189,7 @@ def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Ite
     try:
         arrived, problems = read_trace(values, place, now_ms=now_ms)
     except Unreadable as error:
-        yield Problem(place, f"{error}; it was left out")
+        yield LeftOut(place, f"{error}; it was left out")
         return
     yield from (Problem(place, problem) for problem in problems)
     yield PassedOver() if arrived is None else _called(arrived, names, links)
@@ -212,11 +219,13 @@ def _own_values(note: front_matter.Note, *, is_obsidian: bool) -> dict[str, Any]
     return None if content is None else {**note.values, "content": content}
 
 
-def _stripped(note: front_matter.Note) -> str:
+def _stripped(note: front_matter.Note, *, is_obsidian: bool) -> str:
     """The text as somebody wrote it, without what an export added."""
     body = note.body.replace("\r\n", "\n").strip()
     if "contentHash" in note.values:
         return next(obsidian.plain_forms(body, read_tags(note.values.get("tags")))).strip()
+    if is_obsidian and note.values.keys() == obsidian.AGENTOS_NAMES:
+        return obsidian.without_agentos_additions(body, read_tags(note.values.get("tags"))).strip()
     return body
 
 
@@ -275,12 +284,12 @@ def _read_edges(path: Path, place: str, *, now_ms: int) -> Iterator[Arrival]:
 
 def _edge(given: object, place: str, *, now_ms: int, source: str | None = None) -> Iterator[Arrival]:
     if not isinstance(given, Mapping):
-        yield Problem(place, "it is no object; it was left out")
+        yield LeftOut(place, "it is no object; it was left out")
         return
     try:
         yield read_edge(given, place, now_ms=now_ms, source=source)
     except Unreadable as error:
-        yield Problem(place, f"{error}; it was left out")
+        yield LeftOut(place, f"{error}; it was left out")
 
 
 def _read_records(path: Path, *, now_ms: int) -> Iterator[Arrival]:
@@ -296,7 +305,7 @@ def _read_records(path: Path, *, now_ms: int) -> Iterator[Arrival]:
                     yield from _edge(given, place, now_ms=now_ms)
                 elif name in kinds:
                     yield read_record(kinds[name], given, place)
-            except (ValueError, AttributeError, TypeError):
-                yield Problem(place, "it is no JSON of ours; it was left out")
+            except (ValueError, AttributeError, TypeError, RecursionError):
+                yield LeftOut(place, "it is no JSON of ours; it was left out")
             except Unreadable as error:
-                yield Problem(place, f"{error}; it was left out")
+                yield LeftOut(place, f"{error}; it was left out")

@@ -12,7 +12,7 @@ _FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t>]*\1[`~]*[ \t]*$|
 _CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[\[([^\[\]\n]+)\]\]")
 _HEADING = re.compile(r"^[ \t>]*#{1,6}[ \t][^\n]*$", re.MULTILINE)
-_URL = re.compile(r"\S*://\S+")
+_URL = re.compile(r"(?<!\S)\S*://\S+")  # from the start of a word: a long one is looked through once
 _TAG = re.compile(r"(?<!\S)#([^\s#.,;:!?'\"()\[\]{}<>@$%^&*+=|\\`~]+)")
 _NOT_IN_TAGS = re.compile(r"[\s#.,;:!?'\"()\[\]{}<>@$%^&*+=|\\`~]+")
 
@@ -21,6 +21,9 @@ _RELATED = re.compile(
     r"(?:\A|\n\n|\n)### Related\n(?P<lines>- \[\[[^\]\n]+\]\][^\n]*(?:\n- \[\[[^\]\n]+\]\][^\n]*)*)\s*\Z"
 )
 _LABEL_CHARS = 60
+# AgentOS has no hash in its notes: its export is known by these names, and what it adds by its exact form.
+AGENTOS_NAMES = frozenset({"id", "type", "scope", "strength", "tags", "createdAt"})
+_AGENTOS_RELATED = re.compile(r"\n\n\*\*Related:\*\*(?:\n- \[\[[^\n]*\]\])+\s*\Z")
 
 
 def links_in(text: str) -> Sequence[str]:
@@ -55,6 +58,13 @@ def plain_forms(body: str, tags: Sequence[str]) -> Iterator[str]:
         if line and form.rstrip().endswith(line):
             yield form.rstrip().removesuffix(line).removesuffix("\n\n")
         yield form
+
+
+def without_agentos_additions(body: str, tags: Sequence[str]) -> str:
+    """The content of a note as AgentOS exports it: without its line of tags and its list of what is related."""
+    content = _AGENTOS_RELATED.sub("", body).rstrip()
+    line = " ".join("#" + re.sub(r"\s+", "-", tag) for tag in tags)
+    return content.removesuffix(f"\n\n{line}") if line else content
 
 
 def _tag_line(tags: Sequence[str]) -> str:

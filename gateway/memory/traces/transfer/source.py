@@ -6,12 +6,22 @@ import contextlib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
+from gateway.memory.traces.transfer.pace import Pace, PacedFile
+
+GROWS = "{name} grows too large when it is unpacked. Unpack it by hand."
 _BOM = b"\xef\xbb\xbf"
 _HEAD_BYTES = 65_536
+_LEAST_UNPACKED_BYTES = 1 << 30
+_MOST_TIMES = 30  # text is packed to a tenth, more or less
 _FIRST_WEIGHS = 20
 """What is read later is skimmed for a little: so much longer the first time takes."""
+
+
+def most_unpacked_bytes(path: Path) -> int:
+    """How many bytes may come out of a zip; one that grows by more is a trap."""
+    return max(_LEAST_UNPACKED_BYTES, _MOST_TIMES * path.stat().st_size)
 
 
 class Source:
@@ -19,12 +29,14 @@ class Source:
 
     Attributes:
         passes: how often it will be read from its beginning.
+        pace: counts what is read of it; None: nothing does.
     """
 
     def __init__(self, path: Path, member: str | None = None) -> None:
         self.path = path
         self.member = member
         self.passes = 1
+        self.pace: Pace | None = None
         self._passed = 0
         self._file: IO[bytes] | None = None
         self._position = 0
@@ -56,7 +68,7 @@ class Source:
                 file.seek(0)
             self._file = file
             try:
-                yield file
+                yield file if self.pace is None else cast(IO[bytes], PacedFile(file, self.pace))
             finally:
                 self._position = self.size_bytes if file.closed else file.tell()
                 self._file = None

@@ -15,23 +15,28 @@ from typing import Any
 from gateway.errors import TraceError
 from gateway.memory.traces.rows import as_json, insert, owner_number
 from gateway.memory.traces.search_words import register_functions
-from gateway.memory.traces.trace import Owner, hash_of
+from gateway.memory.traces.trace import SCOPES, Owner, hash_of
 from gateway.memory.traces.transfer.arrivals import (
     Arrival,
     ArrivedEdge,
     ArrivedRecord,
+    BrokenOff,
+    LeftOut,
     PassedOver,
     Problem,
     Progress,
     RecordKind,
 )
 from gateway.memory.traces.transfer.bounds import Everything
+from gateway.memory.traces.transfer.pace import Pace, TooSlow
 from gateway.memory.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot, node_end
 from gateway.memory.traces.transfer.wire import Unreadable, plain, read_edge, read_record, read_trace
 from gateway.store.database import connect
 from gateway.store.schema import migrate, migrations
 
+LARGEST_ROW_BYTES = 64 * 1024 * 1024
 _REPORTED_EVERY = 500
+_STEPS_BETWEEN = 1_000_000  # of SQLite's machine, some milliseconds
 _FORGET_HIDDEN = (
     "DELETE FROM traces WHERE deleted_at IS NOT NULL",
     "DELETE FROM archive WHERE trace NOT IN (SELECT id FROM traces)",
@@ -125,20 +130,27 @@ def _finish(copy: sqlite3.Connection, progress: Progress) -> int:
 # ---- in -------------------------------------------------------------------------------------------------------------
 
 
-def read_brain(path: Path, *, now_ms: int, progress: Progress) -> Iterator[Arrival]:
+def read_brain(path: Path, *, now_ms: int, progress: Progress, pace: Pace) -> Iterator[Arrival]:
     """All that a brain holds, ours or AgentOS's. Hidden traces are passed over.
 
     Raises:
         TraceError: it is no brain, or a newer program's.
+        TooSlow: a row takes too long.
     """
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        address = f"{path.resolve().as_uri()}?mode=ro"
+        # Each lot is read in whichever thread is free, one after the other.
+        with contextlib.closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as connection:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_ROW_BYTES)
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA trusted_schema = OFF")
+            connection.set_progress_handler(pace.gives_up, _STEPS_BETWEEN)
             connection.execute("BEGIN")
             yield from _read(connection, path, now_ms=now_ms, progress=progress)
     except (sqlite3.Error, ValueError, TypeError, LookupError) as error:  # all but the first: rows that we never wrote
-        yield Problem("", f"the database cannot be read any further ({error}); what came before is in")
+        if pace.is_given_up:
+            raise TooSlow from error
+        yield BrokenOff("", f"the database cannot be read any further ({error}); what came before is in")
 
 
 def _read(connection: sqlite3.Connection, path: Path, *, now_ms: int, progress: Progress) -> Iterator[Arrival]:
@@ -171,7 +183,7 @@ def _traces(
         try:
             arrived, problems = read_trace(values, place, now_ms=now_ms)
         except Unreadable as error:
-            yield Problem(place, f"{error}; it was left out")
+            yield LeftOut(place, f"{error}; it was left out")
             continue
         yield from (Problem(place, problem) for problem in problems)
         yield PassedOver() if arrived is None else arrived
@@ -185,7 +197,10 @@ def _own_rest(connection: sqlite3.Connection) -> Iterator[Arrival]:
     for kind, name in SECTIONS.items():
         for record in snapshot.records(kind):
             place = f"{name} {record.id}"
-            yield ArrivedRecord(place=place, kind=kind, id=record.id, owner=record.owner, body=record.body)
+            if record.owner.kind not in SCOPES:  # a file that somebody else wrote may have others
+                yield LeftOut(place, f"scope {record.owner.kind!r} is none of {', '.join(SCOPES)}; it was left out")
+            else:
+                yield ArrivedRecord(place=place, kind=kind, id=record.id, owner=record.owner, body=record.body)
     for edge in snapshot.edges():
         yield ArrivedEdge(
             place=f"edge {edge.source}",
@@ -205,7 +220,7 @@ def _agentos_records(connection: sqlite3.Connection, table: str, kind: RecordKin
         try:
             yield read_record(kind, values, f"{table} {values.get('id')}")
         except Unreadable as error:
-            yield Problem(table, f"{error}; it was left out")
+            yield LeftOut(table, f"{error}; it was left out")
 
 
 def _agentos_edges(connection: sqlite3.Connection, *, now_ms: int) -> Iterator[Arrival]:
@@ -215,4 +230,4 @@ def _agentos_edges(connection: sqlite3.Connection, *, now_ms: int) -> Iterator[A
         try:
             yield read_edge(values, place, now_ms=now_ms)
         except Unreadable as error:
-            yield Problem(place, f"{error}; it was left out")
+            yield LeftOut(place, f"{error}; it was left out")

@@ -14,11 +14,9 @@ from pathlib import Path, PurePosixPath
 from gateway.errors import TraceError
 from gateway.memory.traces.trace import TYPES
 from gateway.memory.traces.transfer.detection import is_of_conversations, is_records
+from gateway.memory.traces.transfer.source import GROWS, most_unpacked_bytes
 
 MOST_NOTES = 2_000_000
-_LEAST_BYTES = 1 << 30
-_MOST_TIMES = 30
-"""Text is packed to a tenth at best; what grows by more than so many times is a trap."""
 _PIECE_BYTES = 1 << 20
 _FOR_READING = ".obsidian"
 
@@ -54,7 +52,7 @@ def _holds_notes(path: Path) -> bool:
 
 
 def _unpack(path: Path, root: Path, is_given_up: threading.Event) -> None:
-    left_bytes = max(_LEAST_BYTES, _MOST_TIMES * path.stat().st_size)
+    left_bytes = most_unpacked_bytes(path)
     root.mkdir(mode=0o700)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -89,7 +87,7 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, root: Path, left
         while piece := packed.read(_PIECE_BYTES):
             left_bytes -= len(piece)
             if left_bytes < 0:
-                raise TraceError(f"{archive.filename} grows too large when it is unpacked. Unpack it by hand.")
+                raise TraceError(GROWS.format(name=archive.filename))
             file.write(piece)
     return left_bytes
 

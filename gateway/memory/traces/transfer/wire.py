@@ -366,10 +366,10 @@ def _embedding(values: Values) -> tuple[bytes | None, str | None]:
     try:
         vector = given if isinstance(given, bytes) else base64.b64decode(given, validate=True)
     except (binascii.Error, TypeError, ValueError):
-        values.problems.append("its embedding is no base64; it will be made anew")
+        values.problems.append("its embedding is no base64; a new one will be made")
         return None, None
     if not _is_vector(vector):
-        values.problems.append("its embedding is no float16 vector of length 1; it will be made anew")
+        values.problems.append("its embedding is no float16 vector of length 1; a new one will be made")
         return None, None
     return vector, model
 

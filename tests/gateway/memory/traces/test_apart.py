@@ -92,7 +92,7 @@ async def test_nothing_crosses_between_two_people_in_any_operation(brain: Brain,
         assert await use("memory_update", traceId=ben_id, content="x") == '{"updated": false}'
         assert await use("memory_delete", traceId=ben_id) == '{"deleted": false}'
         assert await use("rehydrate_memory", traceId=ben_id) == '{"verbatimContent": null, "archivedAt": null}'
-    assert await brain.offered(ADA, "q", used=ben_ids[:2], unused=ben_ids[2:]) == 0
+    assert await brain.offered(ADA, "q", used=ben_ids) == 0
     with pytest.raises(TraceError, match="Found only 1"):
         await brain.merge(ADA, [ada_ids[0], ben_ids[0]])
     assert "Found only 0" in await use("memory_merge", traceIds=ben_ids)
@@ -107,7 +107,7 @@ async def test_nothing_crosses_between_two_people_in_any_operation(brain: Brain,
         assert not any(ben_id in listed for ben_id in ben_ids)
         hits = await memory.search(scope(ADA, "t"), words, limit=100)
         assert {hit.source for hit in hits} == found
-        recalled = await memory.before_turn(scope(ADA, "t"), words)
+        recalled = await memory.before_turn(scope(ADA, "t"), words, "member")
         assert {each.id for each in recalled} <= set(ada_ids)
 
     # by what she adds herself, and by what is taken from her turns

@@ -8,14 +8,16 @@ import sqlite3
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gateway.errors import ModelUnavailable
+from gateway.errors import FileError, ModelUnavailable
 from gateway.locks import hold
 from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
 from gateway.memory.traces.consolidation import LOCK_NAME, Consolidation, ConsolidationReport
@@ -153,6 +155,26 @@ async def test_without_a_model_or_while_it_is_down_nothing_is_derived_and_the_re
     assert (await Consolidation(brain).run()).derived == 0
 
 
+async def test_one_that_is_cancelled_ends_so_though_its_lock_cannot_be_taken(
+    brain: Brain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_taking, may_fail = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def cannot(_path: Path) -> None:
+        loop.call_soon_threadsafe(is_taking.set)
+        assert may_fail.wait(10)
+        raise FileError("the disk is full")
+
+    monkeypatch.setattr("gateway.memory.traces.consolidation.hold", cannot)
+    running = asyncio.create_task(Consolidation(brain).try_run(reason="test"))
+    await is_taking.wait()
+    running.cancel()
+    may_fail.set()
+    await asyncio.wait([running])
+    assert running.cancelled()
+
+
 async def test_while_one_is_running_another_gives_all_zeros(brain: Brain) -> None:
     await put(brain, of(ADA, "tea"), of(ADA, "tea"))
     lock = await asyncio.to_thread(hold, brain.database.path.with_name(LOCK_NAME))
@@ -211,3 +233,33 @@ async def test_a_killed_consolidation_leaves_each_step_done_or_not_begun(tmp_pat
         await Consolidation(brain).run()
         assert await brain.count(ADA) == 1_500
     assert (tmp_path / LOCK_NAME).exists()
+
+
+async def test_no_step_of_a_consolidation_keeps_other_writers_waiting_for_all_traces(
+    brain: Brain, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, one transaction changes some hundred rows at most, those of the index among them."""
+    old = clock.now - timedelta(days=8)
+    traces = [
+        *(of(ADA, f"faded {number}", strength=0.01) for number in range(600)),
+        *(of(ADA, f"twin {number // 2}", last_accessed_at=clock.now) for number in range(600)),
+        *(of(ADA, f"used {n}", created_at=old, last_accessed_at=clock.now, retrieval_count=3) for n in range(600)),
+    ]
+    await brain.database.write(lambda connection: [insert(connection, trace) for trace in traces])
+    changed: list[int] = []
+    write = brain.database.write
+
+    async def counted(work: Callable[[sqlite3.Connection], Any], **more: Any) -> Any:
+        def counting(connection: sqlite3.Connection) -> Any:
+            before = connection.total_changes
+            result = work(connection)
+            changed.append(connection.total_changes - before)
+            return result
+
+        return await write(counting, **more)
+
+    monkeypatch.setattr(brain.database, "write", counted)
+    report = await Consolidation(brain).run()
+    assert (report.pruned, report.merged, report.compacted) == (600, 300, 600)
+    assert max(changed) < 1_500
+    assert sum(changed) > 5_000

@@ -1,9 +1,10 @@
-"""A guest reads what is shared and changes none of it, whichever tool the model is talked into."""
+"""A guest neither reads nor changes what everybody shares, whichever tool the model is talked into."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.consolidation import Consolidation
 from gateway.memory.traces.hexaco import IngestRules
 from gateway.memory.traces.memory import TraceMemory
+from gateway.memory.traces.origins import origins
 from gateway.memory.traces.tools import trace_tools
 from gateway.memory.traces.trace import ORGANIZATION, Owner, Trace, Viewer
+from gateway.memory.traces.turn_facts import viewer_of
 from gateway.protocols import MemoryScope
 from gateway.roles import ROLES, Role, may
 from gateway.store.in_memory import InMemoryStore
@@ -24,6 +27,16 @@ from tests.gateway.memory.traces.people import ADA, Clock, of
 REFUSED = "Error: this is shared with others, and only an owner or member changes it; this person is a guest."
 IN_A_GROUP = Viewer(user_id=None, personality_id="assistant", session_id="s_ada")
 OF_PERSONALITY = Owner("organization", f"{ORGANIZATION}::assistant")
+
+
+def in_turn(turn_id: str) -> MemoryScope:
+    return MemoryScope(personality_id="assistant", user_id="u_ada", session_id="s_ada", turn_id=turn_id)
+
+
+def memory_of(brain: Brain) -> TraceMemory:
+    return TraceMemory(
+        brain, rules=lambda _id: IngestRules(), counts=InMemoryStore().ingest, ingest=None, schedule=None
+    )
 
 
 class Desk:
@@ -77,9 +90,39 @@ async def test_only_who_may_write_shared_memory_changes_shared_facts(desk: Desk,
         assert not [answer for answer in answers if answer.startswith("Error")]
         assert await desk.dump() != before
     else:
-        assert all(answer.startswith(REFUSED) for answer in answers), answers
+        nothing = ['{"updated": false}'] * 2, '{"deleted": false}'
+        assert ([*answers[:2]], answers[3]) == nothing, "as of a fact that is not there"
+        assert answers[2].startswith("Error: Found only 0 active trace(s)")
+        assert answers[4].startswith(REFUSED)
         assert await desk.dump() == before
-        assert "door code" in await desk.use("memory_search", role, query="door code"), "it may be read"
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("is_direct", [True, False], ids=["direct", "in a group"])
+@pytest.mark.parametrize("owner", [ADA.owner("organization"), OF_PERSONALITY], ids=["of all", "of a personality"])
+async def test_only_who_may_read_shared_memory_is_told_shared_facts(
+    desk: Desk, brain: Brain, role: Role, is_direct: bool, owner: Owner
+) -> None:
+    (kept,) = await desk.shared("The release is on Friday", owner=owner)
+    scope = replace(in_turn("t1"), user_id="u_ada" if is_direct else None)
+    found = {
+        "prompt": [each.text for each in await memory_of(brain).before_turn(scope, "When is the release?", role)],
+        "search": json.loads(await desk.use("memory_search", role, is_direct=is_direct, query="release"))["results"],
+        "why": await origins(brain, viewer_of(scope, role), "release"),
+    }
+    by_id = await desk.use("memory_rehydrate", role, is_direct=is_direct, traceId=kept)
+    if may(role, "read shared memory"):
+        assert all(found.values()), found
+        assert "no trace" not in by_id
+    else:
+        assert not any(found.values()), found
+        assert by_id.startswith("Error: ")
+        assert "Friday" not in by_id
+
+
+async def test_a_guest_in_a_group_reads_what_the_group_said(desk: Desk, brain: Brain) -> None:
+    await brain.add(IN_A_GROUP, of(IN_A_GROUP, "We meet at nine", "thread"))
+    assert "We meet at nine" in await desk.use("memory_search", "guest", is_direct=False, query="when do we meet")
 
 
 async def test_a_guest_keeps_corrects_and_forgets_what_is_theirs(desk: Desk) -> None:
@@ -106,13 +149,9 @@ async def test_in_a_group_what_a_conversation_shares_is_no_guests_to_change(desk
     assert "traceId" in await desk.use("memory_add", "member", is_direct=False, content="At ten", scope="thread")
 
 
-async def test_what_a_guest_asks_makes_no_shared_fact_stronger_or_weaker(
-    desk: Desk, brain: Brain, clock: Clock
-) -> None:
-    """Quoted in the answer or offered in vain; a guest's own facts learn as everybody's do, and so do a member's."""
-    memory = TraceMemory(
-        brain, rules=lambda _id: IngestRules(), counts=InMemoryStore().ingest, ingest=None, schedule=None
-    )
+async def test_what_a_guest_asks_makes_no_shared_fact_stronger(desk: Desk, brain: Brain, clock: Clock) -> None:
+    """Though the answer holds its words; a guest's own facts learn as everybody's do, and what a member asks counts."""
+    memory = memory_of(brain)
     learning = asyncio.create_task(memory.run())
     await desk.shared("The garden gate opens with number forty")
     await desk.shared("The garden bench stands under pear trees")
@@ -122,16 +161,18 @@ async def test_what_a_guest_asks_makes_no_shared_fact_stronger_or_weaker(
     async def ask(turn_id: str, role: Role) -> set[str]:
         """The facts that were changed by it."""
         before = await weights(brain)
-        scope = MemoryScope(personality_id="assistant", user_id="u_ada", session_id="s_ada", turn_id=turn_id)
-        assert len(await memory.before_turn(scope, "What of the garden?")) == 3
-        memory.after_turn(scope, "The garden gate opens with number forty.", role)
+        scope = in_turn(turn_id)
+        offered = await memory.before_turn(scope, "What of the garden?", role)
+        assert len(offered) == (3 if may(role, "read shared memory") else 1)
+        answer = "The garden gate opens with number forty, and the chair belongs to my grandmother."
+        memory.after_turn(scope, answer, role)
         async with asyncio.timeout(20):
             await memory.idle()
         return {content for content, *_ in before ^ await weights(brain)}
 
     own = {"The garden chair belongs to my grandmother"}
     assert await ask("t1", "guest") == own
-    assert await ask("t2", "member") == {content for content, *_ in await weights(brain)}
+    assert await ask("t2", "member") == own | {"The garden gate opens with number forty"}
     learning.cancel()
     await asyncio.wait([learning])
 
@@ -153,3 +194,8 @@ async def test_a_guest_who_has_the_agent_tidy_up_touches_nothing_shared(desk: De
     assert changed == {own}
     assert json.loads(await desk.use("memory_reflect", "guest", is_direct=False))["pruned"] == 0
     assert json.loads(await desk.use("memory_reflect", "member"))["pruned"] == 2
+
+
+async def test_an_update_that_gives_nothing_is_refused(desk: Desk) -> None:
+    (kept,) = await desk.shared("We meet on Monday")
+    assert await desk.use("memory_update", "owner", traceId=kept) == "Error: memory_update needs `content` or `tags`"

@@ -42,7 +42,7 @@ def test_conscientiousness_asks_for_what_is_to_be_done() -> None:
 
 def test_agreeableness_cares_for_preferences_and_recalls_more() -> None:
     rules = modulated(BASE, {"agreeableness": 0.7})
-    assert (rules.gains, rules.recalled) == ({"user_preference": 0.15}, 7)
+    assert (rules.gains, rules.recall_chars) == ({"user_preference": 0.15}, 28_000)
 
 
 def test_emotionality_notes_feelings() -> None:
@@ -58,6 +58,6 @@ def test_honesty_takes_corrections_and_sees_duplicates_sooner() -> None:
 
 
 def test_what_the_configuration_says_is_the_base() -> None:
-    rules = modulated(IngestRules(threshold=0.5, most=2, recalled=9), {"openness": 0.8, "agreeableness": 1})
+    rules = modulated(IngestRules(threshold=0.5, most=2, recall_chars=5_000), {"openness": 0.8, "agreeableness": 1})
     assert rules.threshold == pytest.approx(0.38, abs=5e-10)
-    assert (rules.most, rules.recalled) == (3, 11)
+    assert (rules.most, rules.recall_chars) == (3, 7_000)

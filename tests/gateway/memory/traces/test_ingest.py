@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.memory.traces import strength
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.extraction import MAX_FACT_CHARS, Exchange, Fact, extract, read_facts
 from gateway.memory.traces.hexaco import IngestRules, modulated
 from gateway.memory.traces.ingest import IngestReport, TurnFacts, keep_facts
 from gateway.memory.traces.search import Wanted
-from tests.gateway.memory.traces.people import ADA, NOBODY, Clock
+from gateway.memory.traces.trace import DAY_MS, Viewer
+from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
 from tests.scripted_model import ScriptedModel
 
 RULES = IngestRules()
@@ -33,7 +36,8 @@ def turn(clock: Clock, *facts: Fact, turn_id: str = "t1") -> TurnFacts:
 async def test_the_most_important_facts_are_stored_with_where_they_are_from(brain: Brain, clock: Clock) -> None:
     report = await keep_facts(brain, ADA, turn(clock, SMALL, GOAL, TRIP, BORN, LIKES), RULES)
     assert report == IngestReport(extracted=5, stored=3, duplicate=0, below_threshold=1, over_limit=1)
-    [found] = [hit.trace for hit in await brain.search(ADA, Wanted(query="green tea"))]
+    found = (await brain.search(ADA, Wanted(query="green tea")))[0].trace
+    assert (found.conversation, found.position) == ("s1", 0)
     assert (found.type, found.source, found.author, found.speaker) == ("semantic", "turn", "u_ada", "Ada")
     assert found.metadata == {"turnId": "t1", "channel": "web", "sessionId": "s1", "category": "user_preference"}
     assert found.tags == ("user_preference",)
@@ -49,6 +53,41 @@ async def test_equal_to_the_threshold_passes_and_a_trait_lifts_what_it_cares_for
     assert (await keep_facts(brain, ADA, turn(clock, put_right, turn_id="t3"), RULES)).below_threshold == 1
 
 
+async def test_a_correction_weakens_what_it_contradicts_once_a_day(brain: Brain, clock: Clock) -> None:
+    rex = await brain.add(ADA, of(ADA, "Ada's dog is called Rex", last_accessed_at=clock.now))
+    tea = await brain.add(ADA, of(ADA, "Ada likes green tea", last_accessed_at=clock.now))
+    bens = await brain.add(BEN, of(BEN, "Ben's dog is called Rex", last_accessed_at=clock.now))
+    offered = [trace for each in (rex, tea) if (trace := await brain.get(ADA, each.id))]
+    bens_trace = await brain.get(BEN, bens.id)
+    assert bens_trace is not None
+
+    async def correct(name: str, turn_id: str) -> None:
+        fact = Fact(
+            text=f"Ada's dog is called {name} these days, as everybody in the house says",
+            category="correction",
+            importance=0.9,
+        )
+        report = await keep_facts(brain, ADA, turn(clock, fact, turn_id=turn_id), RULES, offered=[*offered, bens_trace])
+        assert report.stored == 1
+
+    async def left(viewer: Viewer, trace_id: str) -> tuple[float, float]:
+        trace = await brain.get(viewer, trace_id)
+        assert trace is not None
+        return round(strength.current(trace.strength, trace.stability_ms, trace.last_accessed_at, clock.now), 3), (
+            trace.stability_ms / DAY_MS
+        )
+
+    await correct("Max", "t1")
+    assert await left(ADA, rex.id) == (0.9, 15.0)
+    assert await left(ADA, tea.id) == (1.0, 30.0)
+    assert await left(BEN, bens.id) == (1.0, 30.0)
+    await correct("Moritz", "t2")  # the same day
+    assert await left(ADA, rex.id) == (0.9, 15.0)
+    clock.move(days=1, seconds=1)
+    await correct("Bello", "t3")
+    assert await left(ADA, rex.id) == (round(0.9 * 0.9 * math.exp(-1 / 15), 3), 7.5)
+
+
 async def test_what_is_there_in_the_same_words_is_a_duplicate(brain: Brain, clock: Clock) -> None:
     await keep_facts(brain, ADA, turn(clock, LIKES), RULES)
     shuffled = replace(LIKES, text="Green TEA Ada likes!")
@@ -59,7 +98,7 @@ async def test_what_is_there_in_the_same_words_is_a_duplicate(brain: Brain, cloc
 async def test_the_same_turn_again_stores_nothing_more_even_after_a_deletion(brain: Brain, clock: Clock) -> None:
     facts = turn(clock, LIKES, BORN, TRIP, GOAL)
     await keep_facts(brain, ADA, facts, RULES)
-    [hit] = await brain.search(ADA, Wanted(query="Turin"))
+    hit = (await brain.search(ADA, Wanted(query="Turin")))[0]
     assert await brain.delete(ADA, hit.trace.id)
     report = await keep_facts(brain, ADA, facts, RULES)
     assert report == IngestReport(extracted=4, stored=0, duplicate=3, below_threshold=0, over_limit=1)

@@ -168,9 +168,14 @@ async def test_where_links_cannot_be_read_nothing_is_answered_rather_than_half(t
             await brain.search(ADA, Wanted(query="tea"))
 
 
+def _is_unknown(answer: str) -> bool:
+    """As of a trace that is not there."""
+    return answer in ('{"updated": false}', '{"deleted": false}') or "Found only 0 active trace(s)" in answer
+
+
 @pytest.mark.parametrize("owner", [Owner("organization", ORGANIZATION), Owner("thread", "s_group")])
 async def test_a_guest_changes_nothing_that_others_read(brain: Brain, owner: Owner) -> None:
-    """Neither what everybody shares nor what a group does; members do."""
+    """Neither what everybody shares, which a guest does not see, nor what a group does; members do."""
     viewer = NOBODY if owner.kind == "thread" else BEN
     kept = (await brain.add(viewer, Trace(content="The door code is 4711", owner=owner))).id
     other = (await brain.add(viewer, Trace(content="The door is green", owner=owner))).id
@@ -182,7 +187,8 @@ async def test_a_guest_changes_nothing_that_others_read(brain: Brain, owner: Own
         ("memory_delete", {"traceId": kept}),
     ]
     for name, arguments in calls:
-        assert (await use(brain, viewer, name, "guest", **arguments)).startswith(refused), name
+        answer = await use(brain, viewer, name, "guest", **arguments)
+        assert answer.startswith(refused) or (owner.kind == "organization" and _is_unknown(answer)), (name, answer)
     assert await found(brain, viewer, "door") == {"The door code is 4711", "The door is green"}
     assert (await use(brain, BEN, "memory_add", "guest", content="Ben likes doors")).startswith('{"traceId"')
     for name, arguments in calls:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.search import Wanted
+from gateway.memory.traces.search import Closeness, Wanted, search
+from gateway.memory.traces.search_words import register_functions
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
 
 
@@ -118,6 +123,30 @@ async def test_the_answer_beside_the_question_is_found_though_it_shares_no_word(
     assert set(answer.parts) == {"beside", "conversation"}
 
 
+async def test_what_is_of_the_day_that_is_asked_for_is_found_without_a_word_in_common(
+    brain: Brain, clock: Clock
+) -> None:
+    day = timedelta(days=1)
+    for far, content in ((0, "It rains"), (7, "Planted twelve saplings"), (30, "Planted roses"), (30, "In the garden")):
+        await brain.add(ADA, of(ADA, content, created_at=clock.now - far * day))
+    await brain.add(BEN, of(BEN, "Planted nothing", created_at=clock.now - 7 * day))
+    hits = await brain.search(ADA, Wanted(query="What did I do in the garden a week ago?"))
+    assert [hit.trace.content for hit in hits] == ["In the garden", "Planted twelve saplings"]
+    assert set(hits[1].parts) == {"day"}
+    assert await found(brain, '"a week ago"') == []
+    assert await found(brain, "a week ago", type="semantic") == []
+
+
+async def test_a_match_on_a_busy_day_comes_before_what_is_newer_and_only_of_that_day(
+    brain: Brain, clock: Clock
+) -> None:
+    yesterday = clock.now - timedelta(days=1)
+    await brain.add(ADA, of(ADA, "Lunch with Rachel", created_at=yesterday))
+    for number in range(150):
+        await brain.add(ADA, of(ADA, f"Something number{number}", created_at=yesterday + timedelta(minutes=number)))
+    assert (await found(brain, "Lunch yesterday?"))[0] == "Lunch with Rachel"
+
+
 async def test_type_and_scope_limit_the_answer_and_the_limit_its_length(brain: Brain) -> None:
     for number in range(120):
         await brain.add(ADA, of(ADA, f"tea number{number}", type="semantic" if number % 2 else "episodic"))
@@ -153,3 +182,120 @@ async def test_strength_now_is_told_and_weighs_a_little(brain: Brain, clock: Clo
     assert fresh.trace.content.endswith("new kettle")
     assert old.strength < fresh.strength <= 1
     assert old.score < fresh.score
+
+
+async def test_the_named_persons_words_outrank_a_better_match_of_another(brain: Brain) -> None:
+    await keep(brain, *(f"The weather of day {day} was fair" for day in range(30)))
+    await brain.add(ADA, of(ADA, "I sail to the lake, a lake I love, to sail", speaker="Caroline"))
+    await brain.add(
+        ADA, of(ADA, "We sail in the summer on that wide water, as a rule over to the lake", speaker="Melanie")
+    )
+    assert (await found(brain, "Where does Melanie sail on a lake?"))[0].startswith("We sail in the summer")
+    assert (await found(brain, "Where does Caroline sail on a lake?"))[0].startswith("I sail to the lake")
+
+
+async def test_the_answer_to_a_question_comes_before_what_was_said_before_it(brain: Brain) -> None:
+    said = [
+        ("Ada", "The trains were late again"),
+        ("Ben", "Which instrument do you play at weekends?"),
+        ("Ada", "The violoncello, since childhood"),
+        ("Ben", "Lovely!"),
+    ]
+    for position, (speaker, content) in enumerate(said):
+        await brain.add(ADA, of(ADA, content, speaker=speaker, conversation="c1", position=position))
+    question, answer, *_ = await found(brain, "instrument weekends")
+    assert (question, answer) == (said[1][1], said[2][1])
+
+
+@pytest.mark.parametrize(
+    ("question", "speaker"),
+    [
+        ("What is my favourite tea?", "user"),
+        ("Which tea did you recommend as a favourite?", "assistant"),
+        ("Which favourite tea had you just mentioned?", "assistant"),
+    ],
+)
+async def test_a_question_says_whether_the_persons_words_count_or_the_assistants(
+    brain: Brain, question: str, speaker: str
+) -> None:
+    await brain.add(ADA, of(ADA, "Mint is the favourite tea", speaker="assistant"))
+    await brain.add(ADA, of(ADA, "Mint is the favourite tea!", speaker="user"))
+    hits = await brain.search(ADA, Wanted(query=question))
+    assert hits[0].trace.speaker == speaker
+
+
+async def test_a_score_says_something_in_a_memory_of_a_few_facts_too(brain: Brain) -> None:
+    await keep(brain, "Rex is a dog")
+    (hit,) = await brain.search(ADA, Wanted(query="dog"))
+    assert hit.parts == {"words": 1.0}
+    await keep(brain, "Tom is a cat")
+    assert [round(hit.score, 3) for hit in await brain.search(ADA, Wanted(query="dog cat"))] == [1.0, 1.0]
+
+
+def pair(question: str, answer: str) -> str:
+    return f"[user]: {question}\n[assistant]: {answer}"
+
+
+async def test_a_long_answer_does_not_hide_the_question_it_goes_with(brain: Brain) -> None:
+    """As an import of conversations makes them: an answer holds words of everything."""
+    await keep(brain, *(f"The weather of day {day} was fair" for day in range(30)))
+    asked = pair("I keep my violin in the attic, is that too dry for it?", "Wood needs moisture. " * 60)
+    other = pair(
+        "Ideas for a party?", f"{'Balloons and cake and games for all. ' * 20} A violin, an attic, a violin. " * 3
+    )
+    await keep(brain, other, asked)
+    assert (await found(brain, "Where do I keep my violin?"))[0] == asked
+    assert (await found(brain, "attic violin"))[0] == asked
+
+
+async def test_the_beginning_of_an_answer_is_searched_and_its_end_is_not(brain: Brain) -> None:
+    await keep(
+        brain, pair("Which museum do you advise?", f"The Kunsthalle. {'It has many rooms. ' * 60} Bring an umbrella.")
+    )
+    assert await found(brain, "Kunsthalle")
+    assert not await found(brain, "umbrella")
+
+
+async def test_a_pair_that_changes_is_found_by_what_it_says_now(brain: Brain) -> None:
+    await keep(brain, pair("Where is the key?", "Under the stone"))
+    trace = (await brain.search(ADA, Wanted(query="key")))[0].trace
+    assert await brain.update(ADA, trace.id, content=pair("Where is the ladder?", "In the barn"))
+    assert not await found(brain, "key")
+    assert not await found(brain, "stone")
+    assert await found(brain, "barn")
+    assert await brain.delete(ADA, trace.id)
+    assert not await found(brain, "ladder")
+
+
+async def test_a_search_asks_few_things_however_much_it_finds(brain: Brain) -> None:
+    async def statements() -> int:
+        asked: list[str] = []
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.set_trace_callback(asked.append)
+            assert search(connection, ADA, Wanted(query="tea kettle"), brain.now())
+            connection.set_trace_callback(None)
+
+        await brain.database.read(work)
+        return len([each for each in asked if not each.startswith("--")])
+
+    for number in range(60):
+        fact = f"tea from kettle number{number}"
+        await brain.add(ADA, of(ADA, fact, conversation=f"c{number % 20}", position=number))
+    assert await statements() <= 16  # the index's own among them
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM traces", "UPDATE traces SET deleted_at = 1"])
+async def test_what_is_deleted_while_a_search_runs_is_left_out(brain: Brain, change: str) -> None:
+    await keep(brain, "green tea", "green tea in the old kettle")
+
+    def work(connection: sqlite3.Connection) -> list[str]:
+        def deleting(*_: object) -> dict[int, Closeness]:
+            with closing(sqlite3.connect(brain.database.path)) as other, other:
+                register_functions(other)
+                other.execute(f"{change} WHERE content = 'green tea'")
+            return {}
+
+        return [hit.trace.content for hit in search(connection, ADA, Wanted(query="tea"), brain.now(), deleting)]
+
+    assert await brain.database.read(work) == ["green tea in the old kettle"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.memory.traces.strength import current, interfered, is_quoted, unused, used
+from gateway.memory.traces.strength import current, doubted, interfered, is_contradicted, is_quoted, used
 from gateway.memory.traces.trace import DAY_MS, STABILITY_MS
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -46,20 +46,37 @@ def test_strength_fades_to_one_over_e_in_the_time_of_its_stability(
 def test_a_use_strengthens_and_what_was_nearly_forgotten_most(
     strength: float, uses: int, intensity: float, expected_strength: float, expected_factor: float
 ) -> None:
-    grown, stability_ms = used(strength, DAY_MS, uses, intensity)
+    grown, stability_ms = used(strength, STABILITY_MS, uses, intensity)
     assert grown == pytest.approx(expected_strength, abs=5e-10)
-    assert stability_ms / DAY_MS == pytest.approx(expected_factor, abs=5e-10)
+    assert stability_ms / STABILITY_MS == pytest.approx(expected_factor, abs=5e-10)
+
+
+@pytest.mark.parametrize("uses", [8, 30, 1_000])
+def test_a_fact_that_is_used_daily_never_fades_sooner_for_that(uses: int) -> None:
+    assert used(1.0, STABILITY_MS, uses) == (1.0, STABILITY_MS)
+
+
+@pytest.mark.parametrize(("stability_days", "expected_days"), [(30, 15), (14, 7), (10, 7), (1, 7)])
+def test_what_the_person_contradicts_fades_but_keeps_a_week(stability_days: float, expected_days: float) -> None:
+    faded, left_ms = doubted(0.8, stability_days * DAY_MS)
+    assert faded == pytest.approx(0.72, abs=5e-10)
+    assert left_ms == expected_days * DAY_MS
 
 
 @pytest.mark.parametrize(
-    ("stability_ms", "expected_ms"), [(STABILITY_MS, STABILITY_MS / 2), (100_000.0, 60_000.0), (1.0, 60_000.0)]
+    ("content", "correction", "expected"),
+    [
+        ("my dog is called rex", "the dog is called max", True),
+        ("i live in turin", "ada lives in rome", False),
+        ("dog rex", "dog rex", False),
+        ("", "dog", False),
+    ],
 )
-def test_what_was_offered_in_vain_fades_but_never_faster_than_in_a_minute(
-    stability_ms: float, expected_ms: float
-) -> None:
-    faded, left_ms = unused(0.8, stability_ms)
-    assert faded == pytest.approx(0.72, abs=5e-10)
-    assert left_ms == expected_ms
+def test_a_correction_is_about_what_shares_half_of_its_words(content: str, correction: str, expected: bool) -> None:
+    told = [
+        [word for word in text.split() if word not in {"my", "is", "the", "in", "i"}] for text in (content, correction)
+    ]
+    assert is_contradicted(*told) is expected
 
 
 @pytest.mark.parametrize(
@@ -84,7 +101,7 @@ def test_similar_traces_weaken_each_other_and_the_new_one_by_thirty_percent_at_m
 def test_strength_stays_between_0_and_1_whatever_happens(
     strength: float, stability_ms: float, uses: int, intensity: float
 ) -> None:
-    for after, stability_after in (used(strength, stability_ms, uses, intensity), unused(strength, stability_ms)):
+    for after, stability_after in (used(strength, stability_ms, uses, intensity), doubted(strength, stability_ms)):
         assert 0 <= after <= 1
         assert stability_after > 0
         assert 0 <= current(after, stability_after, NOW, NOW + timedelta(days=1)) <= after
@@ -95,4 +112,7 @@ def test_a_trace_is_quoted_when_more_than_three_tenths_of_its_long_words_are_in_
     assert not is_quoted(content, ["grace", "keeps", "three"])  # 2 of 10
     assert not is_quoted(content, ["grace", "keeps", "seventeen"])  # 3 of 10 is not more than 30 %
     assert is_quoted(content, ["grace", "keeps", "seventeen", "antwerp"])
-    assert not is_quoted(["I", "am", "in", "on", "it"], ["I", "am", "in"])
+    assert not is_quoted(["i", "am", "in", "on", "it"], ["i", "am", "in"])
+    assert is_quoted(["i", "like", "tea"], ["you", "like", "tea"])  # no word of over four letters
+    assert not is_quoted(["i", "like", "tea"], ["i", "like", "coffee"])
+    assert not is_quoted(["tea"], ["tea"])

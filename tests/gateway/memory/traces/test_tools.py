@@ -158,7 +158,7 @@ async def test_a_shortened_fact_comes_back_whole_to_its_owner_and_each_reading_i
 
     assert await shorten_old(brain, shorten) == 1
     assert await shorten_old(brain, shorten) == 0
-    [short] = (await use("memory_search", query="sailed"))["results"]
+    short, *_beside = (await use("memory_search", query="sailed"))["results"]
     assert short["content"] == "Ada sailed a regatta."
     whole = await use("rehydrate_memory", **added)
     assert whole["verbatimContent"] == text.strip()

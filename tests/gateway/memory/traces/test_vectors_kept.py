@@ -86,12 +86,12 @@ def packed(*numbers: float) -> str:
 @pytest.mark.parametrize(
     ("embedding", "problem"),
     [
-        ("no base64!", "its embedding is no base64; it will be made anew"),
-        (base64.b64encode(b"odd").decode(), "its embedding is no float16 vector of length 1; it will be made anew"),
-        ("", "its embedding is no float16 vector of length 1; it will be made anew"),
-        (packed(float("nan"), 1.0), "its embedding is no float16 vector of length 1; it will be made anew"),
-        (packed(30_000.0, 30_000.0), "its embedding is no float16 vector of length 1; it will be made anew"),
-        (packed(0.0, 0.0), "its embedding is no float16 vector of length 1; it will be made anew"),
+        ("no base64!", "its embedding is no base64; a new one will be made"),
+        (base64.b64encode(b"odd").decode(), "its embedding is no float16 vector of length 1; a new one will be made"),
+        ("", "its embedding is no float16 vector of length 1; a new one will be made"),
+        (packed(float("nan"), 1.0), "its embedding is no float16 vector of length 1; a new one will be made"),
+        (packed(30_000.0, 30_000.0), "its embedding is no float16 vector of length 1; a new one will be made"),
+        (packed(0.0, 0.0), "its embedding is no float16 vector of length 1; a new one will be made"),
     ],
 )
 async def test_what_is_no_vector_is_not_taken_for_one(

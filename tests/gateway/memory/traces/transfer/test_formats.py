@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,12 +15,14 @@ import pytest
 from gateway.errors import TraceError
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.transfer.arrivals import ImportResult
+from gateway.memory.traces.transfer import csv_format
+from gateway.memory.traces.transfer.arrivals import ArrivedTrace, ImportResult
 from gateway.memory.traces.transfer.bounds import Everything, OfPerson
 from gateway.memory.traces.transfer.detection import detected
 from gateway.memory.traces.transfer.exporting import export_traces
 from gateway.memory.traces.transfer.importing import import_traces
 from gateway.memory.traces.transfer.obsidian import links_in, tags_in
+from gateway.memory.traces.transfer.source import Source
 from tests.gateway.memory.traces.people import ADA, BEN, of
 from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, all_of, tree
 
@@ -408,7 +411,9 @@ async def test_tags_of_duplicates_are_united_and_dedup_can_be_turned_off(brain: 
 async def test_what_does_not_say_whose_it_is_needs_a_name(brain: Brain, tmp_path: Path) -> None:
     (tmp_path / "x").write_text('[{"content": "whose?"}]')
     result, _ = await brought_in(brain, tmp_path / "x", bounds=EVERYTHING)
-    assert result.errors == ["x: traces[0]: it does not say whose it is; name the person (--user)"]
+    assert result.errors == [
+        "x: traces[0]: it does not say whose it is; name the person. Others like it are counted, not listed"
+    ]
 
 
 async def test_what_was_imported_is_found_by_the_search(brain: Brain, tmp_path: Path) -> None:
@@ -446,3 +451,108 @@ async def test_nothing_that_is_there_is_overwritten_and_errors_say_what_to_do(br
 def test_the_format_is_told_by_content_first(tmp_path: Path, name: str, data: bytes, form: str) -> None:
     (tmp_path / name).write_bytes(data)
     assert detected(tmp_path / name) == form
+
+
+@pytest.mark.parametrize(
+    ("document", "lists"),
+    [("{}", "none"), ('{"memories": [{"content": "x"}]}', "memories"), ('{"traces": {"content": "x"}}', "none")],
+)
+async def test_json_without_traces_is_no_import_of_nothing(
+    brain: Brain, tmp_path: Path, document: str, lists: str
+) -> None:
+    (tmp_path / "x.json").write_text(document)
+    result, _ = await brought_in(brain, tmp_path / "x.json", form="json")
+    assert result.errors == [f'x.json: it holds no list "traces", so nothing of it can be imported; its lists: {lists}']
+    assert not result.is_whole
+    (tmp_path / "empty.json").write_text('{"traces": []}')
+    result, _ = await brought_in(brain, tmp_path / "empty.json")
+    assert result.is_whole
+
+
+@pytest.mark.parametrize("form", ["auto", "csv"])
+async def test_a_csv_of_an_old_mac_comes_in(brain: Brain, tmp_path: Path, form: str) -> None:
+    (tmp_path / "x").write_bytes(b"content,type\rRex likes bones,semantic\rTea at five,\r")
+    result, traces = await brought_in(brain, tmp_path / "x", form=form)
+    assert (result.errors, by_content(traces).keys()) == ([], {"Rex likes bones", "Tea at five"})
+
+
+def test_quotes_that_no_line_closes_are_read_in_time_that_grows_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each line opens a quote behind the one before; 24 KB took a second, 240 KB more than a minute."""
+    monkeypatch.setattr(csv_format, "_MOST_AGAIN_CHARS", 1_000_000, raising=False)
+    path = tmp_path / "x.csv"
+    path.write_text("content,b\n" + 'x","y\n' * 8_000)
+    began_s = time.thread_time()
+    traces = [each for each in csv_format.read_csv(Source(path), now_ms=0) if isinstance(each, ArrivedTrace)]
+    assert len(traces) == 8_000
+    assert time.thread_time() - began_s < 2.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "contents", "places"),
+    [
+        (['"one', "two", "three"], {"one", "two", "three"}, [2]),
+        (["one", '"two', "three", '"four"', '"a\nb"'], {"one", "two", "three", "four", "a\nb"}, [3]),
+        (["one", '"two'], {"one", "two"}, [3]),
+        (['"one" sic', '"two ""2"""'], {"one sic", 'two "2"'}, []),
+    ],
+)
+async def test_a_quote_that_is_never_closed_takes_its_own_line_only(
+    brain: Brain, tmp_path: Path, rows: list[str], contents: set[str], places: list[int]
+) -> None:
+    (tmp_path / "x.csv").write_text("\n".join(["content", *rows, ""]))
+    result, traces = await brought_in(brain, tmp_path / "x.csv")
+    assert by_content(traces).keys() == contents
+    assert result.errors == [
+        f"x.csv: line {place}: a quote is opened in it and not closed; the line was read alone" for place in places
+    ]
+
+
+async def test_what_chatgpt_was_not_to_remember_is_not_imported(brain: Brain, tmp_path: Path) -> None:
+    secret = conversation("Secret", ("a", None, message("user", "my PIN is 1234")), current="a") | {
+        "is_do_not_remember": True
+    }
+    told = conversation("Told", ("a", None, message("user", "my dog is Rex")), current="a") | {
+        "is_do_not_remember": False
+    }
+    (tmp_path / "conversations.json").write_text(json.dumps([secret, told]))
+    result, traces = await brought_in(brain, tmp_path / "conversations.json")
+    assert by_content(traces).keys() == {"[user]: my dog is Rex"}
+    assert (result.skipped, result.is_whole) == (1, True)
+    assert result.errors == [
+        "conversations.json: conversation 1 (Secret): ChatGPT was told not to remember it; it was passed over"
+    ]
+
+
+async def test_an_obsidian_export_of_agentos_says_the_same_as_its_json(brain: Brain, tmp_path: Path) -> None:
+    """Its notes carry tags and a list in the text, and no hash: as ObsidianExporter.js of 0.9.164 writes them."""
+    front = "---\nid: {id}\ntype: semantic\nscope: user\nstrength: 1\ntags:{tags}\ncreatedAt: 1700000000000\n---\n"
+    folder = tmp_path / "vault" / "user" / "semantic"
+    folder.mkdir(parents=True)
+    tagged = front.format(id="mt_1", tags="\n  - green tea\n  - drinks")
+    (folder / "mt_1.md").write_text(
+        f"{tagged}Ada likes tea\n\n#green-tea #drinks\n\n**Related:**\n- [[Ada]]\n- [[Assam, the place]]\n"
+    )
+    (folder / "mt_2.md").write_text(f"{front.format(id='mt_2', tags=' []')}Rex is a dog\n\n#not-a-tag-of-it\n")
+    traces = [
+        {
+            "id": "mt_1",
+            "type": "semantic",
+            "scope": "user",
+            "content": "Ada likes tea",
+            "tags": '["green tea","drinks"]',
+        },
+        {"id": "mt_2", "type": "semantic", "scope": "user", "content": "Rex is a dog\n\n#not-a-tag-of-it"},
+    ]
+    (tmp_path / "theirs.json").write_text(json.dumps({"traces": traces}))
+    assert (await brought_in(brain, tmp_path / "theirs.json"))[0].imported == 2
+    result, found = await brought_in(brain, tmp_path / "vault")
+    assert (result.form, result.imported, result.skipped) == ("obsidian", 0, 2)
+    assert by_content(found).keys() == {"Ada likes tea", "Rex is a dog\n\n#not-a-tag-of-it"}
+
+
+def test_the_tags_of_a_word_without_an_end_are_looked_for_once() -> None:
+    began_s = time.process_time()
+    assert tags_in("[" * 200_000 + " https://a.example/#none #tea") == ("tea",)
+    assert time.process_time() - began_s < 1.0

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory.traces.transfer.bounds import OfPerson
+from gateway.memory.traces.transfer.bounds import Everything, OfPerson
 from gateway.memory.traces.transfer.importing import import_traces
-from tests.gateway.memory.traces.people import ADA
+from tests.gateway.memory.traces.people import ADA, of
 from tests.gateway.memory.traces.transfer.corpora import new_brain, values
 
 often = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -94,3 +94,20 @@ async def test_a_database_that_somebody_else_has_filled(tmp_path: Path) -> None:
         result = await import_traces(brain, tmp_path / "hostile.sqlite", bounds=OfPerson(ADA))
     assert len(result.errors) == 1
     assert "the database cannot be read any further" in result.errors[0]
+
+
+async def test_a_database_with_a_scope_that_there_is_not(tmp_path: Path) -> None:
+    """What no check of theirs forbids is named here, and all else comes in."""
+    async with open_brain(tmp_path / "hostile.sqlite") as theirs:
+        await theirs.add(ADA, of(ADA, "a good one"))
+    with sqlite3.connect(tmp_path / "hostile.sqlite") as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("INSERT INTO owners VALUES (9, 'galaxy', 'g')")
+        connection.execute("INSERT INTO records VALUES ('node', 'n', 9, '{}')")
+    connection.close()
+    async with open_brain(tmp_path / BRAIN_NAME) as brain:
+        result = await import_traces(brain, tmp_path / "hostile.sqlite", bounds=Everything())
+    assert (result.imported, result.left_out, result.is_broken_off) == (1, 1, False)
+    assert result.errors == [
+        "hostile.sqlite: nodes n: scope 'galaxy' is none of thread, user, persona, organization; it was left out"
+    ]

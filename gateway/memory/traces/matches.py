@@ -1,0 +1,217 @@
+"""Traces that match a question, and how what stands around them is weighed in.
+
+What is asked about in a conversation is often answered beside the words of the question: in the next message, by the
+one who is named, on the day that has most to do with it. So a trace gains by the matches next to it, by the best
+matches of its conversation, by being said by somebody whom the question names, and by being of a day that it is about.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, time
+from operator import attrgetter
+from typing import Literal
+
+from gateway.memory.days import Days
+from gateway.memory.traces.search_words import Query
+from gateway.memory.traces.trace import TraceType
+from gateway.store.payloads import to_ms
+from gateway.store.words import words_of
+
+_WITH_NEIGHBOURS = 20
+# What a match gives to what stands after it, and before it, by how far away that is: answers stand after questions.
+_AFTER = {1: 0.35, 2: 0.15}
+_BEFORE = {1: 0.15, 2: 0.05}
+_ANSWER = 0.5  # in place of the first, to what somebody says right after another's question
+REACH = max(*_AFTER, *_BEFORE)
+_CONVERSATION = 0.2
+_CONVERSATION_BEST = 3
+_NAMED = 1.6
+_NOT_ASKED_FOR = 1 / _NAMED
+_OF_DAYS_AT_MOST = 100
+_ON_DAY = 0.6  # of the best score
+_FEW_DAYS = 14
+QUESTION_MARKS = "?\uff1f\u061f"
+# Who is asked for, in English; in other languages it is the person.
+_ASSISTANT_SAID = re.compile(
+    r"\byou (?:(?:ve|had|have|also|just|previously) )*"
+    r"(?:advised|described|explained|gave|listed|mentioned|named|proposed|provided|recommended|said|shared|suggested|told"
+    r"|used|wrote)\b"
+    r"|\bdid you (?:advise|describe|explain|give|list|mention|name|propose|provide|recommend|say|share|suggest|tell|use"
+    r"|write)\b"
+    r"|\b(?:our|the) (?:earlier|last|previous) (?:chat|conversation|discussion)\b"
+)
+_SAID_BY_EITHER = re.compile(r"\bremind me\b|\bwe (?:chatted|discussed|spoke|talked)\b")
+
+_COLUMNS = f"""
+    traces.number, traces.owner, traces.conversation, traces.position, traces.speaker,
+    {" OR ".join(f"instr(traces.content, '{mark}')" for mark in QUESTION_MARKS)}
+"""
+# Of constant text, so that they are prepared once. The plus keeps SQLite from the indexes by owner, of whose traces it
+# would look at every one.
+_PLACES = f"""
+    SELECT {_COLUMNS} FROM traces
+    WHERE number IN (SELECT value FROM json_each(?)) AND +owner IN (SELECT value FROM json_each(?))
+        AND deleted_at IS NULL
+"""  # noqa: S608 (constants)
+_ON_DAYS = f"""
+    SELECT {_COLUMNS} FROM json_each(?1) AS given JOIN traces ON traces.owner = given.value
+    WHERE traces.created_at BETWEEN ?2 AND ?3 AND traces.deleted_at IS NULL AND (?4 IS NULL OR traces.type = ?4)
+    ORDER BY traces.number IN (SELECT value FROM json_each(?5)) DESC, traces.created_at DESC LIMIT {_OF_DAYS_AT_MOST}
+"""  # noqa: S608 (constants)
+_BESIDE_THEM = f"""
+    SELECT {_COLUMNS} FROM json_each(?) AS given JOIN traces AS best ON best.number = given.value
+    JOIN traces ON traces.owner = best.owner AND traces.conversation = best.conversation
+        AND traces.position BETWEEN best.position - {REACH} AND best.position + {REACH}
+    WHERE traces.deleted_at IS NULL AND (?2 IS NULL OR traces.type = ?2)
+"""  # noqa: S608 (constants)
+
+Place = tuple[int, str]
+"""Owner and conversation."""
+Role = Literal["user", "assistant"]
+"""Who speaks, where an import knows no names."""
+
+
+@dataclass(slots=True)
+class Match:
+    """One trace and what its score is made of; see `search.Found`."""
+
+    number: int
+    place: Place | None
+    position: int
+    speaker: str | None
+    asks: bool
+    words: float
+    meaning: float = 0.0
+    cosine: float | None = None
+    beside: float = 0.0
+    conversation: float = 0.0
+    day: float = 0.0
+    factors: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def own(self) -> float:
+        """By itself."""
+        return self.words + self.meaning
+
+    @property
+    def score(self) -> float:
+        """With all that is weighed in."""
+        score = self.words + self.meaning + self.beside + self.conversation + self.day
+        for factor in self.factors.values():
+            score *= factor
+        return score
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """What the score is the sum of, without what is nothing."""
+        parts = {
+            "words": self.words,
+            "meaning": self.meaning,
+            "beside": self.beside,
+            "conversation": self.conversation,
+            "day": self.day,
+        }
+        return {name: value for name, value in parts.items() if value}
+
+
+def matches_of(connection: sqlite3.Connection, words: Mapping[int, float], owners: Sequence[int]) -> dict[int, Match]:
+    """The owners' traces of these numbers, with what they have of the words."""
+    rows = connection.execute(_PLACES, (json.dumps([*words]), json.dumps([*owners])))
+    return {row[0]: _match(row, words[row[0]]) for row in rows}
+
+
+def _match(row: sqlite3.Row, words: float) -> Match:
+    number, owner, conversation, position, speaker, asks = row
+    place = None if conversation is None or position is None else (owner, conversation)
+    return Match(number, place, position or 0, speaker, bool(asks), words)
+
+
+def add_matches_of_days(
+    connection: sqlite3.Connection,
+    matches: dict[int, Match],
+    owners: Sequence[int],
+    days: Days,
+    type_: TraceType | None,
+) -> Collection[int]:
+    """Add the owners' newest traces of some days to the matches that are of them; the numbers of both together."""
+    first, last = to_ms(datetime.combine(days.first, time.min, UTC)), to_ms(datetime.combine(days.last, time.max, UTC))
+    values = (json.dumps([*owners]), first, last, type_, json.dumps([*matches]))
+    rows = connection.execute(_ON_DAYS, values).fetchall()
+    for row in rows:
+        matches.setdefault(row[0], _match(row, 0.0))
+    return [row[0] for row in rows]
+
+
+def lift_surroundings(connection: sqlite3.Connection, matches: dict[int, Match], type_: TraceType | None) -> None:
+    """Add what stands beside the best matches, and weigh the matches of each conversation by each other."""
+    placed = sorted((each for each in matches.values() if each.place is not None), key=attrgetter("own"), reverse=True)
+    best = json.dumps([each.number for each in placed[:_WITH_NEIGHBOURS]])
+    for row in connection.execute(_BESIDE_THEM, (best, type_)) if placed else ():
+        if row[0] not in matches:
+            matches[row[0]] = _match(row, 0.0)
+    lift(matches.values())
+
+
+def lift(matches: Collection[Match]) -> None:
+    """Add to each what those beside it and the best of its conversation give, as far as they are among the matches."""
+    conversations: dict[Place, list[Match]] = defaultdict(list)
+    for match in matches:
+        if match.place is not None:
+            conversations[match.place].append(match)
+    for together in conversations.values():
+        _lift_together(together)
+
+
+def _lift_together(together: Sequence[Match]) -> None:
+    best = sorted([match.own for match in together], reverse=True)[:_CONVERSATION_BEST]
+    for match in together:
+        match.conversation = _CONVERSATION * sum(best)
+    if len(together) == 1:
+        return
+    at = {match.position: match for match in together}
+    for match in together:
+        for far, weight in _AFTER.items():
+            if (before := at.get(match.position - far)) is not None:
+                is_answer = far == 1 and before.asks and before.speaker != match.speaker
+                match.beside += (_ANSWER if is_answer else weight) * before.own
+        for far, weight in _BEFORE.items():
+            if (after := at.get(match.position + far)) is not None:
+                match.beside += weight * after.own
+
+
+def prefer_speakers(matches: Collection[Match], query: Query) -> None:
+    """Prefer what was said by whom the question names, or asks for.
+
+    Where all are named, nobody is preferred. Of a person and an assistant it is the person whose words are asked for,
+    unless the question is about what the assistant said; "remind me" may mean either.
+    """
+    names = {match.speaker for match in matches if match.speaker}
+    asked = set(query.words)
+    named = {name for name in names if asked.intersection(words_of(name).split())}
+    other = None if named else _other_role(query)
+    for match in matches:
+        if match.speaker in named and named != names:
+            match.factors["named"] = _NAMED
+        elif other is not None and match.speaker == other:
+            match.factors["not asked for"] = _NOT_ASKED_FOR
+
+
+def prefer_days(of_those_days: Iterable[Match], matches: Collection[Match], days: Days) -> None:
+    """Prefer what is of the days that the question is about, the less the more days they are."""
+    best = max((match.score for match in matches), default=0.0) or 1.0
+    for match in of_those_days:
+        match.day = _ON_DAY * best * min(1.0, _FEW_DAYS / len(days))
+
+
+def _other_role(query: Query) -> Role | None:
+    """Whose words a question is not about, of a person and an assistant."""
+    text = " ".join(query.words)
+    if _ASSISTANT_SAID.search(text):
+        return "user"
+    return None if _SAID_BY_EITHER.search(text) else "assistant"
