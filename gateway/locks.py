@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gateway.errors import DataDirectoryLocked, LockTimeout, UnsafePath
+from gateway.errors import DataDirectoryLocked, FileError, LockTimeout, UnsafePath
 from gateway.failpoints import reach
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -83,6 +83,7 @@ class FileLock:
         Raises:
             LockTimeout: it was not free in time; names the holder.
             UnsafePath: the file system cannot lock, or the lock file is a link.
+            FileError: the lock file cannot be opened or locked.
         """
         places = _places.setdefault(asyncio.get_running_loop(), {})
         place = places.setdefault(str(self._path), _Place())
@@ -136,10 +137,10 @@ class FileLock:
     async def _flock(self, place: _Place) -> int:
         if place.queued is None:
             fd = _open(self._path)
-            if _try_flock(fd):
+            if _try_flock(fd, self._path):
                 _sign(fd)
                 return fd
-            place.queued = _queue_in_thread(fd, place)
+            place.queued = _queue_in_thread(fd, place, self._path)
         queued = place.queued
         try:
             fd = await asyncio.shield(queued)
@@ -151,7 +152,7 @@ class FileLock:
         return fd
 
 
-def _queue_in_thread(fd: int, place: _Place) -> asyncio.Future[int]:
+def _queue_in_thread(fd: int, place: _Place, path: Path) -> asyncio.Future[int]:
     """Wait in the kernel's queue, in a thread of its own that does not keep the process from ending.
 
     The waiting cannot be taken back, so the future outlives whoever gives up: the next task takes the place over, and
@@ -166,7 +167,7 @@ def _queue_in_thread(fd: int, place: _Place) -> asyncio.Future[int]:
             return
         _release(fd)
         if error is not None and place.users:
-            queued.set_exception(error)
+            queued.set_exception(_unlockable(path, error))
             return
         queued.cancel()
         place.queued = None
@@ -182,7 +183,11 @@ def _queue_in_thread(fd: int, place: _Place) -> asyncio.Future[int]:
         except RuntimeError:  # the loop has ended
             _release(fd)
 
-    threading.Thread(target=wait, name=f"flock-{fd}", daemon=True).start()
+    try:
+        threading.Thread(target=wait, name=f"flock-{fd}", daemon=True).start()
+    except RuntimeError as error:  # the system gives no more threads
+        os.close(fd)
+        raise FileError(f"{path} is locked, and cannot be waited for: {error}") from error
     return queued
 
 
@@ -209,9 +214,10 @@ def hold(path: Path) -> HeldLock:
     Raises:
         DataDirectoryLocked: another process holds it; carries its pid.
         UnsafePath: the file system cannot lock, or the lock file is a link.
+        FileError: the lock file cannot be opened or locked.
     """
     fd = _open(path)
-    if not _try_flock(fd):
+    if not _try_flock(fd, path):
         os.close(fd)
         raise DataDirectoryLocked(str(path.parent), holder_pid(path))
     _sign(fd)
@@ -275,26 +281,31 @@ def _open(path: Path) -> int:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UnsafePath(f"{path} is a symbolic link; remove it, a lock must be a file of its own") from None
-        raise
+        raise _unlockable(path, error) from error
 
 
-def _try_flock(fd: int) -> bool:
+def _try_flock(fd: int, path: Path) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:
+    except OSError as error:
         os.close(fd)
-        raise
+        raise _unlockable(path, error) from error
     return True
 
 
+def _unlockable(path: Path, error: OSError) -> FileError:
+    return FileError(f"{path} cannot be locked: {error.strerror}. Check who owns it, and that its disk can lock files")
+
+
 def _sign(fd: int) -> None:
-    """Leave our pid in the lock file, unless it is there already."""
+    """Leave our pid in the lock file, unless it is there already; on a full disk it is missing there, and no more."""
     signature = b"%d\n" % os.getpid()
-    if os.pread(fd, 32, 0) != signature:
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, signature, 0)
+    with contextlib.suppress(OSError):
+        if os.pread(fd, 32, 0) != signature:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, signature, 0)
 
 
 def _release(fd: int) -> None:

@@ -52,9 +52,11 @@ def close_to_others(home: Path) -> None:
         except OSError as error:
             kept.append(f"{path} ({error.strerror})")
     if closed:
-        _log.warning("closed_to_others", amount=len(closed), paths=_named(home, closed))
+        _log.warning(
+            "files were readable by other users; now only by you", amount=len(closed), paths=_named(home, closed)
+        )
     if kept:
-        _log.warning("not_closed_to_others", amount=len(kept), paths=kept[:_SHOWN])
+        _log.warning("files are readable by other users and cannot be closed", amount=len(kept), paths=kept[:_SHOWN])
 
 
 def _close_home(home: Path, mode: int, names: set[str]) -> None:
@@ -65,7 +67,12 @@ def _close_home(home: Path, mode: int, names: set[str]) -> None:
         home.chmod(0o700)
     except OSError as error:
         raise UnsafePath(f"{home} is open to other users and cannot be closed: {error.strerror}; {wanted}") from error
-    _log.warning("closed_to_others", amount=1, paths=[str(home)], mode=f"{stat.S_IMODE(mode):04o}")
+    _log.warning(
+        "the data directory was readable by other users; now only by you",
+        amount=1,
+        paths=[str(home)],
+        mode=f"{stat.S_IMODE(mode):04o}",
+    )
 
 
 def _open_to_others(home: Path, names: set[str]) -> Iterator[Path]:

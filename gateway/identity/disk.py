@@ -237,7 +237,7 @@ class IdentityDisk:
     def _without_file(self, copy: FileSnapshot | None) -> Reading:
         if copy is None:
             return Reading(document=empty_map(), live=None, signature=None, trouble=None, is_kept=True, is_settled=True)
-        trouble = f"{self.path}: is missing. To start anew with nobody known, delete {self.copy_path.name} as well"
+        trouble = f"{self.path}: is missing. To start again with no known users, delete {self.copy_path.name} as well"
         return replace(self._fall_back(trouble, None, copy, None), is_settled=True)
 
     def _fall_back(
@@ -252,8 +252,8 @@ class IdentityDisk:
             document = last.document
         if document is None:
             raise IdentityMapBroken(
-                f"{trouble}. There is no good copy of it to serve instead. Mend the file; or move it and "
-                f"{self.copy_path.name} away to start anew with nobody known."
+                f"{trouble}. There is no good copy of it to serve instead. Fix the file; or move it and "
+                f"{self.copy_path.name} away to start again with no known users."
             )
         return Reading(
             document=document,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from typing import Any
 
 from gateway.errors import InvalidAccount
 from gateway.marked.json import KeyPath, MarkedJson, Mistake, load
+from gateway.visible import clean_name
 
 VERSION = 1
 MAX_KEY_CHARS = 512
@@ -31,7 +31,6 @@ MAX_LABEL_CHARS = 200
 
 _USER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KEY = re.compile(r"[^:\0\ud800-\udfff]+:[^\0\ud800-\udfff]+")
-_DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
 _ARRAY_FIELDS = frozenset({"platform", "platformUserId", "userId", "displayLabel"})
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
@@ -151,9 +150,8 @@ def check_key(key: str) -> str:
 
 
 def clean_label(text: str) -> str:
-    """What of a name may be shown: one line, no control or direction marks, at most 200 characters."""
-    shown = "".join(" " if unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} else char for char in text)
-    return " ".join("".join(char for char in shown if char not in _DIRECTION_MARKS).split())[:MAX_LABEL_CHARS].strip()
+    """What of a name may be shown: one line, nothing hidden, at most 200 characters."""
+    return clean_name(text, MAX_LABEL_CHARS)
 
 
 def parse(data: bytes) -> IdentityDocument:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
 
-from gateway.codes import hash_code, new_code, read_code
+from gateway.codes import code_of, hash_code, new_code, read_code
+from gateway.command_text import in_form
 from gateway.identity import User
 from gateway.linking import words
 from gateway.linking.job import LinkJob
@@ -22,14 +22,16 @@ from gateway.linking.links import (
     NotLinked,
     OwnCode,
     Party,
+    RequestState,
     TooManyTries,
     Wrong,
 )
 from gateway.linking.notes import PersonalNotes
 from gateway.linking.people import AccountMap, People
-from gateway.messages import Capabilities, ConversationRef
+from gateway.messages import ConversationRef, OutboundMessage
 
 FINISH_S = 20.0
+_LIVE: Collection[RequestState] = ("open", "asked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +40,13 @@ class LinkAnswer:
 
     Attributes:
         link: to be carried out once the answer is committed.
+        codes: in the answer.
         is_heard: False where the account has guessed too often, and nothing was looked at.
     """
 
     text: str
     link: Link | None = None
+    codes: tuple[str, ...] = ()
     is_heard: bool = True
 
 
@@ -59,18 +63,6 @@ class Speaker:
     turn_id: str
 
 
-class Channel(Protocol):
-    """What linking asks of a `ChannelAdapter`."""
-
-    @property
-    def kind(self) -> str:
-        """The platform."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Whether its word is enough."""
-
-
 class Linking:
     """The protocol between two accounts, and all that belongs to it."""
 
@@ -81,7 +73,7 @@ class Linking:
         notes: PersonalNotes,
         *,
         pepper: Callable[[], Awaitable[bytes]],
-        channels: Callable[[], Mapping[str, Channel]],
+        channels: Callable[[], Mapping[str, words.Channel]],
         woken: Callable[[ConversationRef], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         code: Callable[[], str] = new_code,
@@ -98,7 +90,7 @@ class Linking:
         self._store = store
         self._accounts = accounts
         self.people = People(accounts, store)
-        self._job = LinkJob(store, accounts, notes, self.people, woken=woken)
+        self._job = LinkJob(store, accounts, notes, self.people, woken=woken, in_form=self._in_form)
         self.when_linked = self._job.when_linked
         self._pepper = pepper
         self._channels = channels
@@ -130,7 +122,9 @@ class Linking:
             case "no":
                 return await self._refuse(request_id.strip(), speaker.me.account)
         code = read_code(arguments)
-        return LinkAnswer(text=words.USAGE) if code is None else await self._redeem(code, speaker.me, speaker.turn_id)
+        if code is None:
+            return LinkAnswer(text=words.NOT_A_CODE)
+        return await self._redeem(code, speaker.me, speaker.turn_id)
 
     async def knock(self, arguments: str, me: Party, turn_id: str) -> LinkAnswer | None:
         """`/link CODE` and `/link no` of somebody who is not let in here; None where it is neither.
@@ -142,12 +136,12 @@ class Linking:
             return await self._redeem(code, me, turn_id)
         word, _, request_id = arguments.lower().partition(" ")
         requests = await self._requests(request_id.strip(), me.account) if word == "no" else ()
-        is_asked = any(one.state == "asked" and one.starter.account != me.account for one in requests)
+        is_asked = any(one.state in _LIVE and one.starter.account != me.account for one in requests)
         return await self._refuse(request_id.strip(), me.account) if is_asked else None
 
     async def unlink(self, arguments: str, speaker: Speaker) -> LinkAnswer:
         """`/unlink`, or `/unlink account`: take the newest link back, or the one that brought the account."""
-        if (refusal := self._refusal(speaker, words.NOT_BY_LETTER)) is not None:
+        if (refusal := self._refusal(speaker.me, words.NOT_BY_LETTER)) is not None:
             return refusal
         wanted, now = arguments.strip("` "), self._now()
         links = await self.links_of(speaker.user_id)
@@ -217,6 +211,11 @@ class Linking:
                 return Party(account=account.key, label=account.label, conversation=place)
         return Party(account=user.accounts[0].key, label=user.accounts[0].label, conversation=None)
 
+    def is_only_claimed(self, place: ConversationRef | None) -> bool | None:
+        """Whether an account there is only what a letter says of itself; None where that is not known now."""
+        channel = None if place is None else self._channels().get(place.channel)
+        return None if channel is None else channel.capabilities.is_sender_only_claimed
+
     async def user(self, wanted: str) -> User:
         """The user with this id or account.
 
@@ -225,7 +224,7 @@ class Linking:
         """
         found = _find(await self._accounts.users(), wanted)
         if found is None:
-            raise NotLinked(f"nobody is known as {wanted}; `ethos users list` shows everybody")
+            raise NotLinked(f"there is no user {wanted}; `ethos users list` shows everybody")
         return found
 
     async def all_links(self) -> Sequence[Link]:
@@ -260,15 +259,30 @@ class Linking:
     # ---- the steps of /link -----------------------------------------------------------------------------------------
 
     async def _start(self, speaker: Speaker) -> LinkAnswer:
-        if (refusal := self._refusal(speaker, words.ONLY_CLAIMED)) is not None:
+        if (refusal := self._refusal(speaker.me, words.ONLY_CLAIMED)) is not None:
             return refusal
         code = self._code()
         request = LinkRequest(id=f"r_{secrets.token_hex(6)}", starter=speaker.me)
         await self._store.start(request, await self._hash(code))
-        return LinkAnswer(text=words.code_given(code))
+        return LinkAnswer(text=words.code_given(code, self._channels().values()), codes=(code,))
 
     async def _redeem(self, code: str, me: Party, turn_id: str) -> LinkAnswer:
-        outcome = await self._store.redeem(await self._hash(code), me, turn_id=turn_id, question=words.question)
+        """Use a code up. Where a letter brought it, its sender first returns a second one, which our answer holds.
+
+        Whoever forges the letter does not get the answer. Without that, the holder of the first code would only have
+        to forge one, and would then be asked themselves.
+        """
+        is_claimed = self.is_only_claimed(me.conversation)
+        if is_claimed is None:
+            return LinkAnswer(text=words.NOT_KNOWN_NOW)
+        second = code_of(f"link {turn_id}", await self._pepper())  # the same one, should the turn be repeated
+        outcome = await self._store.redeem(
+            await self._hash(code),
+            me,
+            turn_id=turn_id,
+            second_hash=await self._hash(second) if is_claimed else None,
+            question=lambda request: self._in_form(words.question(request)),
+        )
         match outcome:
             case Wrong(tries_left=left):
                 return LinkAnswer(text=words.wrong_code(left))
@@ -276,12 +290,20 @@ class Linking:
                 return LinkAnswer(text=words.too_many(again_in_s), is_heard=False)
             case OwnCode():
                 return LinkAnswer(text=words.OWN_CODE)
-        if outcome.starter.conversation is not None:
-            self._woken(outcome.starter.conversation)
-        return LinkAnswer(text=words.asked(outcome))
+        return self._typed(outcome, second)
+
+    def _typed(self, request: LinkRequest, second: str) -> LinkAnswer:
+        """The code was right."""
+        if request.state == "open":
+            return LinkAnswer(text=words.prove(request, second), codes=(second,))
+        if request.state not in {"asked", "linked"}:  # the turn is repeated late
+            return LinkAnswer(text=words.OVER)
+        if request.starter.conversation is not None:
+            self._woken(request.starter.conversation)
+        return LinkAnswer(text=words.asked(request))
 
     async def _confirm(self, request_id: str, speaker: Speaker) -> LinkAnswer:
-        if (refusal := self._refusal(speaker, words.ONLY_CLAIMED)) is not None:
+        if (refusal := self._refusal(speaker.me, words.ONLY_CLAIMED)) is not None:
             return refusal
         account = speaker.me.account
         requests = await self._requests(request_id, account)
@@ -290,7 +312,7 @@ class Linking:
             return LinkAnswer(text=words.NOT_STARTER if requests else words.NOTHING_ASKED)
         request = mine[0]
         if request.link_id is not None:  # pressed twice, or the turn is repeated after a crash
-            return LinkAnswer(text=words.LINKING, link=await self._store.link(request.link_id))
+            return _said_yes(await self._store.link(request.link_id))
         if request.state != "asked" or request.redeemer is None:
             return LinkAnswer(text=words.NOT_TYPED_YET if request.state == "open" else words.NOTHING_ASKED)
         sides = (request.starter, request.redeemer)
@@ -312,9 +334,9 @@ class Linking:
     async def _refuse(self, request_id: str, me: str) -> LinkAnswer:
         """Either side may: who typed somebody else's code can step back from it."""
         requests = await self._requests(request_id, me)
-        live = [one for one in requests if one.state in {"open", "asked"}]
+        live = [one for one in requests if one.state in _LIVE]
         request = next(iter(live or [one for one in requests if one.state == "refused"]), None)
-        if request is None or not await self._store.refuse(request.id, lambda found: words.refused(found, me)):
+        if request is None or not await self._store.refuse(request.id, lambda found: self._refused(found, me)):
             return LinkAnswer(text=words.NOTHING_ASKED)
         for party in (request.starter, request.redeemer):
             if party is not None and party.account != me and party.conversation is not None:
@@ -330,18 +352,35 @@ class Linking:
         ended = await self.end(link)
         return LinkAnswer(text=words.BUSY) if ended is None else LinkAnswer(text=words.UNLINKING, link=ended)
 
+    def _refused(self, request: LinkRequest, by: str) -> OutboundMessage | None:
+        word = words.refused(request, by)
+        return None if word is None else self._in_form(word)
+
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
-    def _refusal(self, speaker: Speaker, text: str) -> LinkAnswer | None:
+    def _refusal(self, me: Party, text: str) -> LinkAnswer | None:
         """Why the channel's word is not enough for this; None where it is."""
-        where = speaker.me.conversation
-        channel = None if where is None else self._channels().get(where.channel)
-        if channel is None:
+        is_claimed = self.is_only_claimed(me.conversation)
+        if is_claimed is None:
             return LinkAnswer(text=words.NOT_KNOWN_NOW)
-        return LinkAnswer(text=text) if channel.capabilities.is_sender_only_claimed else None
+        return LinkAnswer(text=text) if is_claimed else None
+
+    def _in_form(self, message: OutboundMessage) -> OutboundMessage:
+        """With commands as they are typed where it is read."""
+        channel = self._channels().get(message.conversation.channel)
+        return replace(message, text=in_form(message.text, None if channel is None else channel.capabilities))
 
     async def _hash(self, code: str) -> str:
         return hash_code(code, await self._pepper())
+
+
+def _said_yes(link: Link | None) -> LinkAnswer:
+    """To a second yes: what became of the first."""
+    if link is None or link.undone_at is not None:
+        return LinkAnswer(text=words.NOTHING_ASKED)
+    if link.state in UNFINISHED:
+        return LinkAnswer(text=words.LINKING, link=link)
+    return LinkAnswer(text=words.LINKED_ALREADY)
 
 
 def _find(users: Sequence[User], wanted: str) -> User | None:

@@ -37,13 +37,20 @@ class LinkJob:
         people: People,
         *,
         woken: Callable[[ConversationRef], None],
+        in_form: Callable[[OutboundMessage], OutboundMessage] = lambda message: message,
     ) -> None:
-        """Nothing is carried out yet; `woken` is told that a conversation has something to send."""
+        """Nothing is carried out yet.
+
+        Args:
+            woken: told that a conversation has something to send.
+            in_form: the message with commands as they are typed where it is read.
+        """
         self._store = store
         self._accounts = accounts
         self._notes = notes
         self._people = people
         self._woken = woken
+        self._in_form = in_form
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._listeners: list[Callable[[Link], Awaitable[None]]] = []
 
@@ -141,7 +148,7 @@ class LinkJob:
                 return await self._advance(link, "undone", unlinked(link, is_changed=is_changed))
 
     async def _advance(self, link: Link, state: LinkState, told: Sequence[OutboundMessage] = ()) -> Link:
-        await self._store.advance(link.id, state, told)
+        await self._store.advance(link.id, state, [self._in_form(message) for message in told])
         link = replace(link, state=state)
         self._people.note(link)
         _log.info("link_step", link_id=link.id, state=state)

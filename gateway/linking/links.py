@@ -45,8 +45,9 @@ class LinkRequest:
     """A code that was given out, and what became of it.
 
     Attributes:
-        state: `open` until the code is typed; `asked` until the starter answers; then one of the others.
-        redeemer: who typed the code; None while it is open.
+        state: `open` while a code is awaited; `asked` until the starter answers; then one of the others.
+        redeemer: who typed the code. None while anybody may; an open request with a redeemer waits for the second code,
+            from that account only.
         link_id: of the link that came of it.
     """
 
@@ -129,7 +130,13 @@ class LinkStore(Protocol):
         """Keep a new request; an unfinished one of the same starter gives way to it."""
 
     async def redeem(
-        self, code_hash: str, guesser: Party, *, turn_id: str, question: Callable[[LinkRequest], OutboundMessage]
+        self,
+        code_hash: str,
+        guesser: Party,
+        *,
+        turn_id: str,
+        second_hash: str | None,
+        question: Callable[[LinkRequest], OutboundMessage],
     ) -> LinkRequest | Wrong | TooManyTries | OwnCode:
         """Use a code up, and queue the question to its starter; counts as a try of the guesser.
 
@@ -139,6 +146,8 @@ class LinkStore(Protocol):
             code_hash: of what was typed.
             guesser: who typed it.
             turn_id: in which it was typed.
+            second_hash: of the code that takes the place of the one that `/link` gave. The request stays open until
+                the guesser types it, and nobody is asked before. None where the first code is enough.
             question: makes the question from the request.
         """
 

@@ -2,40 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Protocol
 
+from gateway.command_text import typed
 from gateway.identity.file import clean_label
 from gateway.linking.links import Link, LinkRequest, Party
-from gateway.messages import Action, OutboundMessage
+from gateway.messages import Action, Capabilities, OutboundMessage
+from gateway.visible import as_name
+
+
+class Channel(Protocol):
+    """What linking asks of a `ChannelAdapter`."""
+
+    @property
+    def kind(self) -> str:
+        """The platform."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Whether its word is enough, and how a command is typed there."""
+
 
 USAGE = (
-    "- `/link` gives you a code. Type `/link` and the code on your other channel, in a direct chat with me.\n"
+    "- `/link` gives you a code, and says how to type it on your other channel.\n"
     "- `/link yes` or `/link no` answers the question whether an account is yours."
 )
 ONLY_CLAIMED = (
-    "Whoever writes here proves it by letter only, and that is not enough to say that another account is theirs. "
+    "This channel does not prove well enough who writes, so it cannot start or confirm a link. "
     "Type `/link` on a channel where you are logged in, and bring the code here."
 )
 NOT_KNOWN_NOW = "I cannot tell now what this channel proves. Please try again in a minute."
+OVER = "That code is over. Ask for a new one on your other channel."
 OWN_CODE = "This is the account that asked for the code. Type it on the other one; it is still good."
 ALREADY_ONE = "Both accounts are you already: `/whoami` shows all of them."
 NOT_STARTER = "The yes must come from the account on which `/link` was typed first; the question is there."
 NOT_TYPED_YET = "Nobody has typed the code yet. It is good for 10 minutes."
-NOTHING_ASKED = "There is no question to answer. `/link` begins anew."
+NOTHING_ASKED = "There is no question to answer. `/link` starts a new one."
 BUSY = "An earlier change of your accounts is still being carried out. Please try again in a minute."
-GONE = "The other account is not in the identity map any more. Nothing was changed; begin anew with `/link`."
+GONE = "The other account is not in the identity map any more. Nothing was changed; start again with `/link`."
+NOT_A_CODE = (
+    "That is no code: a code has eight characters, such as `K7RM-3XPT`. Look again, or ask for a new one where you got "
+    "it. `yes` and `no` are what else there is."
+)
+LINKED_ALREADY = "You have said yes already. `/whoami` shows your accounts."
 LINKING = "Yes. I am linking them, and tell you on both when it is done."
 REFUSED = "No. Nothing was changed, and the code is void."
 NOTHING_TO_UNDO = "There is no link of yours that `/unlink` could take back."
 UNLINKING = "I am taking it back, and tell you on both when it is done."
-NOT_BY_LETTER = "Whoever writes here proves it by letter only. Type `/unlink` on one of your other accounts."
+NOT_BY_LETTER = "This channel does not prove well enough who writes. Type `/unlink` on one of your other accounts."
 
 
-def code_given(code: str) -> str:
-    """The answer to `/link`."""
-    return (
-        f"On your other channel, in a direct chat with me, type within 10 minutes:\n\n`/link {code}`\n\n"
-        "Then I ask you here whether that account is yours. Give the code to nobody: who types it asks to be you."
+def code_given(code: str, channels: Collection[Channel]) -> str:
+    """The answer to `/link`: what to type, in every form that there is on the channels."""
+    kinds: dict[str, list[str]] = {f"/link {code}": []}  # also for a channel that is added meanwhile
+    for channel in sorted(channels, key=lambda one: one.kind):
+        kinds.setdefault(typed(f"link {code}", channel.capabilities), []).append(channel.kind)
+    where = "On your other channel, in a direct chat with me, type within 10 minutes:"
+    forms = [
+        f"{f'On {_listed(of)}:' if number else where}\n\n```\n{form}\n```"
+        for number, (form, of) in enumerate(kinds.items())
+    ]
+    return "\n\n".join(forms) + (
+        "\n\nThen I ask you here whether that account is yours. Keep the code to yourself: who types it asks to be you."
     )
 
 
@@ -56,11 +86,21 @@ def question(request: LinkRequest) -> OutboundMessage:
     )
 
 
+def prove(request: LinkRequest, code: str) -> str:
+    """The answer to a letter that brought a code; only who can read it gets any further."""
+    return (
+        f"{shown(request.starter)} wants to be one person with you, and would then see all that you told me. "
+        "Nothing is linked yet.\n\n"
+        f"If that account is yours, answer this within 10 minutes with:\n\n`/link {code}`\n\n"
+        "If it is not, do nothing. Keep the code to yourself."
+    )
+
+
 def asked(request: LinkRequest) -> str:
     """The answer to whoever typed the code."""
     return (
         f"I am asking {shown(request.starter)} whether you are the same person. Nothing changes before the yes there. "
-        "If somebody else gave you the code, type `/link no`: whoever says yes sees what you told me."
+        "If somebody else gave you the code, type `/link no`: the person who says yes sees what you told me."
     )
 
 
@@ -116,8 +156,12 @@ def link_line(link: Link, now: datetime) -> str:
 def shown(party: Party) -> str:
     """An account for people: the kind of channel, the account's own id, and its name."""
     kind, _, account = party.account.partition(":")
-    name = _code(party.label)
-    return f"{_code(kind)} account {_code(account)}" + (f", {name}" if party.label != account and party.label else "")
+    named = f", {as_name(party.label)}" if party.label not in {"", account} else ""
+    return f"{_code(kind)} account {_code(account)}{named}"
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    return " and ".join(dict.fromkeys(kinds))
 
 
 def day(moment: datetime) -> str:

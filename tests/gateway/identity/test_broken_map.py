@@ -147,7 +147,7 @@ async def test_without_a_good_copy_a_broken_map_stops_everybody_and_stays_as_it_
     written.write_text("{ oops")
     people = IdentityMap(written)
     for _ in range(2):
-        with pytest.raises(IdentityMapBroken, match=r"identity-map\.json:1:3: .*Mend the file"):
+        with pytest.raises(IdentityMapBroken, match=r"identity-map\.json:1:3: .*Fix the file"):
             await people.resolve(ADA, "Ada")
     with pytest.raises(IdentityMapBroken):
         await people.ensure_joined([(ADA, "Ada")], via="operator")

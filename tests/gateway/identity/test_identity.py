@@ -325,6 +325,25 @@ async def test_a_stranger_waits_for_the_lock_in_vain_and_those_known_do_not(path
     assert await IdentityMap(path).problems() == []
 
 
+@pytest.mark.parametrize("jump_s", [86_400, -86_400])
+async def test_a_clock_that_jumps_while_the_lock_is_waited_for_ends_no_wait(
+    path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: int
+) -> None:
+    now, now_ns = time.time, time.time_ns
+    people = IdentityMap(path, lock_timeout_s=5)
+    make_private_directory(path.parent)
+    async with asyncio.timeout(4), asyncio.TaskGroup() as group:
+        async with FileLock(path.with_name(".identity-map.lock"), 1):
+            strangers = [group.create_task(people.resolve(f"k:{number}", "")) for number in range(20)]
+            while len(people._strangers) < 20:
+                await asyncio.sleep(0)
+            monkeypatch.setattr("time.time", lambda: now() + jump_s)
+            monkeypatch.setattr("time.time_ns", lambda: now_ns() + jump_s * 10**9)
+        await asyncio.wait(strangers)
+    assert len({stranger.result() for stranger in strangers}) == 20
+    assert await people.resolve("k:20", "")
+
+
 async def test_a_place_that_cannot_be_written_gets_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "users").write_text("a file")

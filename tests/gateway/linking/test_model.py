@@ -26,11 +26,13 @@ from gateway.messages import Capabilities, ConversationRef
 from gateway.store.in_memory import InMemoryStore
 from tests.gateway.linking.twins import TwinAccounts, TwinNotes
 
-USERS = {"fake:a": "u_a", "fake:b": "u_b", "fake:e": "u_e"}
+USERS = {"fake:a": "u_a", "fake:b": "u_b", "fake:e": "u_e", "fake:m": "u_m"}
 # Is let in nowhere, and stands in no map before somebody's yes.
 STRANGER = "fake:s"
 USER_OF = {**USERS, STRANGER: "u_s"}
-NOTES = {"u_a": "Cat: Mia\n", "u_b": "Boat: Argo\n\nCat: Mia\n", "u_e": "Eve.\n"}
+# Writes letters, and so does whoever forges one.
+BY_LETTER = "fake:m"
+NOTES = {"u_a": "Cat: Mia\n", "u_b": "Boat: Argo\n\nCat: Mia\n", "u_e": "Eve.\n", "u_m": "Letters.\n"}
 CODES = [ALPHABET[i : i + 4] + "-" + ALPHABET[i + 4 : i + 8] for i in range(6)]
 QUIET_ROUNDS = 5
 CHANGES = {"start", "redeem", "refuse", "decide", "undo", "end_by_hand", "advance", "move", "unite", "part", "resolve"}
@@ -41,21 +43,31 @@ Words = Callable[["World"], str | None]
 
 @dataclass(slots=True)
 class Person:
-    """Somebody with a list of things to type, one after another."""
+    """Somebody with a list of things to type, one after another.
+
+    Attributes:
+        writes_as: whose name the letters bear; the answers go there.
+    """
 
     name: str
     script: Sequence[Words]
+    writes_as: str = ""
     at: int = 0
     answers: list[str] = field(default_factory=list)
 
     @property
     def account(self) -> str:
-        return f"fake:{self.name}"
+        return f"fake:{self.writes_as or self.name}"
 
 
 class Channel:
     kind = "fake"
-    capabilities = Capabilities(max_text_chars=4_000)
+
+    def __init__(self, *, is_sender_only_claimed: bool) -> None:
+        self.capabilities = Capabilities(max_text_chars=4_000, is_sender_only_claimed=is_sender_only_claimed)
+
+
+CHANNELS = {"fake": Channel(is_sender_only_claimed=False), "letters": Channel(is_sender_only_claimed=True)}
 
 
 class Gated:
@@ -73,7 +85,7 @@ class Gated:
             if name in CHANGES:
                 await self._world.gate(name)
             result = await getattr(self._inner, name)(*args, **kwargs)
-            self._world.seen(name, args, result)
+            self._world.seen(name, args, result, kwargs.get("second_hash") or "")
             return result
 
         return call
@@ -92,6 +104,7 @@ class World:
         self.codes = iter(CODES)
         self.begun: dict[str, str] = {}  # commands that have no committed answer yet, by person
         self.typed: set[tuple[str, str]] = set()  # (account, code)
+        self.by_themselves: set[tuple[str, str]] = set()  # the same, of those who forge nothing
         self.given: dict[str, tuple[str, int]] = {}  # by code hash: to whom, and when
         self.asked: dict[str, tuple[str, str, int]] = {}  # by request: starter, redeemer, and when
         self.said_yes: set[tuple[str, str]] = set()  # (account, request that it could see)
@@ -114,7 +127,7 @@ class World:
             Gated(self, self.accounts),  # type: ignore[arg-type]
             Gated(self, self.notes),  # type: ignore[arg-type]
             pepper=pepper,
-            channels=lambda: {"fake": Channel()},
+            channels=lambda: CHANNELS,
             woken=lambda _place: None,
             code=lambda: next(self.codes),
         )
@@ -152,12 +165,14 @@ class World:
             await asyncio.sleep(0)
 
     async def command(self, person: Person, words: str) -> None:
-        place = ConversationRef(channel="fake", conversation=person.name)
+        account = self.people.get(person.writes_as, person)
+        channel = "letters" if person.account == BY_LETTER else "fake"
+        place = ConversationRef(channel=channel, conversation=account.name)
         me = Party(account=person.account, label=person.name, conversation=place)
         name, _, arguments = words.partition(" ")
         answer = await self.answer(name, arguments, me, f"t_{person.name}{person.at}")
         await self.gate("commit")
-        person.answers.append(answer.text)
+        account.answers.append(answer.text)
         person.at += 1
         del self.begun[person.name]
         if answer.link is not None:
@@ -214,6 +229,8 @@ class World:
             if words.startswith("/link yes"):
                 self.said_yes.add((person.account, words.removeprefix("/link yes").strip()))
             self.typed.add((person.account, words.removeprefix("/link ").replace("-", "")))
+            if not person.writes_as:
+                self.by_themselves.add((person.account, words.removeprefix("/link ")))
             self.run(name, self.command(person, words))
         else:
             self.waiting.pop(name).set_result(None)
@@ -225,7 +242,7 @@ class World:
         running = {task.get_name() for task in asyncio.all_tasks()}
         self.history = {name: seen for name, seen in self.history.items() if name in running}
 
-    def seen(self, name: str, args: Sequence[Any], result: object) -> None:
+    def seen(self, name: str, args: Sequence[Any], result: object, second_hash: str = "") -> None:
         task = asyncio.current_task()
         assert task is not None
         self.history.setdefault(task.get_name(), []).append(repr(result))
@@ -234,9 +251,13 @@ class World:
         if name == "redeem" and isinstance(result, LinkRequest) and result.redeemer is not None:
             starter, given_at = self.given[args[0]]
             assert starter == result.starter.account
+            self.redeemers.setdefault(args[0], set()).add(result.redeemer.account)
+            if result.state == "open":
+                self.given.setdefault(second_hash, (starter, self.now_ms))
+            if result.state != "asked":
+                return
             self.asked.setdefault(result.id, (starter, result.redeemer.account, self.now_ms))
             assert self.asked[result.id][2] - given_at < CODE_VALID_S * 1000
-            self.redeemers.setdefault(args[0], set()).add(result.redeemer.account)
         if name == "decide" and result is not None:
             self.decided_at.setdefault(result.id, self.now_ms)  # type: ignore[attr-defined]
 
@@ -263,6 +284,7 @@ class World:
             assert any(account == redeemer and len(code) == 8 for account, code in self.typed), (
                 "typed on the other side"
             )
+            assert redeemer != BY_LETTER or self.is_proved(redeemer), "a letter counts with the code of our answer"
             assert (starter, request.id) in self.said_yes, "and confirmed on this one"
             assert self.decided_at.get(link.id, self.now_ms) - asked_at < CODE_VALID_S * 1000
         assert all(len(accounts) == 1 for accounts in self.redeemers.values()), "a code is used once"
@@ -274,6 +296,11 @@ class World:
         assert all("Eve." not in text for user, text in self.notes.texts.items() if user != "u_e") or any(
             "u_e" in (link.survivor, link.absorbed) for link in links.values()
         )
+
+    def is_proved(self, account: str) -> bool:
+        """Whether the account's own person typed a code that stands in an answer to that account."""
+        answers = self.people[account.removeprefix("fake:")].answers
+        return any((account, code) in self.by_themselves for text in answers for code in _CODE.findall(text))
 
     def check_end(self) -> None:
         """Nothing runs, and nobody has anything to say: nothing is half done."""
@@ -300,12 +327,14 @@ class World:
                 assert sorted(places, key=str) == sorted((party.conversation for party in link.parties), key=str)
 
 
+_CODE = re.compile(r"/link (\w{4}-\w{4})")
+
+
 def code_given(name: str) -> Words:
     """`/link CODE`, once the person of that name has been given one."""
 
     def words(world: World) -> str | None:
-        found = [re.search(r"`/link (\S+)`", text) for text in world.people[name].answers]
-        codes = [match[1] for match in found if match]
+        codes = [code for text in world.people[name].answers for code in _CODE.findall(text)]
         return f"/link {codes[-1]}" if codes else None
 
     return words
@@ -370,6 +399,20 @@ SCENARIOS: dict[str, Callable[[], list[Person]]] = {
         Person("a", [says("/link"), yes_to("s")]),
         Person("s", [code_given("a"), says("/unlink", "Linked:")]),
     ],
+    "a letter brings a code, and then ours": lambda: [
+        Person("a", [says("/link"), yes_to("m", otherwise="/link yes")]),
+        Person("m", [code_given("a"), code_given("m")]),
+    ],
+    "a forged letter brings a code": lambda: [
+        Person("e", [says("/link"), says("/link yes", "Nothing is linked yet"), code_given("e")]),
+        Person("f", [code_given("e"), says("/link yes"), code_given("e")], writes_as="m"),
+        Person("m", []),
+    ],
+    "a forged letter brings a code, and its victim steps back": lambda: [
+        Person("e", [says("/link"), says("/link yes", "Nothing is linked yet")]),
+        Person("f", [code_given("e"), says("/link yes")], writes_as="m"),
+        Person("m", [says("/link no", "Nothing is linked yet")]),
+    ],
     "they are linked, and both take it back at once": lambda: [
         Person("a", [says("/link"), yes_to("b"), says("/unlink", "Linked:")]),
         Person("b", [code_given("a"), says("/unlink", "Linked:")]),
@@ -379,7 +422,7 @@ SCENARIOS: dict[str, Callable[[], list[Person]]] = {
 RUNS = [
     ("both agree", 1, 1, {"", "linked"}),
     ("two type the same code, and only one of them is known", 0, 0, {"", "linked"}),
-    ("each types the other's code, and both say yes", 0, 0, {"", "linked"}),
+    ("each types the other's code, and both say yes", 0, 0, {"linked"}),
     ("one says yes while the other steps back", 1, 0, {"", "linked"}),
     ("one says yes while the other steps back", 0, 1, {"", "linked"}),
     ("a stranger brings a code", 1, 0, {"", "linked"}),
@@ -387,6 +430,9 @@ RUNS = [
     ("a stranger begins, says yes, and brings a code", 1, 0, {"", "linked"}),
     ("a stranger and somebody known type the same code", 0, 0, {"", "linked"}),
     ("a stranger is linked, and takes it back", 0, 1, {"undone"}),
+    ("a letter brings a code, and then ours", 1, 1, {"", "linked"}),
+    ("a forged letter brings a code", 1, 1, {""}),
+    ("a forged letter brings a code, and its victim steps back", 1, 1, {""}),
     ("they are linked, and both take it back at once", 0, 0, {"undone"}),
 ]
 
