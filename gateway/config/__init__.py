@@ -87,7 +87,7 @@ class ChannelConfig(Section):
 
     Attributes:
         kind: the platform: a package under `adapters`, or a dotted name of a third party's package.
-        access: `owner` lets owners talk only, `allowlist` also those in `allow`, `pairing` also whoever an owner lets
+        access: `owner` lets owners talk only, `allowlist` also those in `allow`, `pairing` also people an owner lets
             in, `open` everybody.
         access_in_groups: the same for groups, and `nobody`; None: as `access`.
         allow: the platform's ids of people.
@@ -169,14 +169,16 @@ class TracesConfig(Section):
     """The trace memory: many small facts, beside the files.
 
     Attributes:
-        recall: what stands in the prompt of a MEMORY.md that is too long: `fill`, what the question needs and the
-            newest; `tail`, the newest.
+        recall: what stands in the prompt of a MEMORY.md that is too long, also where traces are off: `fill`, what the
+            question needs and the newest; `tail`, the newest.
+        recall_chars: room in a prompt for the facts that bear on a question.
         stability_days: in which a new fact that is never used fades to a third.
         gist: old facts that are hardly used are shortened; the full text stays in the archive.
     """
 
     enabled: bool = False
     recall: Literal["fill", "tail"] = "fill"
+    recall_chars: Annotated[Count, Field(ge=0, le=200_000)] = 20_000
     stability_days: Days = 30
     ingest: IngestConfig = Field(default_factory=IngestConfig)
     consolidate: ConsolidateConfig = Field(default_factory=ConsolidateConfig)
@@ -255,7 +257,8 @@ class DeliveryConfig(Section):
 
     max_attempts: Annotated[Count, Field(ge=1, le=100)] = 8
     first_retry_s: Seconds = 1
-    longest_retry_s: Seconds = 300
+    longest_retry_s: Seconds = 900
+    give_up_after_h: Annotated[float, Field(gt=0, le=24 * 30)] = 24
 
     @field_validator("longest_retry_s")
     @classmethod

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel
 
 import adapters
+from gateway.extras import how_to_install
 from gateway.marked.validation import did_you_mean
 from gateway.protocols import AdapterServices, ChannelAdapter
 
@@ -33,7 +34,8 @@ class ChannelKind:
 
     It may have `ACCESS_DEFAULT`, and `account(entry)`: what an entry of `allow` means, in the form that messages carry,
     or a ValueError that says what was expected; and `own_accounts(config)`: as whom a channel speaks, one text for
-    each login that only one channel can have. Those are compared, and never shown.
+    each login that only one channel can have. Those are compared, and never shown. `public_host(config)` is the name
+    under which its platform calls the gateway.
     """
 
     name: str
@@ -68,6 +70,11 @@ class ChannelKind:
         found = self.package.own_accounts(settings) if hasattr(self.package, "own_accounts") else ()
         return frozenset(f"{self.package.__name__} {account}" for account in found)
 
+    def public_host(self, settings: Any) -> str | None:
+        """The name under which the platform calls the gateway; None where it does not, or where nobody knows it."""
+        host = self.package.public_host(settings) if hasattr(self.package, "public_host") else None
+        return None if host is None else str(host)
+
     def build(self, settings: Any, services: AdapterServices) -> ChannelAdapter:
         """Make the adapter of one channel; `settings` is an instance of `config`."""
         adapter: ChannelAdapter = self.package.build(settings, services)
@@ -96,7 +103,7 @@ def load_kind(kind: str) -> ChannelKind:
         if target == missing or target.startswith(f"{missing}."):
             near = did_you_mean(kind, known_kinds())
             raise KindUnusable(f"there is no kind {kind!r}{near}; {_expected_kinds()}") from None
-        remedy = f"`pip install 'ethos-gateway[{kind}]'`" if is_own else f"{missing} beside {target.partition('.')[0]}"
+        remedy = how_to_install(kind, missing) if is_own else f"{missing} beside {target.partition('.')[0]}"
         raise KindUnusable(f"{kind} needs {missing}, which is not installed; expected {remedy}") from None
     except Exception as error:  # noqa: BLE001 (a third party's package may raise anything while it is imported)
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]

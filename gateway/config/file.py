@@ -222,7 +222,8 @@ def _access(
             reading.warned.complain(("channels", name, "allow", index), f"{shown(entry)}: {error}")
     if is_for_strangers and channel.enabled:
         key = "access" if access == "open" else "access_in_groups"
-        text = "anybody on the platform who finds the agent may talk to it, at your cost; expected `pairing`"
+        memory = "" if role == "guest" else ", and is told what is in the shared MEMORY.md (`role: guest` is not)"
+        text = f"anybody on the platform who finds the agent may talk to it, at your cost{memory}; expected `pairing`"
         reading.warned.complain(("channels", name, key), text)
     return {"access": access, "role": role, "allow": tuple(allow)}
 
@@ -336,7 +337,7 @@ def _warn(config: Config, reading: _Reading) -> None:
     warned = reading.warned
     literal = [path for path, origin in reading.origins.items() if not origin and path not in reading.expanded]
     for path in literal:
-        advice = "a secret stands in the file; better as `${ENV_VAR}`, `{file: path}` or `{keyring: name}`"
+        advice = "a secret is in the file; better as `${ENV_VAR}`, `{file: path}` or `{keyring: name}`"
         warned.complain(path, advice)
     if literal and (mode := stat.S_IMODE(reading.path.stat().st_mode)) & 0o077:
         warned.complain((), f"other users may read the secrets in this file ({mode:04o}); `chmod 600 {reading.path}`")
@@ -350,6 +351,10 @@ def _warn(config: Config, reading: _Reading) -> None:
         if channel.allow and not modes & {"allowlist", "pairing"}:
             text = f"has no effect, for `access` is `{channel.access}`; set `access: allowlist`"
             warned.complain((*path, "allow"), text)
+        host = load_kind(channel.kind).public_host(channel.settings)
+        if host is not None and host not in config.web.allowed_hosts:
+            text = f"is called as {host}, which `web.allowed_hosts` lacks; add it, unless your proxy sends another name"
+            warned.complain(path, text)
     if not _is_loopback(config.web.host):
         warned.complain(("web", "host"), "other machines can reach the web server; put one with TLS in front of it")
     if config.log.message_text:

@@ -17,5 +17,5 @@ def check_own_accounts(channels: Mapping[str, ChannelConfig], document: MarkedYa
             continue
         accounts = load_kind(channel.kind).own_accounts(channel.settings)
         for other in sorted({holders.setdefault(account, name) for account in accounts} - {name}):
-            text = f"has the same login as the channel {other}; expected a login of its own, or only one of the two"
+            text = f"has the same login or secret as the channel {other}; expected one of its own, or only one channel"
             document.complain(("channels", name), text, at_key=True)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
+from gateway.extras import how_to_install
 from gateway.marked.yaml import KeyPath, MarkedYaml, put_at, value_at, walk_text
 
 KEYRING_SERVICE = "ethos"
@@ -25,6 +26,9 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}|\$\{")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _READABLE_BY_OTHERS = 0o077
 _WRITABLE_BY_OTHERS = 0o022
+
+
+_UNSET = "is not set; expected"
 
 
 class SecretUnavailable(Exception):
@@ -62,7 +66,7 @@ def _follow(match: re.Match[str], environment: Mapping[str, str]) -> str:
         )
     value = environment.get(name)
     if value is None:
-        raise SecretUnavailable(f"the environment variable {name} is not set; expected `export {name}=…` before start")
+        raise SecretUnavailable(f"the environment variable {name} {_UNSET} `export {name}=…` before start")
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise SecretUnavailable(f"the environment variable {name} is not UTF-8; expected UTF-8 text")
     return value
@@ -103,6 +107,11 @@ def fetch_secrets(document: MarkedYaml, model: type[BaseModel], path: KeyPath, d
             continue
         put_at(document.values, place, secret)
     return origins
+
+
+def is_unset_variable(problem: str) -> bool:
+    """Whether a problem is of this shell alone: a running gateway has what its own environment had."""
+    return _UNSET in problem
 
 
 def secret_files(value: Any, directory: Path) -> Iterator[Path]:
@@ -189,7 +198,7 @@ def read_keyring(name: str) -> str:
         import keyring  # noqa: PLC0415 (an extra, and slow to load)
         from keyring.errors import KeyringError  # noqa: PLC0415
     except ImportError:
-        raise SecretUnavailable("keyring is not installed; expected `pip install 'ethos-gateway[keyring]'`") from None
+        raise SecretUnavailable(f"keyring is not installed; run {how_to_install('keyring')}") from None
     try:
         secret = keyring.get_password(KEYRING_SERVICE, name)
     except KeyringError as error:

@@ -214,12 +214,9 @@ def test_a_missing_keyring_library_says_how_to_install_it(
     write_config: WriteConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
-    assert check(write_config(model_with_key("{keyring: x}"))).problems == (
-        (
-            "config.yaml:5:14: models.cloud.api_key: keyring is not installed; expected "
-            "`pip install 'ethos-gateway[keyring]'`"
-        ),
-    )
+    (problem,) = check(write_config(model_with_key("{keyring: x}"))).problems
+    assert problem.startswith("config.yaml:5:14: models.cloud.api_key: keyring is not installed; run `")
+    assert "-m pip install 'keyring>=" in problem
 
 
 def test_secrets_deep_inside_an_adapters_section_are_found(write_config: WriteConfig, tmp_path: Path) -> None:
@@ -284,6 +281,15 @@ def test_strangers_are_kept_out_unless_the_adapter_or_the_file_says_otherwise(wr
     assert roles == {"a": "member", "b": "guest", "c": "member", "d": "member"}, "open to strangers: guests"
 
 
+def test_a_channel_that_is_open_to_members_is_warned_of_the_memory_that_they_share(write_config: WriteConfig) -> None:
+    text = f"channels:\n  a:\n    kind: {PIGEON}\n    ring: r\n    access: open\n"
+    warned = "\n".join(map(str, load_config(write_config(text)).warnings))
+    assert "at your cost" in warned
+    assert "MEMORY.md" not in warned
+    warned = "\n".join(map(str, load_config(write_config(f"{text}    role: member\n")).warnings))
+    assert "shared MEMORY.md" in warned
+
+
 @pytest.mark.parametrize("off", ["false", "no", "Off"])
 def test_a_channel_that_is_switched_off_needs_neither_library_nor_secret(write_config: WriteConfig, off: str) -> None:
     text = f"channels:\n  loft:\n    kind: no_such.pigeon\n    enabled: {off}\n    ring: ${{NOT_SET}}\n    what: ever\n"
@@ -302,7 +308,7 @@ def test_a_kind_of_ours_whose_library_is_missing_names_the_extra(
     with pytest.raises(KindUnusable) as caught:
         load_kind("owl")
     assert str(caught.value) == (
-        "owl needs owlpost, which is not installed; expected `pip install 'ethos-gateway[owl]'`"
+        f"owl needs owlpost, which is not installed; expected `{sys.executable} -m pip install owlpost`"
     )
 
 
@@ -311,13 +317,25 @@ def test_only_the_packages_of_configured_kinds_are_loaded(write_config: WriteCon
     program = (
         "import sys; from pathlib import Path; from gateway.config.file import load_config\n"
         f"load_config(Path({str(path)!r}))\n"
-        "print([name for name in sys.modules if name.startswith('adapters.') or name in ('keyring', 'pydantic_ai')])"
+        "print([name for name in sys.modules if name.startswith('adapters.') or name in ('keyring', 'aiohttp')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
 
 
 # ---- warnings
+
+
+def test_a_webhook_whose_host_the_web_server_would_refuse_is_warned_of(write_config: WriteConfig) -> None:
+    channel = "channels:\n  phone:\n    kind: telegram\n    token: ${T}\n    webhook_url: https://Ethos.example.org/x\n"
+    environment = {"T": "1:secret"}
+    (warning,) = check(write_config(channel), environment=environment).warnings
+    assert warning.endswith(
+        "channels.phone: is called as ethos.example.org, which `web.allowed_hosts` lacks; add it, unless your proxy "
+        "sends another name"
+    )
+    known = write_config(f"{channel}web:\n  allowed_hosts: [ethos.example.org]\n")
+    assert check(known, environment=environment).warnings == ()
 
 
 def test_what_works_but_is_unwise_is_warned_of(write_config: WriteConfig, tmp_path: Path) -> None:
@@ -340,7 +358,7 @@ def test_what_works_but_is_unwise_is_warned_of(write_config: WriteConfig, tmp_pa
     assert findings.warnings == (
         f"config.yaml:1:1: other users may read the secrets in this file (0644); `chmod 600 {path}`",
         (
-            "config.yaml:5:14: models.cloud.api_key: a secret stands in the file; better as `${ENV_VAR}`, "
+            "config.yaml:5:14: models.cloud.api_key: a secret is in the file; better as `${ENV_VAR}`, "
             "`{file: path}` or `{keyring: name}`"
         ),
         (

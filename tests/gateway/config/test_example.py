@@ -108,7 +108,7 @@ def test_the_example_as_it_is_means_the_defaults(tmp_path: Path) -> None:
 def test_the_example_with_everything_switched_on_loads(whole: Path) -> None:
     findings = check(whole, environment=ENVIRONMENT)
     assert findings.problems == ()
-    assert [warning.split(": ")[1] for warning in findings.warnings] == ["channels.web.allow"]
+    assert [warning.split(": ")[1] for warning in findings.warnings] == ["channels.web.allow", "channels.telegram"]
 
 
 def test_every_setting_in_the_example_has_a_comment_above_it() -> None:

@@ -1,5 +1,6 @@
 """`ethos init`: what it writes loads, and what was there is never lost."""
 
+import asyncio
 import io
 import stat
 from pathlib import Path
@@ -10,6 +11,8 @@ from rich.console import Console
 from gateway.cli.init import Answers, render_config, run_init
 from gateway.config.file import check, load_config
 from gateway.errors import ConfigError, FileError
+from tests.model_formats import Failure
+from tests.model_server import ModelServer
 
 
 class Terminal(io.StringIO):
@@ -60,10 +63,51 @@ def test_without_a_terminal_or_when_told_so_nothing_is_asked(stdin: io.StringIO,
 
 def test_a_local_server_needs_no_key(tmp_path: Path) -> None:
     answers = typed("2", "http://127.0.0.1:11434/v1", "", "qwen3:8b", "", "Ada", "engineer", "0")
-    config = load_config(run_init(tmp_path, stdin=answers, console=console())).config
+    config = load_config(run_init(tmp_path, tries=False, stdin=answers, console=console())).config
     assert (config.model, config.models["main"].model, config.models["main"].api_key) == ("main", "qwen3:8b", None)
     assert config.models["main"].base_url == "http://127.0.0.1:11434/v1"
     assert (config.personality, config.web.port, config.channels["web"].settings.display_name) == ("engineer", 0, "Ada")
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1"])
+async def test_the_models_of_a_server_are_listed_below_v1_and_the_chosen_one_is_asked(
+    path: str, tmp_path: Path
+) -> None:
+    screen = console()
+    async with ModelServer() as server:
+        answers = typed("2", server.url + path, "2", "", "", "", "")
+        written = await asyncio.to_thread(run_init, tmp_path, stdin=answers, console=screen)
+    model = load_config(written).config.models["main"]
+    assert (model.base_url, model.model) == (server.openai_url, "echo-2")
+    assert "  1  echo-1\n  2  echo-2\n" in shown(screen)
+    assert ("The address is taken as" in shown(screen)) == (path != "/v1")
+    assert "s: You said: Say hello in one word." in shown(screen)
+    assert [one.body["model"] for one in server.requests] == ["echo-2"]
+
+
+async def test_a_model_that_does_not_answer_is_told_and_asked_for_again(tmp_path: Path) -> None:
+    screen = console()
+    async with ModelServer() as server:
+        server.script([Failure(status=401), Failure(status=404)])
+        url = server.openai_url
+        again = ("1", url, "echo-1", "2", "second")
+        answers = typed("2", url, "1", "2", "canary", *again, "2", "", "", "")
+        written = await asyncio.to_thread(run_init, tmp_path, stdin=answers, console=screen)
+    assert "It did not answer. main (echo-1): the API key was refused (HTTP 401)" in shown(screen)
+    assert "It did not answer. main: there is no model 'echo-1'" in shown(screen)
+    assert [one.headers["authorization"] for one in server.requests] == ["Bearer canary", "Bearer second"]
+    assert load_config(written).config.models["main"].model == "echo-1"
+    assert "canary" not in shown(screen)
+
+
+async def test_a_server_that_is_not_there_can_be_kept(tmp_path: Path) -> None:
+    async with ModelServer() as server:
+        url = server.url
+    answers, screen = typed("2", url, "any", "", "2", "", "", ""), console()
+    written = await asyncio.to_thread(run_init, tmp_path, stdin=answers, console=screen)
+    assert load_config(written).config.models["main"].base_url == f"{url}/v1"
+    assert "The server does not list its models." in shown(screen)
+    assert "It did not answer. main (any): the connection to" in shown(screen)
 
 
 def test_a_key_in_a_variable_is_referred_to_and_the_next_step_says_to_set_it(tmp_path: Path) -> None:
@@ -83,7 +127,7 @@ def test_a_key_in_a_variable_is_referred_to_and_the_next_step_says_to_set_it(tmp
 
 def test_a_key_that_is_typed_goes_into_a_private_file_and_is_shown_nowhere(tmp_path: Path) -> None:
     screen = console()
-    path = run_init(tmp_path, stdin=typed("2", "", "", "2", "canary", "", "", ""), console=screen)
+    path = run_init(tmp_path, tries=False, stdin=typed("2", "", "", "2", "canary", "", "", ""), console=screen)
     loaded = load_config(path)
     key = loaded.config.models["main"].api_key
     assert key is not None

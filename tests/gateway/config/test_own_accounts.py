@@ -20,7 +20,13 @@ MAIL = {
     "kind": "email", "address": "agent@example.org", "imap_host": "imap.example.org",
     "smtp_host": "smtp.example.org", "password": "SECRET-a", "trusted_authserv_id": "mx.example.org",
 }  # fmt: skip
+HOOK = {"kind": "webhook", "secret": "whsec_" + "SECRETa1" * 4, "reply_url": "https://example.org/replies"}
 SAME = {
+    "a webhook's secret": (HOOK, {"reply_url": "https://example.org/other"}),
+    "a webhook's former secret": (
+        HOOK,
+        {"secret": "whsec_" + "SECRETb1" * 4, "previous_secret": HOOK["secret"], "reply_url": "https://example.org/b"},
+    ),
     "a bot of Telegram": (TELEGRAM, {}),
     "its new token": (TELEGRAM, {"token": "4711:SECRET-b"}),
     "by another server": (TELEGRAM, {"api_url": "https://bots.example.org"}),
@@ -34,6 +40,7 @@ SAME = {
     "a mailbox, otherwise spelt": (MAIL, {"imap_host": "IMAP.example.org", "mailbox": "inbox", "imap_port": 1993}),
 }
 APART = {
+    "webhooks": (HOOK, {"secret": "whsec_" + "SECRETb1" * 4}),
     "bots of Telegram": (TELEGRAM, {"token": "4712:SECRET-a"}),
     "apps of Slack": (SLACK, {"bot_token": "xoxb-SECRET-b", "app_token": "xapp-SECRET-b"}),
     "workspaces of one app over HTTP": (
@@ -63,7 +70,7 @@ def test_two_channels_with_one_login_are_refused_by_both_names(
     path = written(tmp_path, *SAME[what])
     (problem,) = check(path, environment={}).problems
     assert "second" in problem
-    assert "the same login as the channel first; expected a login of its own" in problem
+    assert "the same login or secret as the channel first; expected one of its own" in problem
     with pytest.raises(ConfigError) as caught:
         load_config(path, environment={})
     monkeypatch.setenv("ETHOS_HOME", str(tmp_path))
@@ -73,7 +80,7 @@ def test_two_channels_with_one_login_are_refused_by_both_names(
         assert result.exit_code != 0
         said = " ".join((result.output + str(result.exception)).split())
         assert "SECRET" not in said
-        assert "the same login as the channel first" in said or command[0] == "serve"
+        assert "the same login or secret as the channel first" in said or command[0] == "serve"
     assert "SECRET" not in str(caught.value)
     assert "the same login" in str(caught.value)
 
