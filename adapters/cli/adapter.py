@@ -32,7 +32,9 @@ class CliAdapter:
     """
 
     kind = "cli"
-    capabilities = Capabilities(max_text_chars=100_000, is_idempotent_send=True, preview_interval_s=0.05)
+    capabilities = Capabilities(
+        max_text_chars=100_000, is_idempotent_send=True, preview_interval_s=0.05, shows_log=True
+    )
     operator_account = OPERATOR
 
     def __init__(self, socket_path: Path, services: AdapterServices, *, stalled_s: float = _STALLED_S) -> None:

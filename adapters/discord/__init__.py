@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.client import DiscordClient
+from adapters.discord.line import Servers
 from gateway.protocols import AdapterServices
+
+_OWN = Servers()
 
 
 class Config(BaseModel):
@@ -20,6 +25,17 @@ class Config(BaseModel):
         description="read messages that speak to the bot without naming it (a role, a silent reply); needs the Message "
         "Content Intent, which is switched on in the developer portal",
     )
+    api_url: str = Field(default=_OWN.api_url, description="of another REST API, such as a test server's")
+    gateway_url: str = Field(default=_OWN.gateway_url, description="of the WebSocket that belongs to it")
+
+    @field_validator("api_url", "gateway_url")
+    @classmethod
+    def _is_address(cls, url: str, info: ValidationInfo) -> str:
+        is_api = info.field_name == "api_url"
+        schemes, example = (("http", "https"), _OWN.api_url) if is_api else (("ws", "wss"), _OWN.gateway_url)
+        if urlsplit(url).scheme not in schemes or not urlsplit(url).hostname:
+            raise ValueError(f"expected an address such as {example}")
+        return url
 
 
 def account(entry: str) -> str:
@@ -40,5 +56,6 @@ def own_accounts(config: Config) -> tuple[str, ...]:
 
 def build(config: Config, services: AdapterServices) -> DiscordAdapter:
     """Make the adapter; nothing is opened before `connect`."""
-    client = DiscordClient(config.token.get_secret_value(), message_content=config.message_content)
+    servers = Servers(config.api_url, config.gateway_url)
+    client = DiscordClient(config.token.get_secret_value(), message_content=config.message_content, servers=servers)
     return DiscordAdapter(client, services)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from adapters.discord import convert, faults
 from adapters.discord.client import DiscordClient
-from adapters.discord.convert import Payload, Place
+from adapters.discord.convert import Interaction, Payload, Place
 from adapters.discord.delivery import Delivery
 from adapters.discord.interactions import Interactions
 from adapters.discord.outgoing import MAX_FILE_BYTES
@@ -31,7 +31,11 @@ class DiscordAdapter:
 
     kind = "discord"
     capabilities = Capabilities(
-        max_text_chars=MAX_CHARS, max_attachment_bytes=MAX_FILE_BYTES, preview_interval_s=PREVIEW_INTERVAL_S
+        max_text_chars=MAX_CHARS,
+        max_attachment_bytes=MAX_FILE_BYTES,
+        preview_interval_s=PREVIEW_INTERVAL_S,
+        first_preview_chars=40,
+        typing_s=10.0,  # https://docs.discord.com/developers/resources/channel#trigger-typing-indicator
     )
 
     def __init__(self, client: DiscordClient, services: AdapterServices, *, retry_s: float = FIRST_RETRY_S) -> None:
@@ -54,6 +58,11 @@ class DiscordAdapter:
         self._accept: Accept | None = None
         self._away_since: int | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """The line may be away for a minute before the connection is given up."""
+        return ("the connection to Discord broke; it is tried again",) if self._client.is_away else ()
 
     async def connect(self) -> None:
         """Log in and wait for READY.
@@ -158,7 +167,16 @@ class DiscordAdapter:
         if interaction is None or accept is None:  # none is waited for before `run`; its sender is told so by Discord
             return
         message = convert.command_to_inbound(payload, self._place(convert.guild_of(payload)))
-        self._in_background(self._interactions.received(interaction, message, accept))
+        self._in_background(self._take_interaction(interaction, message, accept, payload))
+
+    async def _take_interaction(
+        self, interaction: Interaction, message: InboundMessage, accept: Accept, payload: Payload
+    ) -> None:
+        if await self._interactions.received(interaction, message, accept):
+            left = convert.components_left(payload)
+            if left is not None:
+                with contextlib.suppress(SendError):  # a courtesy
+                    await self._client.change_components(*left)
 
     def _read(self, payload: Payload, guild: str | None) -> InboundMessage | None:
         message = convert.to_inbound(payload, self._place(guild))

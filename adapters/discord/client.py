@@ -16,10 +16,11 @@ from typing import Any, NoReturn
 import aiohttp
 import discord
 import yarl
+from discord.webhook.async_ import async_context
 
 from adapters.discord import faults
 from adapters.discord.convert import Interaction, Payload
-from adapters.discord.line import Line, Received
+from adapters.discord.line import InteractionRequests, Line, Received, Servers
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, PermanentSendError, TransientSendError
 
 _log = logging.getLogger(__name__)
@@ -59,12 +60,19 @@ class Posted:
 class DiscordClient:
     """One connection at a time; opened anew after each end."""
 
-    def __init__(self, token: str, *, message_content: bool) -> None:
+    def __init__(self, token: str, *, message_content: bool, servers: Servers | None = None) -> None:
         self._token = token.strip()
+        self._servers = servers or Servers()
+        self._for_interactions = InteractionRequests(self._servers)
         self._intents = discord.Intents(guilds=True, guild_messages=True, dm_messages=True)
         self._intents.message_content = message_content
         self._line: Line | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_away(self) -> bool:
+        """The connection broke, and is being made again."""
+        return self._line is not None and self._line.is_away
 
     @property
     def user_id(self) -> str:
@@ -90,7 +98,7 @@ class DiscordClient:
         await self.close()
         if not self._token.isascii() or not self._token.isprintable() or " " in self._token or not self._token:
             raise AdapterAuthFailed(faults.WRONG_TOKEN)
-        line = self._line = Line(self._intents, received, identify_pause_s)
+        line = self._line = Line(self._servers, self._intents, received, identify_pause_s)
         task = self._task = asyncio.create_task(line.start(self._token), name="discord")
         task.add_done_callback(line.ended_by)
         ready = asyncio.create_task(line.is_ready_once.wait())
@@ -209,6 +217,14 @@ class DiscordClient:
             sent = await partial.edit(content=post.content, **_extras(post, files="attachments"))
         return Posted(str(sent.id), sent.content)
 
+    async def change_components(self, channel: int, message: int, components: Sequence[Payload]) -> None:
+        """Put these buttons below a message; doing so twice does no harm. Raises as `post` does."""
+        route = discord.http.Route(
+            "PATCH", "/channels/{channel_id}/messages/{message_id}", channel_id=channel, message_id=message
+        )
+        async with self._asking() as line:
+            await line.http.request(route, json={"components": list(components)})
+
     async def delete(self, channel: int, message: int) -> None:
         """Take a message away; one that is gone is as good. Raises as `post` does."""
         with contextlib.suppress(faults.Gone):
@@ -230,7 +246,7 @@ class DiscordClient:
     async def defer(self, interaction: Interaction) -> None:
         """Say that an answer will come; must be within 3 s of the interaction. Raises as `post` does."""
         async with self._asking() as line:
-            await line.interaction(interaction).response.defer(thinking=True)
+            await line.interaction(interaction).response.defer(thinking=True, ephemeral=interaction.is_private)
 
     async def refuse(self, interaction: Interaction, text: str) -> None:
         """Tell the person at once, and nobody else, that there will be no answer; raises as `post` does."""
@@ -249,7 +265,7 @@ class DiscordClient:
         """Send a further answer, where the bot may not write by itself; has no nonce. Raises as `post` does."""
         async with self._asking() as line:
             sent = await line.interaction(interaction).followup.send(
-                post.content, wait=True, suppress_embeds=True, **_extras(post)
+                post.content, wait=True, suppress_embeds=True, ephemeral=interaction.is_private, **_extras(post)
             )
         return Posted(str(sent.id), sent.content)
 
@@ -265,6 +281,7 @@ class DiscordClient:
     async def _asking(self) -> AsyncIterator[Line]:
         """Translate whatever a request to the REST API raises."""
         line = self._open_line
+        before = async_context.set(self._for_interactions)
         try:
             async with asyncio.timeout(_SEND_S):
                 yield line
@@ -272,6 +289,8 @@ class DiscordClient:
             if faults.is_token_refused(error):
                 line.end(AdapterAuthFailed(faults.WRONG_TOKEN))
             raise faults.of_send(error) from error
+        finally:
+            async_context.reset(before)
 
 
 def _is_readable(permissions: discord.Permissions) -> bool:

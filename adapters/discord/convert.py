@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
+from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, QuotedText, Sender
 from gateway.protocols import CommandInfo
 
 Payload = Mapping[str, Any]
@@ -28,6 +28,7 @@ _FORWARD = 1  # message_reference.type
 _IS_CROSSPOST = 1 << 1  # message flag: copied here from a channel that is followed
 _COMMAND, _COMPONENT = 2, 3  # interaction types
 _STRING_OPTION = 3
+_FOR_EVERYBODY = frozenset({"retry"})  # commands that the agent answers
 _EPOCH_MS = 1_420_070_400_000  # the first second of 2015, where snowflakes begin
 _NONCE_CHARS = 25  # the longest that Discord takes
 
@@ -100,6 +101,7 @@ def to_inbound(payload: Payload, place: Place) -> InboundMessage | None:
         return None
     reference = payload.get("message_reference") or {}
     is_forward = reference.get("type") == _FORWARD
+    quotes, answered_files = _answered(payload, place)
     return InboundMessage(
         id=str(int(payload["id"])),
         event_id=str(int(payload["id"])),
@@ -110,14 +112,33 @@ def to_inbound(payload: Payload, place: Place) -> InboundMessage | None:
         is_direct=place.guild is None,
         mentions_bot=_mentions_bot(payload, place),
         reply_to=None if is_forward or "message_id" not in reference else str(reference["message_id"]),
-        attachments=_attachments(payload, is_forward=is_forward),
+        attachments=(*_attachments(payload, is_forward=is_forward), *answered_files),
         is_trusted_text=not is_forward,
+        quotes=quotes,
     )
 
 
 def is_for_us(message: InboundMessage) -> bool:
     """Whether anybody speaks to the bot; what is said in a server without naming it is not even handed over."""
     return message.is_direct or message.mentions_bot
+
+
+def _answered(payload: Payload, place: Place) -> tuple[tuple[QuotedText, ...], tuple[Attachment, ...]]:
+    """What stands in the message that this one answers, and its files.
+
+    Left out are our own words, and in a direct chat the person's: the session has both. A message that was deleted is
+    null. https://docs.discord.com/developers/resources/message#message-object
+    """
+    answered = payload.get("referenced_message") or {}
+    author = answered.get("author") or {}
+    if payload["type"] != _REPLY or "content" not in answered or str(author.get("id")) == place.user:
+        return (), ()
+    is_forward = (answered.get("message_reference") or {}).get("type") == _FORWARD
+    is_known = place.guild is None and not is_forward
+    text = "" if is_known else _text(answered, place, is_forward=is_forward)
+    name = str(author.get("global_name") or author.get("username") or "")
+    quotes = (QuotedText(origin="message that this one answers", text=text, author=name),) if text else ()
+    return quotes, _attachments(answered, is_forward=is_forward)
 
 
 def _sender(channel: str, user: Payload, member: Payload) -> Sender:
@@ -202,12 +223,17 @@ def file_url(payload: Payload, attachment: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """What is needed to answer a command or a button; the token is a secret, and good for 15 minutes."""
+    """What is needed to answer a command or a button; the token is a secret, and good for 15 minutes.
+
+    Attributes:
+        is_private: only who gave the command sees its answer.
+    """
 
     id: str
     application_id: str
     type: int
     token: str
+    is_private: bool = False
 
 
 def to_interaction(payload: Payload) -> Interaction | None:
@@ -223,6 +249,14 @@ def to_interaction(payload: Payload) -> Interaction | None:
         application_id=str(int(payload["application_id"])),
         type=int(payload["type"]),
         token=str(payload["token"]),
+        is_private=_is_of_interest_to_one(payload),
+    )
+
+
+def _is_of_interest_to_one(payload: Payload) -> bool:
+    """In a server the answer of a command is; not the agent's own, which everybody has seen before."""
+    return (
+        payload["type"] == _COMMAND and guild_of(payload) is not None and payload["data"]["name"] not in _FOR_EVERYBODY
     )
 
 
@@ -250,6 +284,24 @@ def command_to_inbound(payload: Payload, place: Place) -> InboundMessage:
         mentions_bot=True,
         command=command,
     )
+
+
+def components_left(payload: Payload) -> tuple[int, int, list[Payload]] | None:
+    """The message below which a button was pressed, and its components without those that decide the same.
+
+    None where others may press them, or none are told. Raises as `command_to_inbound` does.
+    """
+    message = payload.get("message") or {}
+    rows = message.get("components") or ()
+    if payload["type"] != _COMPONENT or guild_of(payload) is not None or not rows:
+        return None
+    question = _question(payload["data"])
+    kept = [{**row, "components": [each for each in row["components"] if _question(each) != question]} for row in rows]
+    return int(payload["channel_id"]), int(message["id"]), [row for row in kept if row["components"]]
+
+
+def _question(button: Payload) -> str:
+    return Action(id=str(button.get("custom_id") or ""), label="").question
 
 
 # ---- commands out ---------------------------------------------------------------------------------------------------

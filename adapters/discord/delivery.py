@@ -210,7 +210,7 @@ class Delivery:
             except faults.ReplyRefused:
                 return await self._client.post(channel, replace(keyed, answers=None))
             except faults.Gone:
-                _log.debug("the message %s was deleted, and is sent anew", message.id)
+                _log.debug("the message %s was deleted, and is sent again", message.id)
         raise PermanentSendError("what is sent there is deleted again and again")
 
     async def _replace(self, placeholder: _Placeholder, message: OutboundMessage, post: Post) -> Posted:

@@ -45,11 +45,13 @@ class Interactions:
             if not self._is_alive(key.removeprefix(_KEY)):
                 await self._notes.remove(key)
 
-    async def received(self, interaction: Interaction, message: InboundMessage, accept: Accept) -> None:
-        """Accept it, then say that an answer will come."""
+    async def received(self, interaction: Interaction, message: InboundMessage, accept: Accept) -> bool:
+        """Accept it, then say that an answer will come; whether it was accepted."""
+        is_accepted = False
         is_deferred = self._deferring[interaction.id] = asyncio.Event()  # before the gateway can have an answer
         try:
-            if await self._is_accepted(interaction, message, accept):
+            is_accepted = await self._is_accepted(interaction, message, accept)
+            if is_accepted:
                 await self._client.defer(interaction)
                 await self._keep(interaction, None)
         except (SendError, StoreError) as error:  # too late, most likely: the answer goes to the channel
@@ -57,6 +59,7 @@ class Interactions:
         finally:
             is_deferred.set()
             self._deferring.pop(interaction.id, None)
+        return is_accepted
 
     async def claim(self, message_id: str | None, outbound_id: str) -> Interaction | None:
         """The interaction whose place this answer takes; None: it answers none, or another answer has the place."""

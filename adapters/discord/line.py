@@ -12,9 +12,12 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import discord
+import yarl
+from discord.webhook.async_ import AsyncWebhookAdapter
 
 from adapters.discord import faults
 from adapters.discord.convert import Interaction, Payload
@@ -47,18 +50,64 @@ Received = Callable[[str, Payload], None]
 """Told of an event's name and payload, in the order of the line: READY, RESUMED, GUILD_CREATE, MESSAGE_CREATE, ..."""
 
 
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where the requests of one client go. The SDK's constants, the same for the whole process, stay as they are."""
+
+    api_url: str = "https://discord.com/api/v10"
+    gateway_url: str = "wss://gateway.discord.gg/"
+
+    def placed(self, route: discord.http.Route) -> discord.http.Route:
+        """A route of the SDK's REST API, made one of ours."""
+        if self.api_url != Servers().api_url:
+            route.url = self.api_url.rstrip("/") + route.url.removeprefix(discord.http.Route.BASE)
+        return route
+
+    def gateway(self, url: str) -> str:
+        """Ours in place of the SDK's; a server's own word on where to resume stays."""
+        asked = yarl.URL(url)
+        is_default = asked.with_query(None) == discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY
+        if self.gateway_url == Servers().gateway_url or not is_default:
+            return url
+        return str(yarl.URL(self.gateway_url).with_query(asked.query))
+
+
+class _Requests(discord.http.HTTPClient):
+    def __init__(self, servers: Servers, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop, max_ratelimit_timeout=_LONGEST_RATE_LIMIT_S)
+        self._servers = servers
+
+    async def request(self, route: discord.http.Route, **options: Any) -> Any:
+        return await super().request(self._servers.placed(route), **options)
+
+    async def ws_connect(self, url: str, **options: Any) -> Any:
+        return await super().ws_connect(self._servers.gateway(url), **options)
+
+
+class InteractionRequests(AsyncWebhookAdapter):
+    """What the SDK sends for interactions; it takes this from a context variable."""
+
+    def __init__(self, servers: Servers) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._servers = servers
+
+    async def request(self, route: discord.http.Route, *arguments: Any, **options: Any) -> Any:
+        """As the SDK's own, to our server."""
+        return await super().request(self._servers.placed(route), *arguments, **options)
+
+
 class Line(discord.Client):
     """The SDK's client, for one connection."""
 
-    def __init__(self, intents: discord.Intents, received: Received, identify_pause_s: float) -> None:
+    def __init__(self, servers: Servers, intents: discord.Intents, received: Received, identify_pause_s: float) -> None:
         super().__init__(
             intents=intents,
             allowed_mentions=discord.AllowedMentions.none(),
             max_messages=None,
             member_cache_flags=discord.MemberCacheFlags.none(),
-            max_ratelimit_timeout=_LONGEST_RATE_LIMIT_S,
             guild_ready_timeout=0.0,  # we do not wait for the SDK's own idea of being ready
         )
+        self.http = self._connection.http = _Requests(servers, self.loop)
         self._received = received
         self._identify_pause_s = identify_pause_s
         self._outage: asyncio.TimerHandle | None = None
@@ -67,6 +116,11 @@ class Line(discord.Client):
         parsers = self._connection.parsers
         for name, parse in parsers.items():
             parsers[name] = self._guarded(name, parse)
+
+    @property
+    def is_away(self) -> bool:
+        """The connection broke, and is not back yet."""
+        return self._outage is not None
 
     def interaction(self, interaction: Interaction) -> discord.Interaction[Any]:
         """The SDK's object, with as much in it as an answer needs."""

@@ -140,6 +140,7 @@ class Receiver:
             await asyncio.wait(tasks)
         for lane in self._lanes.values():
             lane.task = None
+            lane.queue.clear()  # it would overtake the message that was being taken; both are fetched again
 
     def catch_up(self, guild: str | None) -> None:
         """Fetch what was missed in the known channels of a server, or, with None, in the direct chats."""

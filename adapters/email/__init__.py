@@ -16,6 +16,7 @@ from adapters.email.addresses import canonical, canonical_domain
 from adapters.email.convert import Rules
 from adapters.email.credentials import AccessTokens, Credentials, OAuthClient, Password
 from adapters.email.imap_client import ImapServer
+from adapters.email.proof import ServersWord
 from adapters.email.smtp_client import SmtpServer
 from gateway.protocols import AdapterServices
 
@@ -103,7 +104,9 @@ class Config(BaseModel):
     password: SecretStr | None = Field(default=None, description="of the login")
     oauth: OAuth | None = Field(default=None, description="instead of a password")
 
-    trusted_authserv_id: Line = Field(description="our receiving server's name in Authentication-Results")
+    trusted_authserv_id: Line | None = Field(
+        default=None, description="our receiving server's name in Authentication-Results; left out: DKIM alone counts"
+    )
     own_hosts: tuple[Line, ...] = Field(default=(), description="further domains whose servers are ours")
     unproved_sender: Literal["ignore", "stranger"] = Field(
         default="ignore", description="what becomes of mail whose author is not proved"
@@ -165,8 +168,7 @@ def build(config: Config, services: AdapterServices) -> EmailAdapter:
         Rules(
             channel=services.name,
             own_addresses=frozenset((config.address, *config.aliases)),
-            authserv_id=config.trusted_authserv_id,
-            own_hosts=config.own_hosts,
+            word=ServersWord(authserv_id=config.trusted_authserv_id, methods=None, hosts=config.own_hosts),
             unproved=config.unproved_sender,
             max_mail_bytes=config.max_mail_bytes,
         ),

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +22,10 @@ from adapters.email.correspondence import Correspondence
 from adapters.email.credentials import Credentials, Password
 from adapters.email.imap_client import ImapServer, MailboxConnection, open_mailbox
 from adapters.email.intake import Intake
+from adapters.email.signatures import KeyRing
 from adapters.email.smtp_client import SmtpClient, SmtpServer
 from adapters.email.threads import Threads, is_thread
+from adapters.email.vouching import Vouching
 from gateway.errors import (
     AdapterError,
     AdapterNotReady,
@@ -32,8 +35,8 @@ from gateway.errors import (
 from gateway.messages import Attachment, Capabilities, OutboundMessage, Receipt
 from gateway.protocols import Accept, AdapterServices
 
-IDLE_S = 290.0
-"""Routers forget a silent line after some minutes, and then nobody hears of it."""
+IDLE_S = 60.0
+"""So long is the server believed to be there without a word: routers forget a silent line, and a server may hang."""
 
 _SENDERS = 4
 _FETCHERS = 2
@@ -70,6 +73,7 @@ class EmailAdapter:
         smtp: SmtpServer,
         credentials: Credentials,
         idle_s: float = IDLE_S,
+        keys: KeyRing | None = None,
     ) -> None:
         self.name = services.name
         self.capabilities = Capabilities(
@@ -84,6 +88,15 @@ class EmailAdapter:
         self._imap = imap
         self._smtp = SmtpClient(smtp, credentials)
         self._credentials = credentials
+        self._vouching = Vouching(
+            services.name,
+            rules.word,
+            services.notes,
+            self._smtp,
+            address=account.address,
+            servers=f"{imap.host} {imap.port} {smtp.host} {smtp.port} {account.mailbox}",
+        )
+        self._keys = keys or KeyRing()
         self._idle_s = idle_s
         self._correspondence = Correspondence(services.notes)
         self._connection: MailboxConnection | None = None
@@ -103,15 +116,21 @@ class EmailAdapter:
         """
         await self.close()
         if self._intake is None:
+            await self._vouching.load()
             self._intake = Intake(
                 self._rules,
                 await self._threads(),
                 self._notes,
+                self._vouching,
+                keys=self._keys,
                 commands=self._commands,
                 mails_per_hour=self._account.mails_per_hour,
             )
         connection = await open_mailbox(self._imap, self._credentials, self._account.mailbox)
         try:
+            if self._account.sent_mailbox is not None:
+                await connection.select(self._account.sent_mailbox)
+                await connection.select(self._account.mailbox)
             await self._smtp.check()
         except BaseException:
             await connection.close()
@@ -126,6 +145,7 @@ class EmailAdapter:
         renewal_at = self._renewal_at()
         try:
             while True:
+                await self._vouching.ask()
                 await intake.take_new(connection, accept)
                 await connection.wait_for_news(self._idle_s)
                 if asyncio.get_running_loop().time() >= renewal_at:
@@ -133,6 +153,11 @@ class EmailAdapter:
                     renewal_at = self._renewal_at()
         finally:
             await connection.close()
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What does not work while the channel is up."""
+        return [] if self._vouching.trouble is None else [self._vouching.trouble]
 
     def _renewal_at(self) -> float:
         """When to open the mailbox anew, by the loop's clock: servers hang up when the access token ends.

@@ -9,28 +9,33 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from email.utils import getaddresses, parsedate_to_datetime
 from typing import Literal
 
 from adapters.email import mime
-from adapters.email.addresses import Mailbox, only_author
-from adapters.email.manners import why_unanswerable
-from adapters.email.proof import why_unproved
+from adapters.email.addresses import Mailbox, canonical, only_author
+from adapters.email.manners import why_unanswerable, without_tag
+from adapters.email.proof import Fields, Proof, ServersWord, Unproved, aligned_signatures, judge, why_ambiguous
 from adapters.email.quoting import own_words, parted
 from adapters.email.threads import Threads
 from gateway.messages import Attachment, ConversationRef, InboundMessage, QuotedText, Sender
 
 BEGINNING_BYTES = 256 * 1024
 """How much is read of a mail that is too large."""
+MAX_HEADER_BYTES = 256 * 1024
 MAX_REFERENCES = 20
 
 _MESSAGE_ID = re.compile(r"<[^<>\s]{1,900}>")
 _COMMAND_LINE = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,31})(?:[ \t][^\n]*)?")
+_LONGEST_LIST_CHARS = 10_000
 _RECIPIENTS = ("To", "Cc", "Delivered-To", "X-Original-To")
 _LATEST = timedelta(days=1)
 _EARLIEST = timedelta(days=7)
+"""Servers try to deliver for five days (RFC 5321, section 4.5.4.1); what is older was sent again, or put there."""
+_LONGEST_HOP = timedelta(days=1)
+"""The last server delivers at once; the rest is for clocks in another time zone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +54,7 @@ class Rules:
 
     channel: str
     own_addresses: frozenset[str]
-    authserv_id: str
-    own_hosts: tuple[str, ...]
+    word: ServersWord
     unproved: Literal["ignore", "stranger"]
     max_mail_bytes: int
 
@@ -63,8 +67,9 @@ class Envelope:
         message_id: with its angle brackets; empty where the mail has none.
         references: Message-IDs of the mails before it, the oldest first.
         recipients: the fields that name whom it was sent to.
-        date: as the mail says it.
-        unproved: why the author is not proved; None where they are.
+        evidence: whether the author is proved.
+        addressed_in: which of `to` and `cc` names an address of ours.
+        is_signed: it has a DKIM signature of the author's domain, which nobody has verified yet.
     """
 
     place: Place
@@ -74,19 +79,64 @@ class Envelope:
     recipients: tuple[str, ...]
     subject: str
     date: str
-    unproved: str | None
+    evidence: Proof | Unproved
+    addressed_in: frozenset[str]
+    is_signed: bool
 
     @property
     def is_reply(self) -> bool:
         """It answers another mail."""
         return bool(self.references)
 
+    @property
+    def unproved(self) -> str | None:
+        """Why the author is not proved; None where they are."""
+        return self.evidence.reason if isinstance(self.evidence, Unproved) else None
+
+    @property
+    def may_prove_itself(self) -> bool:
+        """Whether its signature is worth a look."""
+        return self.is_signed and isinstance(self.evidence, Unproved) and not self.evidence.is_final
+
+    @property
+    def caution(self) -> str | None:
+        """Why it is plain conversation and neither orders nor notes anything; None where nothing speaks against it.
+
+        A mail stays signed wherever it is sent again. Who once got a mail of the author can send it to us.
+        """
+        if not self.addressed_in:
+            return "it names none of our addresses in To or Cc"
+        # One that is covered and is not there cannot tell a second copy from the first.
+        missing = [
+            name
+            for name, value in (("date", self.date), ("message-id", self.message_id))
+            if not self.covers(name) or (self._covered is not None and not value)
+        ]
+        if not any(self.covers(name) for name in self.addressed_in):
+            missing.append("to")
+        return f"its signature does not cover {', '.join(missing)}" if missing else None
+
+    def covers(self, name: str) -> bool:
+        """Whether a field, in lower case, is certainly as the author sent it."""
+        return self._covered is None or name in self._covered
+
+    @property
+    def _covered(self) -> frozenset[str] | None:
+        return self.evidence.covered if isinstance(self.evidence, Proof) else None
+
+    def why_passed(self, rules: Rules) -> Passed | None:
+        """Why it is not read, where its author is not proved."""
+        if self.unproved is None or rules.unproved == "stranger":
+            return None
+        return Passed(f"{self.author.address} is not proved to have written it: {self.unproved}")
+
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A mail that is not to be read, and why, for the log."""
+    """A mail that is not to be read, and why, for the log; `is_loud`: an operator should see it."""
 
     reason: str
+    is_loud: bool = False
 
 
 # ---- the header -----------------------------------------------------------------------------------------------------
@@ -94,16 +144,17 @@ class Passed:
 
 def read_header(header: bytes, place: Place, rules: Rules) -> Envelope | Passed:
     """Decide from the header whether the mail is to be read."""
-    fields = mime.header_fields(header)
+    fields, defects = mime.read_fields(header)
     author = only_author(mime.values_of(fields, "From"))
     if author is None:
         return Passed("its From is not exactly one plain address")
-    unanswerable = why_unanswerable(fields, author.address, rules.own_addresses)
-    if unanswerable is not None:
-        return Passed(unanswerable)
-    unproved = why_unproved(fields, author.domain, authserv_id=rules.authserv_id, own_hosts=rules.own_hosts)
-    if unproved is not None and rules.unproved == "ignore":
-        return Passed(f"{author.address} is not proved to have written it: {unproved}")
+    reason = why_unanswerable(fields, author.address, rules.own_addresses) or _why_old(fields, place.arrived_at)
+    if reason is not None:
+        return Passed(reason)
+    ambiguous = why_ambiguous(header, fields, defects)
+    if len(header) >= MAX_HEADER_BYTES:
+        ambiguous = "its header is too long to be read whole"
+    evidence = judge(fields, author.domain, rules.word) if ambiguous is None else Unproved(ambiguous, is_final=True)
     found = _MESSAGE_ID.search(_first(fields, "Message-ID"))
     return Envelope(
         place=place,
@@ -113,21 +164,42 @@ def read_header(header: bytes, place: Place, rules: Rules) -> Envelope | Passed:
         recipients=tuple(value for name in _RECIPIENTS for value in mime.values_of(fields, name)),
         subject=mime.decoded(_first(fields, "Subject")),
         date=_first(fields, "Date"),
-        unproved=unproved,
+        evidence=evidence,
+        addressed_in=frozenset(name for name in ("to", "cc") if _names_us(mime.values_of(fields, name), rules)),
+        is_signed=bool(aligned_signatures(fields, author.domain)),
     )
 
 
-def event_id(author: str, message_id: str, date: str, *, is_proved: bool) -> str:
+def _names_us(values: list[str], rules: Rules) -> bool:
+    try:
+        named = getaddresses([value[:_LONGEST_LIST_CHARS] for value in values])
+    except RecursionError:  # a thousand brackets
+        return False
+    found = (canonical(address) for _, address in named)
+    return any(each is not None and not rules.own_addresses.isdisjoint({each, without_tag(each)}) for each in found)
+
+
+def _why_old(fields: Fields, arrived_at: datetime) -> str | None:
+    """Why it is no new mail: a mail program copied it into the mailbox, or somebody sent it once more."""
+    written_at, handed_on_at = _moment(_first(fields, "Date")), _moment(_first(fields, "Received").rpartition(";")[2])
+    if written_at is not None and written_at < arrived_at - _EARLIEST:
+        return f"it is old: written {written_at:%Y-%m-%d}, here since {arrived_at:%Y-%m-%d}"
+    if handed_on_at is not None and handed_on_at < arrived_at - _LONGEST_HOP:
+        return f"it is old: delivered {handed_on_at:%Y-%m-%d}, in this mailbox since {arrived_at:%Y-%m-%d}"
+    return None
+
+
+def event_id(author: str, message_id: str, *, is_proved: bool) -> str:
     """One mail is one event, however often and under whatever number the mailbox shows it.
 
     Message-IDs are chosen by whoever writes. With the author in it, and whether they are proved, nobody can use up the
     Message-ID of a mail that somebody else is about to send.
     """
-    text = "\n".join(("proved" if is_proved else "unproved", author, message_id, date))
+    text = "\n".join(("proved" if is_proved else "unproved", author, message_id))
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:40]
 
 
-def _references(fields: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def _references(fields: Fields) -> tuple[str, ...]:
     found = _MESSAGE_ID.findall(_first(fields, "References")[:50_000])
     found += _MESSAGE_ID.findall(_first(fields, "In-Reply-To")[:5_000])
     unique = list(dict.fromkeys(found))
@@ -136,24 +208,19 @@ def _references(fields: Sequence[tuple[str, str]]) -> tuple[str, ...]:
 
 def _sent_at(date: str, arrived_at: datetime) -> datetime:
     """What the mail says, where that is likely; clocks are wrong, and a date is free text."""
+    said = _moment(date)
+    return said if said is not None and arrived_at - _EARLIEST <= said <= arrived_at + _LATEST else arrived_at
+
+
+def _moment(date: str) -> datetime | None:
     try:
-        said = parsedate_to_datetime(date)
-        said = said.astimezone(UTC) if said.tzinfo else said.replace(tzinfo=UTC)
+        said = parsedate_to_datetime(date.strip())
+        return said.astimezone(UTC) if said.tzinfo else said.replace(tzinfo=UTC)
     except (ValueError, TypeError, OverflowError, IndexError):
-        return arrived_at
-    return said if arrived_at - _EARLIEST <= said <= arrived_at + _LATEST else arrived_at
+        return None
 
 
-def written_at(header: bytes, arrived_at: datetime) -> datetime:
-    """The earlier one of what the mail says and when it arrived: for telling old mail that was moved from new."""
-    try:
-        said = parsedate_to_datetime(_first(mime.header_fields(header), "Date"))
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return arrived_at
-    return min(said.astimezone(UTC) if said.tzinfo else said.replace(tzinfo=UTC), arrived_at)
-
-
-def _first(fields: Sequence[tuple[str, str]], name: str) -> str:
+def _first(fields: Fields, name: str) -> str:
     return next(iter(mime.values_of(fields, name)), "")
 
 
@@ -162,10 +229,11 @@ def _first(fields: Sequence[tuple[str, str]], name: str) -> str:
 
 def read_mail(
     envelope: Envelope, content: bytes, rules: Rules, threads: Threads, commands: Collection[str]
-) -> InboundMessage:
+) -> InboundMessage | Passed:
     """The message in a mail.
 
     Args:
+        envelope: of a mail that `why_passed` does not speak against.
         content: the mail, or its first `BEGINNING_BYTES` where it is larger than the rules allow.
         commands: names of the gateway's commands; one on the first line is a command, whatever is below it.
     """
@@ -173,10 +241,21 @@ def read_mail(
     message_id = envelope.message_id or _id_of_content(envelope, content)
     is_whole = is_readable_whole(envelope.place, rules) and not mime.has_too_many_parts(content)
     body = mime.read_body(content if is_whole else content[:BEGINNING_BYTES])
-    text, quoted, command = _say(envelope, body.text, commands)
+    ambiguous = body.ambiguity
+    if not (envelope.covers("content-type") or mime.is_as_its_body_looks(content)):
+        ambiguous = "its signature does not cover Content-Type, which does not describe the text below it"
+    if ambiguous is not None:
+        envelope = replace(envelope, evidence=Unproved(ambiguous))
+        if (passed := envelope.why_passed(rules)) is not None:
+            return passed
+    if not envelope.covers("subject"):
+        envelope = replace(envelope, subject="")
+    is_to_us = envelope.is_reply and threads.is_ours(author, envelope.references[-1])
+    text, quoted, command = _say(envelope, body.text, commands, is_to_us=is_to_us)
+    is_cautious = envelope.caution is not None
     return InboundMessage(
         id=message_id,
-        event_id=event_id(author, message_id, envelope.date, is_proved=envelope.unproved is None),
+        event_id=event_id(author, message_id, is_proved=envelope.unproved is None),
         conversation=ConversationRef(
             channel=rules.channel,
             conversation=author,
@@ -192,19 +271,20 @@ def read_mail(
         sent_at=_sent_at(envelope.date, envelope.place.arrived_at),
         reply_to=envelope.references[-1] if envelope.references else None,
         attachments=_attachments(envelope.place, body.files) if is_whole else (_whole_mail(envelope.place),),
-        command=command,
+        command=None if is_cautious else command,
+        is_trusted_text=not is_cautious,
         quotes=(QuotedText(origin="quoted mail", text=quoted),) if quoted else (),
     )
 
 
-def _say(envelope: Envelope, body: str, commands: Collection[str]) -> tuple[str, str, str | None]:
+def _say(envelope: Envelope, body: str, commands: Collection[str], *, is_to_us: bool) -> tuple[str, str, str | None]:
     """The person's own text, what they quote, and the command that the text is.
 
     The subject belongs to a first mail; where that quotes another mail, the subject is perhaps that one's.
     """
     if not body.strip():
         return envelope.subject, "", _command(envelope.subject, commands)
-    text, is_own = own_words(body, is_reply=envelope.is_reply)
+    text, is_own = own_words(body, is_reply=envelope.is_reply, is_to_us=is_to_us)
     quoted = ""
     if not is_own:
         text, quoted = parted(text)

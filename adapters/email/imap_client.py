@@ -28,11 +28,10 @@ from typing import Any, TypeVar
 from aioimaplib import aioimaplib  # type: ignore[import-untyped]
 
 from adapters.email import imap_text, tls
-from adapters.email.convert import Place
+from adapters.email.convert import MAX_HEADER_BYTES, Place
 from adapters.email.credentials import Credentials, Password
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady
 
-MAX_HEADER_BYTES = 256 * 1024
 POLL_S = 60.0
 """Between two looks at a mailbox whose server has no IDLE."""
 
@@ -153,7 +152,11 @@ class MailboxConnection:
 
     async def uids_of(self, message_id: str) -> list[int]:
         """UIDs of the mails with this Message-ID."""
-        return await self._search("HEADER", "Message-ID", aioimaplib.quoted(message_id))
+        return await self.uids_with("Message-ID", message_id)
+
+    async def uids_with(self, field: str, text: str) -> list[int]:
+        """UIDs of the mails in which a field contains the text."""
+        return await self._search("HEADER", field, aioimaplib.quoted(text))
 
     async def header(self, uid: int) -> tuple[Place, bytes] | None:
         """Place and header of a message; None where it is gone."""
@@ -179,6 +182,12 @@ class MailboxConnection:
     async def mark_seen(self, uid: int) -> None:
         """For people who look into the mailbox; it means nothing to us, and may be refused."""
         await self._ask(self._client.uid("STORE", str(uid), "+FLAGS.SILENT", "(\\Seen)"), "STORE")
+
+    async def remove(self, uid: int) -> None:
+        """Delete one mail, and no other that somebody has marked (RFC 4315); without that ability it stays marked."""
+        await self._ask(self._client.uid("STORE", str(uid), "+FLAGS.SILENT", "(\\Seen \\Deleted)"), "STORE")
+        if "UIDPLUS" in self._client.protocol.capabilities:
+            await self._ask(self._client.uid("EXPUNGE", str(uid)), "EXPUNGE")
 
     async def wait_for_news(self, longest_s: float) -> None:
         """Return when there may be new mail, or after a while."""

@@ -24,7 +24,7 @@ def why_unanswerable(fields: Sequence[tuple[str, str]], author: str, own_address
         author: the From address, canonical.
         own_addresses: canonical.
     """
-    if author in own_addresses or _without_tag(author) in own_addresses:
+    if author in own_addresses or without_tag(author) in own_addresses:
         return "we wrote it ourselves"
     if _MACHINES.fullmatch(author.partition("@")[0]):
         return f"{author} is a machine's address"
@@ -56,6 +56,7 @@ def _reason(name: str, value: str) -> str | None:
     return reason if applies else None
 
 
-def _without_tag(address: str) -> str:
+def without_tag(address: str) -> str:
+    """The address without its `+tag`."""
     local, _, domain = address.rpartition("@")
     return f"{local.partition('+')[0]}@{domain}"

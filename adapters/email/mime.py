@@ -12,12 +12,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from email import message_from_bytes
-from email.errors import HeaderParseError
+from email.errors import HeaderParseError, MessageDefect
 from email.header import decode_header
 from email.message import Message
 from email.parser import BytesHeaderParser
 
 from adapters.email.html_text import text_of_html
+from adapters.email.proof import doubled
 
 MAX_ATTACHMENTS = 20
 MAX_PARTS = 2_000
@@ -53,6 +54,13 @@ _MEANT = {
 # Codecs of Python's that are no charsets, or take quadratic time.
 _NO_CHARSETS = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"}
 _BOUNDARY = re.compile(rb"""boundary\*?0?\*?\s*=\s*["']?([^"'\s;]{1,100})""", re.IGNORECASE)
+_STANDARD_PREAMBLE = re.compile(
+    rb"This is a (?:cryptographically signed|multi-?part) message in MIME format\.?\n+", re.IGNORECASE
+)
+_PART = re.compile(rb"--[^\n]+\n[Cc][Oo][Nn][Tt][Ee][Nn][Tt]-")
+_NO_BASE64 = re.compile(rb"[^A-Za-z0-9+/=\s]")
+_LATIN = bytes(range(0x20, 0x7F)).decode() + "~{+AGE-"
+"""It reads the same in every charset but those in which ASCII stands for something else."""
 _FORBIDDEN_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]')
 
 
@@ -67,10 +75,15 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """What a mail says, with its quotations, and the files that came along."""
+    """What a mail says, with its quotations, and the files that came along.
+
+    Attributes:
+        ambiguity: why a part of it may be read in two ways; None where it may not.
+    """
 
     text: str
     files: tuple[File, ...]
+    ambiguity: str | None = None
 
 
 # ---- the header -----------------------------------------------------------------------------------------------------
@@ -78,8 +91,13 @@ class Body:
 
 def header_fields(header: bytes) -> list[tuple[str, str]]:
     """Name and value of every field, the topmost first, on one line and without control characters; still encoded."""
+    return read_fields(header)[0]
+
+
+def read_fields(header: bytes) -> tuple[list[tuple[str, str]], list[MessageDefect]]:
+    """The fields, as `header_fields`, and what the parser found wrong with the header."""
     parsed = BytesHeaderParser().parsebytes(header)
-    return [(name, _unfold(value)) for name, value in parsed.raw_items()]
+    return [(name, _unfold(value)) for name, value in parsed.raw_items()], parsed.defects
 
 
 def values_of(fields: Sequence[tuple[str, str]], name: str) -> list[str]:
@@ -113,7 +131,10 @@ def decode_text(data: bytes, charset: str | None) -> str:
             return data.decode("utf-8")
         except UnicodeDecodeError:
             return data.decode("cp1252", "replace")
-    return data.decode(_MEANT.get(name, name), "replace")
+    text = data.decode(_MEANT.get(name, name), "replace")
+    if name in {"utf-8", "utf8"} and "\ufffd" in text and text.replace("\ufffd", "").isascii():
+        return data.decode("cp1252", "replace")  # Western text with the wrong label: it has no character of UTF-8's own
+    return text
 
 
 def _is_charset(name: str) -> bool:
@@ -129,8 +150,41 @@ def _is_charset(name: str) -> bool:
 def read_body(content: bytes) -> Body:
     """Text and files of a whole mail, or of its beginning."""
     files: list[File] = []
-    text = _gather(message_from_bytes(content), files, 0)
-    return Body(text=text, files=tuple(files[:MAX_ATTACHMENTS]))
+    mail = message_from_bytes(content)
+    text = _gather(mail, files, 0)
+    return Body(text=text, files=tuple(files[:MAX_ATTACHMENTS]), ambiguity=_ambiguity(mail, 0))
+
+
+def _ambiguity(part: Message, depth: int) -> str | None:
+    """A field that decides what a part says, and stands in it twice; a mail inside the mail is not looked into."""
+    twice = doubled([name for name, _ in part.items() if name.lower().startswith("content-")])
+    if twice is not None:
+        return f"a part of it has {twice} twice"
+    if not part.is_multipart() or part.get_content_maintype() == "message" or depth >= _MAX_DEPTH:
+        return None
+    inner = (_ambiguity(child, depth + 1) for child in part.get_payload() if isinstance(child, Message))
+    return next((found for found in inner if found is not None), None)
+
+
+def is_as_its_body_looks(content: bytes) -> bool:
+    """Whether fields that nobody vouches for describe a body as a mail program would have written it.
+
+    Content-Type and Content-Transfer-Encoding are not covered by many signatures, Gmail's among them. With another
+    boundary, charset or encoding the same bytes would say something else: a quoted text could become the mail.
+    """
+    head, _, body = content.replace(b"\r\n", b"\n").partition(b"\n\n")
+    mail = BytesHeaderParser().parsebytes(head + b"\n\n")
+    body = body.lstrip(b"\n")
+    if mail.get_content_maintype() == "multipart":
+        boundary = str(mail.get_boundary("")).encode(errors="replace")
+        start = _STANDARD_PREAMBLE.match(body)
+        return bool(boundary) and body[start.end() if start else 0 :].startswith(b"--" + boundary + b"\n")
+    if mail.get_content_type() not in {"text/plain", "text/html"} or _PART.match(body) is not None:
+        return False
+    if str(mail.get("Content-Transfer-Encoding", "")).strip().lower() == "base64" and _NO_BASE64.search(body):
+        return False
+    charset = mail.get_content_charset() or "us-ascii"
+    return _filename(mail) is None and decode_text(_LATIN.encode(), charset) == _LATIN
 
 
 def has_too_many_parts(content: bytes) -> bool:

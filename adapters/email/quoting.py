@@ -19,34 +19,63 @@ _WINDOW_LINES = 8
 _MAX_LINE_CHARS = 200
 _LEADING = re.compile(r"^[>*\s]+")
 _FIELD = re.compile(r"^[>*\s]*[^\s:][^:\n]{0,30}:", re.MULTILINE)
+_SEPARATOR = re.compile(r"\s*-{3,}\s*[^\s-].{0,80}[^\s-]\s*-{3,}\s*")
 _RULED = re.compile(r"[\s_\-=*]*")
 _ADDRESS = re.compile(r"@[\w-]")
 _SIGNATURE = "-- "  # RFC 3676, section 4.3
 
 
-def own_words(text: str, *, is_reply: bool) -> tuple[str, bool]:
+def own_words(text: str, *, is_reply: bool, is_to_us: bool = False) -> tuple[str, bool]:
     """The person's own words, and whether they are nothing but that.
 
     A mail that answers nothing is left whole: a quotation in it was put there on purpose. So is one of which nothing
-    would be left. Quoted lines with answers between or below them stay, since the answers mean nothing without them.
+    would be left. Quoted lines with answers between them stay, since the answers mean nothing without them. An answer
+    below words of ours is the person's own if a blank line stands between: else it may be the rest of a long line.
 
     Args:
         text: of the whole mail, lines separated by newlines.
         is_reply: the mail refers to another one.
+        is_to_us: that one was ours, so what is quoted are our own words.
     """
     lines = _without_signature(text.split("\n"))
     quotation = _quotation(lines)
+    if is_to_us and (answer := _around(lines, quotation)):
+        return answer, True
     own = lines
     if is_reply and quotation is not None and not _has_answers(lines[quotation.stop :]):
         own = lines[: quotation.start]
         quotation = None
     if is_reply:
         own = _without_trailing_quotation(own)
-    while own and own is not lines and _RULED.fullmatch(own[-1]):  # the line that Outlook draws above what it quotes
+    # The line that Outlook draws above what it quotes, and others' “Original message”.
+    while own and own is not lines and (_RULED.fullmatch(own[-1]) or _SEPARATOR.fullmatch(own[-1])):
         own = own[:-1]
     if not any(line.strip() for line in own):
         return text.strip("\n"), False
     return "\n".join(own).strip("\n"), quotation is None and not _is_quoting(own)
+
+
+def _around(lines: list[str], quotation: range | None) -> str:
+    """What stands above and below one block of quoted lines; empty where nothing stands below, or it is not so."""
+    quoted = [number for number, line in enumerate(lines) if line.startswith(">")]
+    if not quoted or any(line.strip() and not line.startswith(">") for line in lines[quoted[0] : quoted[-1]]):
+        return ""
+    above, below = lines[: quoted[0]], lines[quoted[-1] + 1 :]
+    is_apart = bool(below) and not below[0].strip() and any(line.strip() for line in below)
+    if not is_apart or _quotation(below) is not None:
+        return ""
+    above = _without_end(above, lambda line: not line.strip())
+    if quotation is not None and quotation.start < quoted[0]:
+        is_attribution = quotation.stop >= len(above) and not lines[quotation.start].startswith("-----")
+        if not is_attribution or len(_FIELD.findall("\n".join(lines[quotation.start : quotation.stop]))) >= 3:
+            return ""
+        above = lines[: quotation.start]
+    elif above and (own := _without_introduction(above)) == above:
+        return ""  # whatever it is that stands there
+    elif above:
+        above = own
+    parts = ("\n".join(part).strip("\n") for part in (above, below))
+    return "\n\n".join(part for part in parts if part.strip())
 
 
 def parted(text: str) -> tuple[str, str]:
@@ -66,6 +95,10 @@ def parted(text: str) -> tuple[str, str]:
 def _quotation(lines: list[str]) -> range | None:
     """The lines of the header that stands above a quotation."""
     for number in range(min(len(lines), _MAX_LINES)):
+        if _SEPARATOR.fullmatch(lines[number][:_MAX_LINE_CHARS]):
+            below = "\n".join(line[:_MAX_LINE_CHARS] for line in lines[number + 1 : number + _WINDOW_LINES])
+            if len(_FIELD.findall(below)) >= 3 and _ADDRESS.search(below):
+                return range(number, number + 1 + len(_FIELD.findall(below)))
         if not _may_begin(lines, number):
             continue
         window = "\n".join(line[:_MAX_LINE_CHARS].strip() for line in lines[number : number + _WINDOW_LINES])
@@ -113,8 +146,10 @@ def _is_convincing(header: str, lines: list[str], number: int) -> bool:
 def _without_trailing_quotation(lines: list[str]) -> list[str]:
     """Without the quoted lines at the end, and what introduces them in a language that the patterns do not know."""
     own = _without_end(lines, lambda line: not line.strip() or line.startswith(">"))
-    if not _is_quoting(lines[len(own) :]):
-        return lines
+    return _without_introduction(own) if _is_quoting(lines[len(own) :]) else lines
+
+
+def _without_introduction(own: list[str]) -> list[str]:
     for amount in (1, 2):
         introduction = " ".join(own[-amount:])
         if introduction.endswith((":", "\uff1a")) and re.search(r"\d|@", introduction):

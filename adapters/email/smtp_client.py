@@ -12,7 +12,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import aiosmtplib
 
@@ -153,8 +153,8 @@ class SmtpClient:
 def _hang_up(smtp: aiosmtplib.SMTP, transport: asyncio.BaseTransport | None) -> None:
     """At once: to close a TLS connection the library waits for the server to agree, for half a minute."""
     smtp.close()
-    if isinstance(transport, asyncio.Transport):
-        transport.abort()
+    if transport is not None:  # libuv's is none of asyncio's classes, and does the same
+        cast("asyncio.Transport", transport).abort()
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------

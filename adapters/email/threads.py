@@ -47,6 +47,11 @@ class Threads:
         root = references[0] if references else message_id
         return _code(hashlib.sha256(f"{person}\n{root}".encode(errors="replace")).digest())
 
+    def is_ours(self, person: str, message_id: str) -> bool:
+        """Whether it is the Message-ID of an answer of ours to this person."""
+        found = self._in_message_id.fullmatch(message_id)
+        return found is not None and hmac.compare_digest(found[2], self._sign(person, found[1]))
+
     def reply_address(self, person: str, thread: str) -> str | None:
         """Where answers in this thread are to be sent; None where that would be longer than an address may be."""
         local = f"{self._local}+c.{thread}.{self._sign(person, thread)}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from typing import Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from adapters.slack.adapter import SlackAdapter, SlackHttpAdapter
 from adapters.slack.client import API_URL, SlackClient
@@ -31,7 +32,17 @@ class Config(BaseModel):
     streams: bool = Field(
         default=True, description="show answers in threads as chat streams while they are written; false: by edits"
     )
-    api_url: str = Field(default=API_URL, pattern=r"^https?://", description="another one for GovSlack only")
+    slash_command: str = Field(
+        default="/ethos", pattern=r"^/[a-z0-9_-]{1,31}$", description="the one that the app's manifest has"
+    )
+    api_url: str = Field(default=API_URL, description="another one for GovSlack only")
+
+    @field_validator("api_url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            raise ValueError(f"expected an address such as {API_URL}")
+        return url.rstrip("/") + "/"
 
     @model_validator(mode="after")
     def _check_tokens(self) -> Self:
@@ -75,6 +86,7 @@ def build(config: Config, services: AdapterServices) -> SlackAdapter:
             slack_connect=config.slack_connect,
             catch_up_h=config.catch_up_h,
             streams=config.streams,
+            slash_command=config.slash_command,
         )
     secret = config.signing_secret.get_secret_value()
     return SlackHttpAdapter(
@@ -84,4 +96,5 @@ def build(config: Config, services: AdapterServices) -> SlackAdapter:
         slack_connect=config.slack_connect,
         catch_up_h=config.catch_up_h,
         streams=config.streams,
+        slash_command=config.slash_command,
     )

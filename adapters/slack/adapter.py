@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
@@ -47,15 +48,10 @@ class SlackAdapter:
         line: makes the way in, given what answers the requests and whether it does so now.
         catch_up_h: hours.
         streams: show answers as chat streams while they are written, where that is possible.
+        slash_command: of the app, with its slash.
     """
 
     kind = "slack"
-    capabilities = Capabilities(
-        max_text_chars=4_000,  # longer ones hide behind "Show more"
-        markup="markdown",
-        max_attachment_bytes=50 * 1024 * 1024,
-        preview_interval_s=1.0,  # the limits are those of the workspace, and kept in outgoing.py
-    )
 
     def __init__(
         self,
@@ -66,8 +62,20 @@ class SlackAdapter:
         slack_connect: bool = False,
         catch_up_h: float = 24.0,
         streams: bool = True,
+        slash_command: str = "/ethos",
     ) -> None:
         self.name = services.name
+        self.capabilities = Capabilities(
+            max_text_chars=4_000,  # longer ones hide behind "Show more"
+            markup="markdown",
+            max_attachment_bytes=50 * 1024 * 1024,
+            preview_interval_s=1.0,  # the limits are those of the workspace, and kept in outgoing.py
+            first_preview_chars=40,
+            typing_s=120.0,  # https://docs.slack.dev/reference/methods/assistant.threads.setStatus
+            # Slack takes a text that begins with a slash for a command of an app, and has none of these in threads.
+            command_form=f"{slash_command} {{command}}",
+            group_command_form="@Ethos /{command}",  # with its true name once we know it
+        )
         self._client = client
         self._catch_up = CatchUp(
             services.name, client, services.notes, reach=timedelta(hours=catch_up_h), slack_connect=slack_connect
@@ -86,6 +94,13 @@ class SlackAdapter:
         self._line = line(Bolt(self._reception.take), lambda: self._reception.is_open)
         self._home: Home | None = None
 
+    @property
+    def problems(self) -> Sequence[str]:
+        """What the app may not do."""
+        missing = ", ".join(f"`{scope}`" for scope in self._client.missing_scopes)
+        advice = "paste the manifest of the page on Slack again under App Manifest, and reinstall the app"
+        return (f"the app lacks the scopes {missing}: {advice}",) if missing else ()
+
     async def connect(self) -> None:
         """Ask Slack who we are.
 
@@ -101,6 +116,7 @@ class SlackAdapter:
             await self._client.close()
             raise
         self._home = self._outgoing.home = home
+        self.capabilities = replace(self.capabilities, group_command_form=f"@{home.name} /{{command}}")
         self._streams.open(home)
 
     async def run(self, accept: Accept) -> None:
@@ -164,8 +180,8 @@ class SlackAdapter:
         wait_s = _FIRST_RETRY_S
         while True:
             try:
-                await self._outgoing.tidy()
                 count = await self._catch_up.run(home, self._reception.keep)
+                await self._outgoing.tidy()
             except EthosError as error:
                 _log.warning("%s: what was missed cannot be fetched now: %s", self.name, error)
                 await asyncio.sleep(max(wait_s, getattr(error, "retry_after_s", None) or 0.0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +22,13 @@ API_URL = "https://slack.com/api/"
 # The SDK logs whole requests and each of its tries; what an operator needs to know, our own errors say.
 QUIET = logging.getLogger("adapters.slack.sdk")
 QUIET.setLevel(logging.CRITICAL)
+
+# What the manifest in docs/channels/slack.md asks for.
+SCOPES = frozenset({
+    "app_mentions:read", "channels:history", "channels:read", "chat:write", "commands", "files:read", "files:write",
+    "groups:history", "groups:read", "im:history", "im:read", "im:write", "metadata.message:read", "mpim:history",
+    "mpim:read", "users:read",
+})  # fmt: skip
 
 _TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 _PAGE = 200
@@ -42,6 +49,8 @@ class SlackClient:
         self._session: aiohttp.ClientSession | None = None
         self._writing: AsyncWebClient | None = None
         self._reading: AsyncWebClient | None = None
+        self.missing_scopes: Sequence[str] = ()
+        """Those of `SCOPES` that the installation was not granted, as Slack said at the last `open`."""
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
@@ -58,11 +67,13 @@ class SlackClient:
         self._reading = self._web(retries=True)
         try:
             found = await self._writing.auth_test()
+            self.missing_scopes = _missing(found.headers)
             return Home(
                 team=found["team_id"],
                 enterprise=found.get("enterprise_id"),
                 user=found["user_id"],
                 bot=found.get("bot_id"),
+                name=str(found.get("user") or "Ethos"),
             )
         except Exception as error:
             await self.close()
@@ -157,6 +168,13 @@ class SlackClient:
         with calling("conversations.open", is_repeatable=True):
             answer = await self.web.conversations_open(users=user)
             return str(answer["channel"]["id"])
+
+    async def name_of(self, user: str) -> str:
+        """What people call a member. Raises as `history`."""
+        with calling("users.info", is_repeatable=True):
+            found = (await self._reader.users_info(user=user))["user"]
+            profile = found.get("profile") or {}
+            return str(profile.get("display_name") or profile.get("real_name") or found.get("name") or user)
 
     async def conversations(self) -> AsyncGenerator[Mapping[str, Any], None]:
         """The conversations that we are a member of. Raises as `history`."""
@@ -267,6 +285,12 @@ class SlackClient:
             logger=QUIET,
             retry_handlers=handlers if retries else [],
         )
+
+
+def _missing(headers: Mapping[str, str]) -> Sequence[str]:
+    """By the header `x-oauth-scopes`: https://docs.slack.dev/authentication/installing-with-oauth; none without it."""
+    granted = next((value for name, value in headers.items() if name.lower() == "x-oauth-scopes"), None)
+    return () if granted is None else sorted(SCOPES - {scope.strip() for scope in granted.split(",")})
 
 
 def _is_slacks(url: str) -> bool:

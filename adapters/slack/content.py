@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from gateway.messages import OutboundMessage
 EVENT_TYPE = "ethos_message"
 _MOST_BUTTONS = 25  # of one block: https://docs.slack.dev/reference/block-kit/blocks/actions-block
 _LABEL_CHARS = 75
+_ESCAPE = re.compile(r"&(?:amp;)*(?:amp|lt|gt);")
 
 
 class Content:
@@ -78,6 +80,21 @@ def is_nameless_stream(entry: Mapping[str, Any], home: Home | None) -> bool:
     """A stream of ours that nobody stopped: metadata can be given at its end only, so it says not whose it is."""
     has_name = (entry.get("metadata") or {}).get("event_type") == EVENT_TYPE
     return "streaming_state" in entry and not has_name and _is_ours(entry, home)
+
+
+def is_nameless(entry: Mapping[str, Any], home: Home | None) -> bool:
+    """A message of ours whose metadata we are not shown, for want of a scope."""
+    return _is_ours(entry, home) and not entry.get("metadata") and "streaming_state" not in entry
+
+
+def says(entry: Mapping[str, Any], text: str) -> bool:
+    """The entry has the words of the Markdown, as far as can be seen through what Slack makes of it."""
+    words = _words(markup.plain(text))
+    return bool(words) and words == _words(str(entry.get("text") or ""))
+
+
+def _words(escaped: str) -> str:
+    return re.sub(r"[\W_]+", "", _ESCAPE.sub("", escaped)).lower()
 
 
 def _is_ours(entry: Mapping[str, Any], home: Home | None) -> bool:

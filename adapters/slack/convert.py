@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
+from gateway.messages import Action, Attachment, ConversationRef, InboundMessage, QuotedText, Sender
 
 _MESSAGE_EVENTS = frozenset({"message", "app_mention"})
 # A message of these subtypes is still one that a person wrote: https://docs.slack.dev/reference/events/message
@@ -33,6 +33,7 @@ class Home:
     Attributes:
         enterprise: None outside of an Enterprise organisation.
         user: the bot's user id, which mentions name.
+        name: what people type for it, behind an `@`.
         bot: the id that its own messages carry.
     """
 
@@ -40,6 +41,7 @@ class Home:
     enterprise: str | None
     user: str
     bot: str | None
+    name: str = "Ethos"
 
     @property
     def organisation(self) -> str:
@@ -121,10 +123,10 @@ def message_from_event(
     thread = _ts(event.get("thread_ts"))
     is_direct = place.kind == "im"
     raw_text = str(event.get("text") or "")
-    mentions_bot = f"<@{home.user}>" in raw_text or f"<@{home.user}|" in raw_text
-    mentions_bot = mentions_bot or (thread is not None and event.get("parent_user_id") == home.user)
+    mentions_bot = mentions(home, event)
+    shared = shared_in(event, home)
     files = tuple(_attachment(each) for each in event.get("files") or () if each.get("mode") not in _WITHOUT_CONTENT)
-    if not (is_direct or mentions_bot) or not (raw_text or files):
+    if not (is_direct or mentions_bot) or not (raw_text or files or shared):
         return None
     gesture = event.get("client_msg_id")
     return InboundMessage(
@@ -141,6 +143,32 @@ def message_from_event(
         mentions_bot=mentions_bot,
         reply_to=thread if thread not in (None, ts) else None,
         attachments=files,
+        quotes=shared,
+    )
+
+
+def mentions(home: Home, event: Payload) -> bool:
+    """It names us, or is in a thread that we began."""
+    text = str(event.get("text") or "")
+    is_named = f"<@{home.user}>" in text or f"<@{home.user}|" in text
+    return is_named or (event.get("thread_ts") is not None and event.get("parent_user_id") == home.user)
+
+
+def is_readable(entry: Payload) -> bool:
+    """An entry of a history has words that somebody wrote."""
+    return not entry.get("hidden") and bool(entry.get("text") or entry.get("attachments"))
+
+
+def shared_in(event: Payload, home: Home) -> tuple[QuotedText, ...]:
+    """Messages that were shared with this one: https://docs.slack.dev/messaging/formatting-message-text#attachments."""
+    return tuple(
+        QuotedText(
+            origin="shared message",
+            text=plain_text(str(each.get("text") or ""), home.user),
+            author=str(each.get("author_name") or ""),
+        )
+        for each in event.get("attachments") or ()
+        if (each.get("is_share") or each.get("is_msg_unfurl")) and each.get("text")
     )
 
 
@@ -206,6 +234,24 @@ def message_from_action(name: str, home: Home, payload: Payload, *, sent_at: dat
         reply_to=answered,
         command=str(action["value"]),
     )
+
+
+def without_decided(payload: Payload) -> dict[str, Any] | None:
+    """The message below which a button was pressed, without those that decide the same; None where it is not told."""
+    message = payload.get("message") or {}
+    question = _question(payload["actions"][0])
+    blocks = []
+    for block in message.get("blocks") or ():
+        left = block
+        if block.get("type") == "actions":
+            left = {**block, "elements": [each for each in block["elements"] if _question(each) != question]}
+        if left.get("type") != "actions" or left["elements"]:
+            blocks.append(left)
+    return {"blocks": blocks, "text": str(message.get("text") or "")} if blocks else None
+
+
+def _question(button: Payload) -> str:
+    return Action(id=str(button.get("value") or ""), label="").question
 
 
 BUTTON = "ethos-action-"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from adapters.slack.markup import units
 
@@ -13,6 +18,8 @@ LONG_UNITS = 4_000
 """A block above this hides behind "Show more", or is cut over two messages; as a file it can be read and kept."""
 _MOST_DOCUMENTS = 10
 
+# What a spreadsheet would reckon with (https://owasp.org/www-community/attacks/CSV_Injection); numbers may stay.
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d+([.,]\d+)*%?$)")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _EXTENSIONS = {
     "bash": "sh", "c": "c", "cpp": "cpp", "cs": "cs", "css": "css", "csv": "csv", "diff": "diff", "go": "go",
@@ -44,7 +51,8 @@ def extract(text: str) -> tuple[str, tuple[Document, ...]]:
     kept: list[str] = []
     documents: list[Document] = []
     position = 0
-    for token in _markdown.parse(text):
+    tokens = _markdown.parse(text)
+    for index, token in enumerate(tokens):
         if token.level or token.map is None or token.type not in ("fence", "table_open"):
             continue
         start, end = token.map
@@ -56,11 +64,25 @@ def extract(text: str) -> tuple[str, tuple[Document, ...]]:
             name = f"code-{number}.{_EXTENSIONS.get(language.lower(), 'txt')}"
             documents.append(Document(name, token.content))
         else:
-            name = f"table-{number}.md"
-            documents.append(Document(name, block))
+            name = f"table-{number}.csv"
+            documents.append(Document(name, _as_csv(tokens[index:])))
         kept += [*lines[position:start], _note(name, language)]
         position = end
     return "".join([*kept, *lines[position:]]), tuple(documents)
+
+
+def _as_csv(tokens: Sequence[Token]) -> str:
+    """The table that the tokens begin with, for a spreadsheet: with the mark of UTF-8, and without formulas."""
+    rows: list[list[str]] = []
+    for token in itertools.takewhile(lambda token: token.type != "table_close", tokens):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline":
+            rows[-1].append(f"'{token.content}" if _FORMULA.match(token.content) else token.content)
+    file = io.StringIO("\ufeff")
+    file.seek(0, io.SEEK_END)
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue()
 
 
 def _note(name: str, language: str) -> str:

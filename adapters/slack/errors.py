@@ -38,6 +38,7 @@ _PERHAPS_DONE = {
 }
 MARKUP_REFUSED = {
     "invalid_blocks", "invalid_blocks_format", "markdown_text_conflict", "msg_blocks_too_long", "msg_too_long",
+    "no_text",
 }  # fmt: skip
 GONE = {"message_not_found", "cant_update_message", "edit_window_closed", "cant_delete_message"}
 _ADVICE = {

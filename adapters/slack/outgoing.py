@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from adapters.slack import markup
 from adapters.slack.client import SlackClient
-from adapters.slack.content import Content, is_nameless_stream, metadata_of, piece_in
+from adapters.slack.content import Content, is_nameless, is_nameless_stream, metadata_of, piece_in, says
 from adapters.slack.convert import Home
 from adapters.slack.documents import Document, extract
 from adapters.slack.errors import GONE, MARKUP_REFUSED, Refused
@@ -31,6 +33,7 @@ EDIT_GAP_S = 1.3  # chat.update is Tier 3, 50 calls a minute for the whole works
 APPEND_GAP_S = 0.65  # chat.appendStream is Tier 4, 100 calls
 _LOOK_BACK = timedelta(days=7)
 _MOST_LOOKED_AT = 2_000
+_REPEAT_NOTE = "(This may be a repeat.) "
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +57,8 @@ class Outgoing:
             await self._look(message, progress)
         if not message.text.strip() and not message.attachments:
             raise PermanentSendError("the message is empty")
+        if progress.is_unsure and not progress.shown:
+            message = replace(message, text=_REPEAT_NOTE + message.text)
         try:
             await self._deliver(message, progress)
         except UncertainSendError:
@@ -274,25 +279,27 @@ class Outgoing:
     # ---- what is known ----------------------------------------------------------------------------------------------
 
     async def _look(self, message: OutboundMessage, progress: Progress) -> None:
-        """Find the message's pieces in the conversation, by the id in their metadata; a stream has none yet."""
+        """Find the message's pieces in the conversation, by the id in their metadata; a stream has none yet.
+
+        Where Slack shows us no metadata, a message is known by its words, or else it is sent again as a repeat.
+        """
         found: dict[int, tuple[str, bool]] = {}
         streams: list[str] = []
-        oldest = f"{(datetime.now(UTC) - _LOOK_BACK).timestamp():.6f}"
-        conversation, looked_at = message.conversation, 0
-        try:
-            entries = self._client.history(conversation.conversation, conversation.thread, oldest)
-            async with aclosing(entries):
-                async for entry in entries:
-                    piece = piece_in(entry, message.id, self.home)
-                    if piece is not None:
-                        found[piece] = (str(entry["ts"]), bool(entry["metadata"]["event_payload"].get("is_final")))
-                    elif is_nameless_stream(entry, self.home):
-                        streams.append(str(entry["ts"]))
-                    looked_at += 1
-                    if looked_at >= _MOST_LOOKED_AT:
-                        break
-        except Refused as error:  # it never will be told, and an answer twice is better than none
-            _log.warning("nobody can tell whether a message was sent already: %s", error)
+        nameless: list[Mapping[str, Any]] = []
+        entries = await self._recent(message)
+        for entry in entries or ():
+            piece = piece_in(entry, message.id, self.home)
+            if piece is not None:
+                found[piece] = (str(entry["ts"]), bool(entry["metadata"]["event_payload"].get("is_final")))
+            elif is_nameless_stream(entry, self.home):
+                streams.append(str(entry["ts"]))
+            elif is_nameless(entry, self.home) and str(entry["ts"]) > (message.reply_to or ""):
+                nameless.append(entry)
+        texts, _ = _plan(message, progress)
+        same = [str(entry["ts"]) for entry in nameless if len(texts) == 1 and says(entry, texts[0])]
+        if same and not found:
+            found[0] = (same[0], True)
+        progress.is_unsure = not found and not progress.shown and (entries is None or bool(nameless))
         lost = [ts for ts in sorted(streams) if ts > (message.reply_to or "") and not self._streams.has(ts)]
         if progress.stream is None and progress.is_posting and not found and not progress.shown and lost:
             progress.stream = lost[0]  # answers come one at a time in a thread
@@ -304,6 +311,22 @@ class Outgoing:
             ts, is_final = found[len(progress.shown)]
             progress.final += is_final and progress.final == len(progress.shown)
             progress.shown.append(ts)
+
+    async def _recent(self, message: OutboundMessage) -> Sequence[Mapping[str, Any]] | None:
+        """What was written where the message goes to; None where Slack will not tell."""
+        oldest = f"{(datetime.now(UTC) - _LOOK_BACK).timestamp():.6f}"
+        found: list[Mapping[str, Any]] = []
+        entries = self._client.history(message.conversation.conversation, message.conversation.thread, oldest)
+        try:
+            async with aclosing(entries):
+                async for entry in entries:
+                    found.append(entry)
+                    if len(found) >= _MOST_LOOKED_AT:
+                        break
+        except Refused as error:  # an answer twice is better than none
+            _log.warning("it is not known whether a message was already sent: %s", error)
+            return None
+        return found
 
 
 def _plan(message: OutboundMessage, progress: Progress) -> tuple[Sequence[str], Sequence[Document | Attachment]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakValueDictionary
@@ -13,12 +14,14 @@ from adapters.slack import convert
 from adapters.slack.catch_up import CatchUp
 from adapters.slack.client import SlackClient
 from adapters.slack.convert import Home, Place
+from adapters.slack.surroundings import Surroundings
 from gateway.errors import AdapterNotReady, EthosError, SendError, TransientSendError
 from gateway.messages import InboundMessage
 from gateway.protocols import Accept, AdapterNotes
 
 # Slack wants its answer within three seconds; the rest is for `accept`.
 _DIRECT_CHAT_S = 1.5
+_HELD_S = 1.2
 _NO_SUCH_BUTTON = "This button does nothing for you any more. Ask me again, please."
 _log = logging.getLogger(__name__)
 
@@ -49,10 +52,13 @@ class Reception:
         self._commands = frozenset(commands)
         self._slack_connect = slack_connect
         self._heard = heard
+        self._surroundings = Surroundings(client)
         self._opened = asyncio.Event()
         self._desk: tuple[Home, Accept] | None = None
         self._taking: set[asyncio.Future[str]] = set()
+        self._tidying: set[asyncio.Task[None]] = set()
         self._order: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def is_open(self) -> bool:
@@ -70,6 +76,8 @@ class Reception:
         self._opened.clear()
         for taking in self._taking:
             taking.cancel()
+        for tidying in self._tidying:
+            tidying.cancel()
 
     async def take(self, body: Mapping[str, Any]) -> str:
         """Keep a request; returns what Slack shows to who made it, or nothing.
@@ -95,16 +103,26 @@ class Reception:
 
     async def keep(self, message: InboundMessage, place: Place) -> None:
         """Hand over a message, one at a time in its conversation, in the order of the calls."""
-        _, accept = self._at_desk()
+        home, accept = self._at_desk()
         self._heard(message)
         lock = self._order.setdefault(place.channel, asyncio.Lock())
         try:
             async with lock:
-                await accept(message)
+                read_to = await self._catch_up.read_to(message)
+                await accept(await self._surroundings.completed(message, home, read_to=read_to))
         except BaseException:
             self._catch_up.missed(place, message.id)
             raise
         await self._catch_up.kept(place, message.conversation.thread, message.id)
+
+    @contextlib.asynccontextmanager
+    async def _in_line(self, place: Place) -> AsyncIterator[None]:
+        """Behind what came in there before, and behind what was missed; for the latter only as long as Slack waits."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + _HELD_S
+        async with self._lines.setdefault(place.channel, asyncio.Lock()):
+            await self._catch_up.level(place, max(0.0, until_s - clock()))
+            yield
 
     async def _take(self, body: Mapping[str, Any]) -> str:
         await self._opened.wait()
@@ -128,7 +146,8 @@ class Reception:
             _log.warning("%s: event %s is not as Slack describes it; dropped", self._name, envelope.get("event_id"))
             return
         if message is not None:
-            await self.keep(message, place)
+            async with self._in_line(place):
+                await self.keep(message, place)
 
     async def _take_command(self, payload: Mapping[str, Any]) -> str:
         home, accept = self._at_desk()
@@ -143,7 +162,8 @@ class Reception:
         except convert.UNREADABLE:
             _log.warning("%s: a slash command is not as Slack describes it; dropped", self._name)
             return ""
-        await accept(message)
+        async with self._in_line(Place(channel=conversation, kind="im", is_shared=False)):
+            await accept(message)
         return "" if payload.get("channel_id") == conversation else "The answer comes in our direct messages."
 
     async def _take_action(self, payload: Mapping[str, Any]) -> None:
@@ -155,9 +175,24 @@ class Reception:
             return
         if message is not None:
             self._heard(message)
-            await accept(message)
+            kind = "im" if message.is_direct else "channel"
+            async with self._in_line(Place(channel=message.conversation.conversation, kind=kind, is_shared=False)):
+                await accept(message)
+            if message.is_direct:  # in a channel another person's press may count
+                task = asyncio.create_task(self._take_buttons_away(payload), name="slack buttons")
+                self._tidying.add(task)
+                task.add_done_callback(self._tidying.discard)
         else:
             await self._turn_away(payload)
+
+    async def _take_buttons_away(self, payload: Mapping[str, Any]) -> None:
+        """Leave no buttons for what was decided."""
+        try:
+            content, container = convert.without_decided(payload), payload["container"]
+            if content is not None:
+                await self._client.update(str(container["channel_id"]), str(container["message_ts"]), content)
+        except (SendError, *convert.UNREADABLE) as error:
+            _log.debug("%s: buttons of what was decided stay: %r", self._name, error)
 
     async def _turn_away(self, payload: Mapping[str, Any]) -> None:
         """Tell who pressed a button that is none of ours any more, or not for them, so that they wait for nothing."""

@@ -66,6 +66,11 @@ def own_accounts(config: Config) -> tuple[str, ...]:
     return (config.token.get_secret_value().partition(":")[0],)
 
 
+def public_host(config: Config) -> str | None:
+    """The host of the webhook."""
+    return None if config.webhook_url is None else urlsplit(config.webhook_url).hostname
+
+
 def build(config: Config, services: AdapterServices) -> TelegramAdapter:
     """Make the adapter; nothing is opened before `connect`."""
     token = config.token.get_secret_value()

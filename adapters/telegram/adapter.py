@@ -82,6 +82,8 @@ class TelegramAdapter:
             is_idempotent_send=True,
             max_attachment_bytes=MAX_FILE_BYTES,
             preview_interval_s=_DRAFT_S,
+            first_preview_chars=40,
+            typing_s=5.0,  # "for 5 seconds or less": https://core.telegram.org/bots/api#sendchataction
         )
         self._client = client
         self._services = services
@@ -125,6 +127,7 @@ class TelegramAdapter:
             aliases=self._aliases,
             home=self._chats.home,
             command=self._buttons.command,
+            commands=frozenset(command.name for command in self._services.commands) | set(self._aliases.values()),
         )
 
         async def read(update: convert.Json) -> InboundMessage | None:
@@ -134,7 +137,7 @@ class TelegramAdapter:
             message = await read(update)
             if message is not None:
                 await assembly.take(update, message)
-            self._rest_button(update, None if message is not None else _OLD_BUTTON)
+            self._rest_button(update, message)
 
         await self._report_loss()
         assembly = Assembly(self._services.notes, read, accept, quiet_s=self._quiet_s)
@@ -185,22 +188,32 @@ class TelegramAdapter:
         except (SendError, ChatMoved, MarkupRefused, MessageGone) as error:
             _log.debug("%s: the sign of typing was dropped: %s", self.name, error)
 
-    def _rest_button(self, update: convert.Json, text: str | None) -> None:
-        """Answer a press once it is accepted; till then the button shows that it waits, and after a while gives up.
+    def _rest_button(self, update: convert.Json, message: InboundMessage | None) -> None:
+        """Answer a press, and take the buttons of what it decided away, once it is accepted.
 
+        Till then the button shows that it waits, and after a while gives up.
         Beside everything else: a line that hangs here must not hold up what people write.
         """
         press = convert.press_of(update)
         if press is not None:
-            task = asyncio.create_task(self._answer_press(press, text), name="telegram press")
+            task = asyncio.create_task(self._answer_press(press, update, message), name="telegram press")
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
-    async def _answer_press(self, press: str, text: str | None) -> None:
+    async def _answer_press(self, press: str, update: convert.Json, message: InboundMessage | None) -> None:
         try:
-            await self._client.answer_press(press, text)
-        except (SendError, ChatMoved, MarkupRefused, MessageGone) as error:
+            await self._client.answer_press(press, _OLD_BUTTON if message is None else None)
+            if message is not None and message.is_direct:  # in a group another person's press may count
+                await self._take_buttons_away(update["callback_query"])
+        except (SendError, ChatMoved, MarkupRefused, MessageGone, *convert.UNREADABLE) as error:
             _log.debug("%s: the press of a button was not answered: %s", self.name, error)
+
+    async def _take_buttons_away(self, press: convert.Json) -> None:
+        offered = press["message"]
+        rows = (offered.get("reply_markup") or {}).get("inline_keyboard") or ()
+        if rows:
+            keyboard = self._buttons.left(rows, press["data"])
+            await self._client.change_keyboard(offered["chat"]["id"], offered["message_id"], keyboard)
 
     # ---- files ------------------------------------------------------------------------------------------------------
 
@@ -289,12 +302,13 @@ def make_adapter(
     return TelegramWebhookAdapter(client, services, webhook, **options)
 
 
-def _read(file: Attachment) -> FilePiece:
-    """A file of ours that goes with an answer."""
+def _read(file: Attachment) -> Piece:
+    """A file of ours that goes with an answer, or a word on why it does not."""
     path = Path(file.ref)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise PermanentSendError(f"{file.filename} is larger than the 50 MB that Telegram takes")
+            return TextPiece(text=f"(The file {file.filename} is larger than the 50 MB that Telegram takes.)")
         return FilePiece(filename=file.filename, content=path.read_bytes())
     except OSError as error:
-        raise PermanentSendError(f"{file.filename} cannot be read: {error.strerror or error}") from error
+        _log.warning("a file of an answer cannot be read: %s", error)
+        return TextPiece(text=f"(The file {file.filename} is not there any more.)")

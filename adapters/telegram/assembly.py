@@ -9,7 +9,7 @@ every other chat. What becomes of a crash at each step:
 2. while parts are kept: they are found at the next start, and the wait for the others goes on;
 3. once the queue is *sealed*: the next start hands over exactly these parts again. They make the same messages with the
    same ids, which the gateway takes once; nothing can join them any more;
-4. after the hand-over: the numbers of the updates are noted for longer than Telegram repeats them.
+4. after the hand-over: the ids of the updates are noted for longer than Telegram repeats them.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Assembly:
         self._quiet_s = quiet_s
         self._longest_s = longest_s
         self._queues: dict[int, _Queue] = {}
-        self._taken: dict[int, datetime] = {}
+        self._taken: dict[str, datetime] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._clock = asyncio.get_running_loop().time
 
@@ -102,8 +102,8 @@ class Assembly:
 
         Raises whatever `accept` and the notes raise; the update is then to come again.
         """
-        number, chat = int(update["update_id"]), chat_of(update)
-        if number in self._taken:
+        chat = chat_of(update)
+        if message.event_id in self._taken:
             return
         part = part_of(update, message)
         if chat is None or (chat not in self._queues and not part.may_go_on):
@@ -136,7 +136,7 @@ class Assembly:
             await self._go_on(queue, is_sealed=bool(noted.get("is_sealed")))
 
     async def _add(self, queue: _Queue, part: Part) -> None:
-        if all(part.update["update_id"] != other.update["update_id"] for other in queue.parts):
+        if all(part.message.event_id != other.message.event_id for other in queue.parts):
             await self._keep(queue.chat, [*queue.parts, part], is_sealed=False)
             queue.parts.append(part)
         await self._go_on(queue, is_sealed=len(queue.parts) >= MOST_PARTS)
@@ -189,21 +189,21 @@ class Assembly:
     # ---- what was handed over ---------------------------------------------------------------------------------------
 
     async def _note_taken(self, queue: _Queue) -> None:
-        numbers = [int(part.update["update_id"]) for part in queue.parts]
-        if not numbers:
+        events = [part.message.event_id for part in queue.parts]
+        if not events:
             return
         now = datetime.now(UTC)
-        await self._notes.put(f"{_TAKEN_PREFIX}{numbers[0]}", json.dumps([now.isoformat(), numbers]))
-        self._taken.update(dict.fromkeys(numbers, now))
-        for number in [number for number, at in self._taken.items() if abs(now - at) > _REPEATED]:
-            del self._taken[number]
-            await self._notes.remove(f"{_TAKEN_PREFIX}{number}")
+        await self._notes.put(f"{_TAKEN_PREFIX}{events[0]}", json.dumps([now.isoformat(), events]))
+        self._taken.update(dict.fromkeys(events, now))
+        for event in [event for event, at in self._taken.items() if abs(now - at) > _REPEATED]:
+            del self._taken[event]
+            await self._notes.remove(f"{_TAKEN_PREFIX}{event}")
 
     async def _load_taken(self) -> None:
         for key in await self._notes.keys(_TAKEN_PREFIX):
-            noted_at, numbers = json.loads(await self._notes.get(key) or '["1970-01-01T00:00:00+00:00", []]')
+            noted_at, events = json.loads(await self._notes.get(key) or '["1970-01-01T00:00:00+00:00", []]')
             at = datetime.fromisoformat(noted_at)
             if abs(datetime.now(UTC) - at) > _REPEATED:
                 await self._notes.remove(key)
             else:
-                self._taken.update(dict.fromkeys(numbers, at))
+                self._taken.update(dict.fromkeys(events, at))

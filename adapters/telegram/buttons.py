@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from gateway.messages import Action
 from gateway.protocols import AdapterNotes
@@ -58,6 +59,19 @@ class Buttons:
     def command(self, data: str) -> str | None:
         """The command, without a slash; None for a button that is not ours, or too old."""
         return data[1:] or None if data.startswith("/") else self._commands.get(data.removeprefix("#"))
+
+    def left(self, rows: Sequence[Sequence[Mapping[str, Any]]], pressed: str) -> Keyboard:
+        """Of the buttons below a message, as Telegram has them, those that decide something else than the pressed one.
+
+        https://core.telegram.org/bots/api#inlinekeyboardbutton
+        """
+        question = self._question(pressed)
+        shown = [[Button(label=each["text"], data=each["callback_data"]) for each in row] for row in rows]
+        kept = [[button for button in row if self._question(button.data) != question] for row in shown]
+        return [row for row in kept if row]
+
+    def _question(self, data: str) -> str:
+        return Action(id=self.command(data) or data, label="").question
 
     async def _data(self, command: str) -> str:
         if len(command.encode()) < MAX_DATA_BYTES:

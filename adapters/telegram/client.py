@@ -212,6 +212,13 @@ class TelegramClient:
         with self._sending():
             await self._connected().answer_callback_query(press, text)
 
+    async def change_keyboard(self, chat: int, number: int, keyboard: Keyboard) -> None:
+        """Put these buttons below a message; harmless when repeated."""
+        with self._sending():
+            await self._connected().edit_message_reply_markup(
+                chat_id=chat, message_id=number, reply_markup=_markup(keyboard)
+            )
+
     async def delete(self, chat: int, number: int) -> None:
         """Take a message away; one that is not there is fine."""
         with self._sending(), contextlib.suppress(MessageGone):

@@ -7,12 +7,12 @@ What the fields mean: https://core.telegram.org/bots/api#update and #message.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
+from gateway.messages import Attachment, ConversationRef, InboundMessage, QuotedText, Sender
 from gateway.protocols import CommandInfo
 
 Json = Mapping[str, Any]
@@ -36,6 +36,11 @@ _EXTENSIONS = {"audio/mpeg": ".mp3", "audio/ogg": ".ogg", "video/mp4": ".mp4", "
 _COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@(\w+))?(?:\s+(.*))?", re.DOTALL)
 _MENU_NAME = re.compile(r"[a-z0-9_]{1,32}")
 _MAX_MENU_COMMANDS = 100
+_ANSWERED, _PART = "message that this one answers", "part of a message that this one answers"
+
+
+UNREADABLE = (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError, OSError)
+"""What reading something raises that is not as Telegram describes it."""
 
 
 class Unreadable(ValueError):
@@ -57,6 +62,7 @@ class Reader:
     Attributes:
         channel: the configured channel's name.
         aliases: what a command is called here, by what it is called on Telegram; see `aliases_of`.
+        commands: the names of all of them, as they are called here.
         home: the id under which a chat is known to the gateway; another one than its own once a group was upgraded.
         command: what a button stands for, by what it carries; None where it is not ours, or too old.
         now: the time; Telegram does not say when a button was pressed.
@@ -67,6 +73,7 @@ class Reader:
     aliases: Mapping[str, str]
     home: Callable[[int], int]
     command: Callable[[str], str | None]
+    commands: Collection[str] = ()
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def message_from(self, update: Json) -> InboundMessage | None:
@@ -84,22 +91,25 @@ class Reader:
             if message is None or not _is_of_a_person(message):
                 return None
             return self._read(update, message)
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError, OSError) as error:
+        except UNREADABLE as error:
             raise Unreadable(f"{type(error).__name__}: {error}") from error
 
     def _read(self, update: Json, message: Json) -> InboundMessage | None:
         chat, sender, answered = message["chat"], message["from"], message.get("reply_to_message")
+        number = message_id(int(chat["id"]), int(message["message_id"]))
         attachments = _attachments(message)
         written, entities = _text(message)
         if written is None and not attachments:
             return None  # a service message, such as somebody joining
         is_direct = chat["type"] == "private"
         mentions = [entity for entity in entities if _is_mention(entity, written or "", self.bot)]
-        speaks_to_us = is_direct or bool(mentions) or _is_reply_to(message, self.bot)
+        is_called = is_direct or bool(mentions) or _is_reply_to(message, self.bot)
+        speaks_to_us = is_called or self._is_command(written or "", entities)
+        quotes, answered_files = _answered(message, self.bot)
         text = _as_written(written or "", entities, [] if is_direct else mentions)
         return InboundMessage(
-            id=message_id(int(chat["id"]), int(message["message_id"])),
-            event_id=f"{self.bot.id}:{int(update['update_id'])}",
+            id=number,
+            event_id=self._event_id(update, number),
             conversation=self._conversation(message),
             sender=self._sender(sender),
             text=text,
@@ -107,10 +117,25 @@ class Reader:
             is_direct=is_direct,
             mentions_bot=speaks_to_us and not is_direct,
             reply_to=None if answered is None else message_id(int(chat["id"]), int(answered["message_id"])),
-            attachments=attachments,
+            attachments=(*attachments, *answered_files),
             command=_command(text, self.bot, self.aliases) if speaks_to_us else None,
-            is_trusted_text="forward_origin" not in message and "via_bot" not in message,
+            is_trusted_text=_is_own_voice(message),
+            quotes=quotes,
         )
+
+    def _event_id(self, update: Json, message: str) -> str:
+        """After a quiet week Telegram counts updates from a random number on, perhaps one that was there before."""
+        return f"{self.bot.id}:{int(update['update_id'])}:{message}"
+
+    def _is_command(self, text: str, entities: Sequence[Json]) -> bool:
+        """`/name` of ours without a bot's name: Telegram brings that from a group where we were the last bot to write.
+
+        https://core.telegram.org/bots/features#privacy-mode
+        """
+        if not any(entity["type"] == "bot_command" and int(entity["offset"]) == 0 for entity in entities):
+            return False
+        found = _COMMAND.fullmatch(text)
+        return found is not None and not found[2] and _named(found[1], self.aliases) in self.commands
 
     def _read_press(self, update: Json, press: Json) -> InboundMessage | None:
         """https://core.telegram.org/bots/api#callbackquery; `message` may be an old one, of which little is told."""
@@ -120,9 +145,10 @@ class Reader:
             return None
         chat = message["chat"]
         is_direct = chat["type"] == "private"
+        number = message_id(int(chat["id"]), f"press-{press['id']}")
         return InboundMessage(
-            id=message_id(int(chat["id"]), f"press-{press['id']}"),
-            event_id=f"{self.bot.id}:{int(update['update_id'])}",
+            id=number,
+            event_id=self._event_id(update, number),
             conversation=self._conversation(message),
             sender=self._sender(sender),
             text=f"/{command}",
@@ -208,6 +234,48 @@ def _is_of_a_person(message: Json) -> bool:
     if not sender or "sender_chat" in message or message["chat"]["type"] == "channel":
         return False
     return not sender.get("is_bot") and sender["id"] not in _NOBODY
+
+
+def _named(name: str, aliases: Mapping[str, str]) -> str:
+    return aliases.get(name.lower(), name.lower())
+
+
+def _is_own_voice(message: Json) -> bool:
+    """A card of a contact or a place has a name that others chose."""
+    return not message.keys() & {"forward_origin", "via_bot", "contact", "venue"}
+
+
+def _answered(message: Json, bot: Account) -> tuple[tuple[QuotedText, ...], tuple[Attachment, ...]]:
+    """What stands in the message that this one answers, or in the part of it that was chosen; and its files.
+
+    Left out are our own words, unless a part was chosen, and in a private chat the person's: the session has both.
+    https://core.telegram.org/bots/api#textquote, #externalreplyinfo
+    """
+    answered, other = message.get("reply_to_message"), message.get("external_reply")
+    quote = message.get("quote") or {}
+    if answered is None:
+        author = "" if other is None else _author_of(other.get("origin") or {})
+        chosen = str(quote.get("text", ""))
+        return (QuotedText(origin=_PART, text=chosen, author=author),) if chosen else (), ()
+    sender = answered.get("from") or {}
+    author = str((answered.get("sender_chat") or {}).get("title") or _display_name(sender))
+    is_ours = sender.get("id") == bot.id and "sender_chat" not in answered
+    is_known = message["chat"]["type"] == "private" and _is_own_voice(answered)
+    if quote.get("text") and (quote.get("is_manual") or not is_ours):
+        return (QuotedText(origin=_PART, text=str(quote["text"]), author=author),), ()
+    if is_ours:
+        return (), ()
+    written, entities = (None, ()) if is_known else _text(answered)
+    text = _as_written(written or "", entities, ())
+    quotes = (QuotedText(origin=_ANSWERED, text=text, author=author),) if text else ()
+    return quotes, _attachments(answered)
+
+
+def _author_of(origin: Json) -> str:
+    """See https://core.telegram.org/bots/api#messageorigin."""
+    chat = origin.get("sender_chat") or origin.get("chat") or {}
+    user = origin.get("sender_user")
+    return _display_name(user) if user else str(origin.get("sender_user_name") or chat.get("title") or "")
 
 
 def _display_name(sender: Json) -> str:

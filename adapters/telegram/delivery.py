@@ -1,13 +1,14 @@
 """Sending, so that a message which is sent twice is shown once.
 
-Telegram has no idempotency key, and a bot cannot read back what it has sent. So each piece goes in two steps: a
-placeholder, whose number is noted durably, and then the text itself, as an edit of that message. Editing twice shows
-nothing twice. If the line breaks between, the text is never doubled; at worst a lone placeholder stays.
+Telegram has no idempotency key, and a bot cannot read back what it has sent. So each piece goes in two steps: its first
+words, as a message whose number is noted durably, and then the whole text, as an edit of that message. Editing twice
+shows nothing twice. If the line breaks at the first step, the text is never doubled; at worst its first words stay.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -18,16 +19,16 @@ from adapters.telegram.client import TelegramClient
 from adapters.telegram.convert import message_id, number_in
 from adapters.telegram.outcomes import ChatMoved, MarkupRefused, MessageGone
 from adapters.telegram.pace import Pace
-from adapters.telegram.render import Piece, TextPiece, plain
+from adapters.telegram.render import FilePiece, Piece, TextPiece, as_text, beginning, plain
 from gateway.errors import PermanentSendError, TransientSendError
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
 from gateway.protocols import AdapterNotes
 
-PLACEHOLDER = TextPiece(text="…")
 _PREFIX = "out/"
 _TRIES = 4
 
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -38,12 +39,14 @@ class Shown:
         numbers: of the messages that are there, one for each piece so far.
         done: how many of them show their final text.
         is_whole: all of them do, and there are no more.
+        refused: which files of the message Telegram did not take, counted from 0.
     """
 
     chat: int
     numbers: list[int] = field(default_factory=list)
     done: int = 0
     is_whole: bool = False
+    refused: list[int] = field(default_factory=list)
 
 
 class Ledger:
@@ -69,7 +72,7 @@ class Ledger:
     async def put(self, message: OutboundMessage, shown: Shown, *, is_durable: bool) -> None:
         """Keep it."""
         key = _key(message)
-        text = json.dumps([shown.chat, shown.numbers, shown.done, shown.is_whole])
+        text = json.dumps([shown.chat, shown.numbers, shown.done, shown.is_whole, shown.refused])
         self._keys.setdefault(_place(message.conversation), set()).add(key)
         await self._notes.put(key, text, is_durable=is_durable)
 
@@ -103,17 +106,26 @@ class Delivery:
         self._pace = pace
 
     async def send(self, message: OutboundMessage, pieces: Sequence[Piece], keyboard: Keyboard = ()) -> Receipt:
-        """Show all pieces, in order, the last one with the buttons.
+        """Show all pieces, in order, the last one with the buttons. Without a file that is refused it goes on.
 
         Raises:
             TransientSendError, UncertainSendError, PermanentSendError: see `gateway.protocols.ChannelAdapter.send`;
                 after the first two the same message may be sent again.
         """
         shown = await self._ledger.get(message) or Shown(chat=self._chats.now(message.conversation))
-        for index, piece in enumerate(pieces):
-            if index >= shown.done:
-                is_last = index == len(pieces) - 1
-                await self._show(message, shown, index, piece, keyboard if is_last else ())
+        planned = _without(pieces, shown.refused)
+        while shown.done < len(planned):
+            piece, file = planned[shown.done]
+            is_last = shown.done == len(planned) - 1
+            try:
+                await self._show(message, shown, shown.done, piece, keyboard if is_last else ())
+            except PermanentSendError as error:
+                if file is None:
+                    raise
+                _log.warning("a file was refused, and the answer goes on without it: %s", error)
+                shown.refused.append(file)
+                await self._ledger.put(message, shown, is_durable=True)
+                planned = _without(pieces, shown.refused)
         shown.is_whole = True
         await self._ledger.put(message, shown, is_durable=False)
         await self._ledger.remove_earlier(message)
@@ -124,7 +136,7 @@ class Delivery:
         for _ in range(_TRIES):
             try:
                 if index >= len(shown.numbers):
-                    await self._place(message, shown, index)
+                    await self._place(message, shown, index, piece)
                 await self._fill(shown.chat, shown.numbers[index], piece, keyboard)
             except ChatMoved as moved:
                 await self._chats.moved(int(message.conversation.conversation), moved.new_chat_id)
@@ -141,15 +153,13 @@ class Delivery:
                 return
         raise PermanentSendError("Telegram takes messages of this chat, and then has them no more")
 
-    async def _place(self, message: OutboundMessage, shown: Shown, index: int) -> None:
+    async def _place(self, message: OutboundMessage, shown: Shown, index: int, piece: Piece) -> None:
         await self._pace.wait(shown.chat)
-        thread = message.conversation.thread
-        number = await self._client.place(
-            shown.chat,
-            PLACEHOLDER,
-            thread=None if thread is None else int(thread),
-            # In a group it must be seen who is answered; in a private chat that is plain.
-            reply_to=number_in(shown.chat, message.reply_to) if shown.chat < 0 and index == 0 else None,
+        thread = None if message.conversation.thread is None else int(message.conversation.thread)
+        # In a group it must be seen who is answered; in a private chat that is plain.
+        reply_to = number_in(shown.chat, message.reply_to) if shown.chat < 0 and index == 0 else None
+        number = await shown_somehow(
+            lambda styled: self._client.place(shown.chat, styled, thread=thread, reply_to=reply_to), beginning(piece)
         )
         shown.numbers.append(number)
         await self._ledger.put(message, shown, is_durable=True)
@@ -159,6 +169,19 @@ class Delivery:
             await self._client.attach(chat, number, piece.filename, piece.content, keyboard)
             return
         await shown_somehow(lambda styled: self._client.edit(chat, number, styled, keyboard), piece)
+
+
+def _without(pieces: Sequence[Piece], refused: Sequence[int]) -> list[tuple[Piece, int | None]]:
+    """The pieces, each file with its number, and text in place of those that were refused."""
+    planned: list[tuple[Piece, int | None]] = []
+    number = 0
+    for piece in pieces:
+        if not isinstance(piece, FilePiece):
+            planned.append((piece, None))
+            continue
+        planned += [(text, None) for text in as_text(piece)] if number in refused else [(piece, number)]
+        number += 1
+    return planned
 
 
 async def shown_somehow(show: Callable[[TextPiece], Awaitable[_T]], piece: TextPiece) -> _T:
@@ -180,5 +203,5 @@ def _key(message: OutboundMessage) -> str:
 def _parsed(text: str | None) -> Shown | None:
     if text is None:
         return None
-    chat, numbers, done, is_whole = json.loads(text)
-    return Shown(chat=chat, numbers=numbers, done=done, is_whole=is_whole)
+    chat, numbers, done, is_whole, *more = json.loads(text)
+    return Shown(chat=chat, numbers=numbers, done=done, is_whole=is_whole, refused=more[0] if more else [])

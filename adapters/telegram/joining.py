@@ -88,11 +88,12 @@ def joined(group: Sequence[Part]) -> InboundMessage:
     return replace(
         first,
         text=_joined_text(group),
-        attachments=tuple(file for message in messages for file in message.attachments),
+        attachments=tuple(dict.fromkeys(file for message in messages for file in message.attachments)),
         mentions_bot=any(message.mentions_bot for message in messages),
         reply_to=next((message.reply_to for message in messages if message.reply_to is not None), None),
         command=None if not commands else _joined_command(group, commands[0]),
         is_trusted_text=all(message.is_trusted_text for message in messages),
+        quotes=tuple(dict.fromkeys(quote for message in messages for quote in message.quotes)),
     )
 
 

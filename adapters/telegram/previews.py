@@ -38,11 +38,13 @@ class Previews:
         self._pace = pace
         self._edit_s = edit_s
         self._edited_at_s: dict[str, float] = {}
+        self._newest: dict[str, TextPiece] = {}
+        self._waiting: dict[str, asyncio.Task[None]] = {}
         self._showing: dict[str, asyncio.Task[None]] = {}
         self._has_drafts = True
 
     async def show(self, message: OutboundMessage, piece: TextPiece) -> None:
-        """Show the text so far.
+        """Show the text so far, at once or when the next edit is due; then it is the newest that is shown.
 
         What was sent once is waited for, even where the caller is cancelled: else its number would be lost, or an old
         draft come after the answer.
@@ -53,11 +55,27 @@ class Previews:
         if chat > 0 and self._has_drafts:
             await self._run(message.id, self._draft(message, chat, piece))
             return
-        now_s = asyncio.get_running_loop().time()
-        due_s = self._edited_at_s.get(message.id, now_s - self._edit_s) + self._edit_s
-        if due_s > now_s:
-            await asyncio.sleep(due_s - now_s)
-        await self._run(message.id, self._edit(message, chat, piece))
+        self._newest[message.id] = piece
+        if message.id in self._waiting:
+            return
+        if self._due_in_s(message) <= 0:
+            await self._show_newest(message, chat)
+            return
+        waiting = asyncio.create_task(self._wait(message, chat), name="telegram preview is due")
+        self._waiting[message.id] = waiting
+        waiting.add_done_callback(lambda _: self._waiting.pop(message.id, None))
+
+    def _due_in_s(self, message: OutboundMessage) -> float:
+        edited_at_s = self._edited_at_s.get(message.id)
+        return 0.0 if edited_at_s is None else edited_at_s + self._edit_s - asyncio.get_running_loop().time()
+
+    async def _wait(self, message: OutboundMessage, chat: int) -> None:
+        while message.id in self._newest:
+            await asyncio.sleep(self._due_in_s(message))
+            await self._show_newest(message, chat)
+
+    async def _show_newest(self, message: OutboundMessage, chat: int) -> None:
+        await self._run(message.id, self._edit(message, chat, self._newest.pop(message.id)))
         self._edited_at_s[message.id] = asyncio.get_running_loop().time()
 
     async def withdraw(self, message: OutboundMessage) -> None:
@@ -69,6 +87,10 @@ class Previews:
 
     async def settle(self, message: OutboundMessage) -> None:
         """Wait for what is on its way; nothing of this message is shown here after that."""
+        if (waiting := self._waiting.pop(message.id, None)) is not None:
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        self._newest.pop(message.id, None)
         self._edited_at_s.pop(message.id, None)
         task = self._showing.get(message.id)
         if task is not None:
@@ -76,7 +98,7 @@ class Previews:
 
     async def close(self) -> None:
         """Give up what is on its way."""
-        tasks = list(self._showing.values())
+        tasks = [*self._waiting.values(), *self._showing.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

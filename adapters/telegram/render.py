@@ -22,6 +22,7 @@ MAX_UNITS = 4096
 MAX_STYLES = 100
 LONG_BLOCK_UNITS = 3_500
 """A block of code or a table that is longer goes as a file: it would be torn over several messages."""
+_BEGINNING_CHARS = 80
 MAX_FILE_BYTES = 50 * 1024 * 1024
 """That a bot may send: https://core.telegram.org/bots/api#sending-files."""
 
@@ -57,10 +58,11 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePiece:
-    """One message that is a file."""
+    """One message that is a file; `is_of_text`: made of a part of the answer's text."""
 
     filename: str
     content: bytes
+    is_of_text: bool = False
 
 
 Piece = TextPiece | FilePiece
@@ -91,9 +93,32 @@ def render(text: str, *, is_markdown: bool, is_group: bool, max_file_bytes: int 
             continue
         name = f"table-{next(tables)}.csv"
         pieces += _pieces(f"{rest}\n\n{_note(name)}", numbers, is_group=is_group, max_file_bytes=max_file_bytes)
-        pieces.append(FilePiece(filename=name, content=content))
+        pieces.append(FilePiece(filename=name, content=content, is_of_text=True))
         rest = ""
     return [*pieces, *_pieces(rest, numbers, is_group=is_group, max_file_bytes=max_file_bytes)]
+
+
+def beginning(piece: Piece) -> TextPiece:
+    """The first words of a piece, which are not all of it where it has more than one; of a file, its name."""
+    if isinstance(piece, FilePiece):
+        return TextPiece(text=f"{piece.filename} …")
+    text = piece.text.lstrip()
+    head = text[:_BEGINNING_CHARS]
+    words = re.split(r"\s+\S*$", head, maxsplit=1)[0]
+    if words == head and len(text) > len(head):
+        words = head[: cut_before(head, text[len(head) : len(head) + 2])]
+    start = _units(piece.text) - _units(text)
+    part = _Styled(piece.text, piece.styles).part(start, start + _units(words))
+    return TextPiece(text=f"{words}…", styles=tuple(part.styles))
+
+
+def as_text(file: FilePiece) -> list[TextPiece]:
+    """What stands in place of a file that Telegram refuses: a word about it, and the file where the answer had it."""
+    said = TextPiece(text=f"(Telegram did not take the file {file.filename}.)")
+    if not file.is_of_text:
+        return [said]
+    content = file.content.decode("utf-8-sig")
+    return [said, *_text_pieces(_Styled(content, (Style(kind="pre", start=0, end=_units(content)),)))]
 
 
 def plain(piece: TextPiece) -> TextPiece:
@@ -204,7 +229,7 @@ def _pieces(markdown: str, numbers: Iterator[int], *, is_group: bool, max_file_b
             number = next(numbers)
             name = f"code-{number}.{get_ext(style.language)}" if style.language else f"text-{number}.txt"
             yield from _text_pieces(whole.part(done, style.start).followed_by(f"\n\n{_note(name)}"))
-            yield FilePiece(filename=name, content=content)
+            yield FilePiece(filename=name, content=content, is_of_text=True)
             done = whole.past_newlines(style.end)
     yield from _text_pieces(whole.part(done, whole.units))
 
@@ -247,6 +272,7 @@ def _make_config() -> RenderConfig:
     symbols = config.markdown_symbol
     symbols.heading_level_1 = symbols.heading_level_2 = symbols.heading_level_3 = symbols.heading_level_4 = ""
     symbols.unordered_list_item = "•"
+    symbols.task_uncompleted, symbols.task_completed = "☐", "☑"
     return config
 
 

@@ -37,7 +37,11 @@ class WebAdapter:
             is_running=lambda: self._accept is not None,
         )
         self._capabilities = Capabilities(
-            max_text_chars=max_text_chars, markup="markdown", is_idempotent_send=True, preview_interval_s=0.05
+            max_text_chars=max_text_chars,
+            markup="markdown",
+            is_idempotent_send=True,
+            preview_interval_s=0.05,
+            shows_log=True,
         )
 
     @property

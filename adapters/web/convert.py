@@ -151,10 +151,19 @@ def _renderer() -> MarkdownIt:
     markdown.validateLink = _is_safe_link  # type: ignore[method-assign,assignment]
     markdown.add_render_rule("image", _render_image)
     markdown.add_render_rule("link_open", _render_link_open)
+    markdown.add_render_rule("table_open", _render_table_open)
     markdown.add_render_rule("th_open", _render_cell_open)
     markdown.add_render_rule("td_open", _render_cell_open)
     markdown.render("")  # compiles its rules, which threads must not do at once
     return markdown
+
+
+def _render_table_open(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: dict[str, Any]
+) -> str:
+    """A wide table scrolls, so the keyboard must reach it."""
+    tokens[index].attrs["tabindex"] = "0"
+    return renderer.renderToken(tokens, index, options, env)
 
 
 def _is_safe_link(address: str) -> bool:

@@ -64,6 +64,11 @@ class Config(BaseModel):
         return self
 
 
+def own_accounts(config: Config) -> tuple[str, ...]:
+    """The secrets: what is signed for one channel could else be sent to another."""
+    return tuple(one.get_secret_value() for one in (config.secret, config.previous_secret) if one is not None)
+
+
 def build(config: Config, services: AdapterServices) -> WebhookAdapter:
     """Make the adapter; its endpoint answers 503 until `run`."""
     secrets = [secret.get_secret_value() for secret in (config.secret, config.previous_secret) if secret is not None]

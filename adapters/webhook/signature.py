@@ -79,7 +79,7 @@ def read_claim(header: Callable[[str], Sequence[str]], *, now_s: float) -> Claim
     if not _TIMESTAMP.fullmatch(timestamp):
         raise BadSignature("webhook-timestamp must be whole seconds since 1970.")
     if abs(now_s - int(timestamp)) > WINDOW_S:
-        raise BadSignature(f"webhook-timestamp is more than {WINDOW_S} s away from now: sign anew, or set the clock.")
+        raise BadSignature(f"webhook-timestamp is more than {WINDOW_S} s away from now: sign again, or set the clock.")
     return Claim(id=id_, timestamp=timestamp, signatures=tuple(values["signature"][0].split()))
 
 

@@ -54,12 +54,16 @@ class WatchedNotes(FakeNotes):
         await soon(wait())
 
 
+def services(notes: FakeNotes, commands: Sequence[CommandInfo] = COMMANDS) -> AdapterServices:
+    return AdapterServices(name="discord", state_dir=Path("unused"), log=FakeLog(), notes=notes, commands=commands)
+
+
 def make_adapter(
     notes: FakeNotes, *, token: str = TOKEN, message_content: bool = True, commands: Sequence[CommandInfo] = COMMANDS
 ) -> DiscordAdapter:
     """An adapter that is not connected; another one with the same notes is the same channel after a restart."""
-    services = AdapterServices(name="discord", state_dir=Path("unused"), log=FakeLog(), notes=notes, commands=commands)
-    return DiscordAdapter(DiscordClient(token, message_content=message_content), services, retry_s=RETRY_S)
+    client = DiscordClient(token, message_content=message_content)
+    return DiscordAdapter(client, services(notes, commands), retry_s=RETRY_S)
 
 
 def direct() -> ConversationRef:

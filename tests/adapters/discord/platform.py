@@ -381,17 +381,18 @@ class FakeDiscord:
         found = self._find(channel, message)
         if isinstance(found, web.Response):
             return found
-        wrong = _wrong_content(body, files)
+        wrong = _wrong_content(body, files) if "content" in body else None
         if wrong is not None:
             return wrong
-        found["content"] = body["content"].strip()
+        if "content" in body:
+            found["content"] = body["content"].strip()
+            self.sent_content[message] = body["content"]
+            self.edits.append((message, body["content"]))
         found["edited_timestamp"] = datetime.now(UTC).isoformat()
         if "components" in body:
             found["components"] = body["components"]
         if "attachments" in body:
             found["attachments"] = self._attached(channel, message, body, files)
-        self.sent_content[message] = body["content"]
-        self.edits.append((message, body["content"]))
         self.gateway.dispatch("MESSAGE_UPDATE", found)
         return answer(found)
 

@@ -123,8 +123,11 @@ async def test_a_line_that_stays_away_is_given_up_so_that_the_supervisor_knows(
     monkeypatch.setattr(line_module, "OUTAGE_S", 0.1)
     await soon(harness.adapter.connect())
     run = asyncio.create_task(harness.adapter.run(Inbox().accept))
+    assert harness.adapter.problems == ()
     harness.platform.gateway.is_refusing = True
     harness.platform.gateway.drop()
+    while not harness.adapter.problems:  # told at once, though the line may still come back
+        await asyncio.sleep(0)
     with pytest.raises(AdapterNotReady, match="away for"):
         await soon(run)
     assert "Traceback" not in caplog.text, "the supervisor says it, once"

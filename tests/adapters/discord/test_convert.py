@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from adapters.discord import convert
 from adapters.discord.convert import Place
-from gateway.messages import ConversationRef
+from gateway.messages import ConversationRef, QuotedText
 from gateway.protocols import CommandInfo
 from tests.adapters.discord.world import BOB, BOT, BOT_ROLE, BOT_USER
 
@@ -93,6 +93,31 @@ def test_what_is_forwarded_is_not_the_senders_own_voice() -> None:
 def test_an_answer_names_what_it_answers() -> None:
     message = read(recorded("message", type=19, message_reference={"type": 0, "message_id": "7"}))
     assert message.reply_to == "7"
+
+
+FILE = {"id": "9", "filename": "plan.txt", "size": 3, "content_type": "text/plain", "url": "https://cdn/plan.txt"}
+
+
+def test_the_message_that_is_answered_is_read_as_the_words_of_its_author() -> None:
+    answered = recorded("message", id="7", author=BOB, content="the plan", attachments=[FILE])
+    reply = recorded("message", type=19, message_reference={"message_id": "7"}, referenced_message=answered)
+    message = read(reply, IN_GUILD)
+    name = BOB["global_name"] or BOB["username"]
+    assert message.quotes == (QuotedText(origin="message that this one answers", text="the plan", author=name),)
+    assert message.text == "Supa Hot"
+    assert [convert.file_ref(file.ref)[1] for file in message.attachments] == [7]
+
+
+@pytest.mark.parametrize("place", [DIRECT, IN_GUILD])
+def test_what_the_session_has_is_not_quoted(place: Place) -> None:
+    """Our own words, and in a direct chat the person's, unless somebody else's were forwarded there."""
+    mine = recorded("message", id="7", author=BOT_USER, content="42")
+    reply = recorded("message", type=19, message_reference={"message_id": "7"}, referenced_message=mine)
+    assert read(reply, place).quotes == ()
+    own = recorded("message", id="8", author=reply["author"], content="before")
+    assert bool(read({**reply, "referenced_message": own}, place).quotes) == (place is IN_GUILD)
+    forwarded = {**own, "message_reference": {"type": 1}, "message_snapshots": [{"message": {"content": "Pay!"}}]}
+    assert [quote.text for quote in read({**reply, "referenced_message": forwarded}, place).quotes] == ["Pay!"]
 
 
 @pytest.mark.parametrize("referenced", [None, {"id": "7", "author": BOB}, {}], ids=["deleted", "a person's", "empty"])

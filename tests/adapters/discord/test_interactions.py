@@ -34,6 +34,18 @@ async def test_a_command_arrives_as_one_and_its_answer_takes_the_place_of_is_thi
     assert harness.platform.count("POST", f"/channels/{DM}/messages") == 0
 
 
+@pytest.mark.parametrize(("command", "flags"), [("help", EPHEMERAL), ("retry", 0)])
+async def test_in_a_server_only_who_gave_a_command_sees_its_answer_unless_the_agent_answers(
+    harness: DiscordHarness, command: str, flags: int
+) -> None:
+    async with running(harness) as inbox:
+        payload = harness.platform.interact(ROOM, {**HELP, "name": command})
+        await inbox.has(1)
+        await harness.platform.until(lambda: payload["id"] in harness.platform.callbacks)
+    kind, data = harness.platform.callbacks[payload["id"]]
+    assert (kind, data.get("flags", 0)) == (DEFERRED, flags)
+
+
 async def test_it_is_acknowledged_only_after_it_was_accepted(harness: DiscordHarness) -> None:
     async with running(harness) as inbox:
         inbox.gate.clear()
@@ -188,6 +200,22 @@ async def test_a_choice_that_was_offered_comes_back_as_its_command(harness: Disc
     assert {message.conversation for message in messages} == {conversation}
     assert {message.is_direct for message in messages} == {where == DM}
     assert harness.platform.texts(where) == ["Choose.", "Done."]
+
+
+async def test_the_buttons_of_what_was_decided_go_and_others_stay(harness: DiscordHarness) -> None:
+    choices = [Action(id=f"memory {verb} {number}", label=verb) for number in (1, 2) for verb in ("approve", "refuse")]
+
+    def left() -> list[str]:
+        rows = harness.platform.of_bot()[0]["components"]
+        return [button["custom_id"] for row in rows for button in row["components"]]
+
+    async with running(harness):
+        await soon(harness.adapter.send(outbound("Decide.", actions=tuple(choices))))
+        (offered,) = harness.platform.of_bot()
+        for pressed, kept in (("memory refuse 1", ["memory approve 2", "memory refuse 2"]), ("memory approve 2", [])):
+            harness.platform.interact(DM, {"custom_id": pressed, "component_type": 2}, kind=3, message=dict(offered))
+            await harness.platform.until(lambda kept=kept: left() == kept)  # type: ignore[misc]
+    assert harness.platform.texts()[0] == "Decide."
 
 
 async def test_a_press_that_cannot_be_taken_is_answered_to_who_pressed(harness: DiscordHarness) -> None:

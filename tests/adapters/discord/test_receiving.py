@@ -201,6 +201,23 @@ async def test_a_server_is_caught_up_with_once_the_roles_of_the_bot_are_known(ha
         assert (await inbox.has(1))[0].text == "are you there?"
 
 
+async def test_what_waited_when_the_line_broke_waits_for_what_could_not_be_taken_before_it(
+    harness: DiscordHarness,
+) -> None:
+    async with running(harness) as inbox:
+        inbox.failure = StoreUnavailable("the disk is full")
+        for text in ("first", "second", "third"):
+            harness.platform.say(ROOM, f"<@{BOT}> {text}", **MENTION)
+        await inbox.tried(2)
+    harness.platform.gateway.are_guilds_waiting = True
+    async with running(harness) as inbox:
+        harness.platform.say(DM, "the line has brought all")
+        await inbox.has(1)
+        harness.platform.gateway.send_guilds()
+        await inbox.has(4)
+    assert texts(inbox) == ["the line has brought all", "first", "second", "third"]
+
+
 async def test_where_the_history_is_hidden_live_messages_go_on(harness: DiscordHarness) -> None:
     async with running(harness):
         message = harness.platform.say(ROOM, f"<@{BOT}> hello", **MENTION)

@@ -10,7 +10,8 @@ import json
 import smtplib
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -20,7 +21,9 @@ from typing import Any, Protocol
 from adapters.email import Config, build
 from adapters.email.adapter import EmailAdapter
 from adapters.email.convert import event_id
+from adapters.email.proof import METHODS
 from adapters.email.threads import Threads
+from adapters.email.vouching import _to_json
 from gateway.errors import AdapterNotReady
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices, CommandInfo
@@ -71,9 +74,19 @@ class WatchedNotes(FakeNotes):
 
 
 def make_adapter(
-    server: MailServer, address: str, notes: FakeNotes, *, idle_s: float | None = None, **keys: Any
+    server: MailServer,
+    address: str,
+    notes: FakeNotes,
+    *,
+    idle_s: float | None = None,
+    is_server_known: bool = True,
+    **keys: Any,
 ) -> EmailAdapter:
-    """An adapter for an account; `keys` are those of its configuration."""
+    """An adapter for an account; `keys` are those of its configuration.
+
+    Args:
+        is_server_known: it was learned already that the server removes forged results.
+    """
     settings: dict[str, Any] = {
         "address": address,
         "imap_host": "127.0.0.1",
@@ -94,6 +107,10 @@ def make_adapter(
     )
     if idle_s is not None:
         adapter._idle_s = idle_s
+    if is_server_known:
+        now = datetime.now(UTC)
+        known = replace(adapter._vouching._known, methods=METHODS, learned_at=now, again_at=now + timedelta(days=1))
+        notes.texts.setdefault("server", _to_json(known))
     return adapter
 
 
@@ -327,7 +344,7 @@ class EmailHarness:
 
     def __init__(self, server: MailServer, **keys: Any) -> None:
         self.server = server
-        self.bot = new_address("bot")
+        self.bot = keys.pop("address", None) or new_address("bot")
         self.person = Person(server, new_address("ada"))
         self.notes = WatchedNotes()
         self.line = Line(server.ports["imaps"])
@@ -363,7 +380,7 @@ class EmailHarness:
 
     async def person_says(self, text: str) -> str:
         mail = a_mail(text, sender=self.person.address, recipient=self.bot, references=[self.root])
-        event = event_id(self.person.address, mail["Message-ID"], mail["Date"], is_proved=True)
+        event = event_id(self.person.address, mail["Message-ID"], is_proved=True)
         self._said[event] = mail, mail["Message-ID"]
         await self.person.deliver(mail, self.bot)
         return event

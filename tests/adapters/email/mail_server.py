@@ -1,8 +1,9 @@
 """Real Dovecot and Exim on 127.0.0.1, from Debian's packages, as an unprivileged user and in a directory of their own.
 
 Every address at `DOMAIN` is an account with the password `PASSWORD`, so each test takes new names and has the server to
-itself. Exim takes mail from who has logged in, states in `Authentication-Results` whether the From is that account's,
-and delivers to Dovecot by LMTP. It queues, and delivers in order when it is told to (`deliver_queue`).
+itself. Exim takes mail from who has logged in, removes every `Authentication-Results` (not for accounts that begin with
+`careless`), states in one of its own whether the From is that account's, and delivers to Dovecot by LMTP. It queues,
+and delivers in order when it is told to (`deliver_queue`).
 
 For XOAUTH2 a small server on loopback stands for the provider: it answers token refreshes and, for Dovecot, RFC 7662
 token introspection (https://doc.dovecot.org/2.3/configuration_manual/authentication/oauth2/).
@@ -171,6 +172,8 @@ rcpt:
          domains = {domain}
   deny  message = relay not permitted
 data:
+  warn   condition = ${{if match{{$recipients}}{{^careless}}{{no}}{{yes}}}}
+         remove_header = Authentication-Results
   accept condition = ${{if eqi{{$authenticated_id}}{{${{address:$h_from:}}}}}}
          add_header = :at_start:{result}; dmarc=pass header.from=${{domain:${{address:$h_from:}}}}
   accept add_header = :at_start:{result}; dmarc=fail header.from=${{domain:${{address:$h_from:}}}}

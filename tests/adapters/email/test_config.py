@@ -68,7 +68,6 @@ def test_clear_text_beyond_this_machine_is_warned_of(caplog: pytest.LogCaptureFi
         ({"imap_tls": "starttls"}, "implicit"),
         ({"password": None, "oauth": {**OAUTH, "token_url": "http://oauth.example.org/token"}}, "https://"),
         ({"display_name": "a\r\nBcc: x"}, "one line"),
-        ({"trusted_authserv_id": None}, "trusted_authserv_id"),
         ({"pasword": "x"}, "pasword"),
         ({"ca_file": "/nonexistent/ca.pem"}, "/nonexistent/ca.pem cannot be read (No such file"),
         ({"ca_file": "ca.pem"}, "the whole path"),

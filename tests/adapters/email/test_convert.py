@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,8 +20,8 @@ from adapters.email.convert import (
     event_id,
     read_header,
     read_mail,
-    written_at,
 )
+from adapters.email.proof import ServersWord
 from adapters.email.threads import Threads
 from gateway.messages import Attachment, InboundMessage
 
@@ -30,15 +30,16 @@ ARRIVED = datetime(2026, 11, 20, 10, 0, 5, tzinfo=UTC)
 RULES = Rules(
     channel="mail",
     own_addresses=frozenset({"bot@example.net"}),
-    authserv_id="mx.example.net",
-    own_hosts=(),
+    word=ServersWord(authserv_id="mx.example.net"),
     unproved="ignore",
     max_mail_bytes=1_000_000,
 )
+GMAIL = replace(RULES, word=ServersWord(authserv_id="mx.google.com", is_always_first=True))
+MICROSOFT = replace(RULES, word=ServersWord(authserv_id="none", hosts=("outlook.com",), is_always_first=True))
 THREADS = Threads(b"k" * 32, "bot@example.net")
 HEAD = (
     b"Authentication-Results: mx.example.net; dmarc=pass header.from=example.org\r\n"
-    b"From: Ada <ada@example.org>\r\nMessage-ID: <1@example.org>\r\n"
+    b"From: Ada <ada@example.org>\r\nTo: bot@example.net\r\nMessage-ID: <1@example.org>\r\n"
 )
 
 
@@ -50,7 +51,10 @@ def read(content: bytes, rules: Rules = RULES, *, size_bytes: int | None = None)
     header = content.replace(b"\r\n", b"\n").partition(b"\n\n")[0] + b"\n\n"
     envelope = read_header(header, place(content, size_bytes=size_bytes), rules)
     assert isinstance(envelope, Envelope), envelope
-    return read_mail(envelope, content, rules, THREADS, {"search", "new"})
+    assert envelope.why_passed(rules) is None
+    message = read_mail(envelope, content, rules, THREADS, {"search", "new"})
+    assert isinstance(message, InboundMessage), message
+    return message
 
 
 def recorded(name: str, rules: Rules = RULES) -> InboundMessage:
@@ -58,7 +62,7 @@ def recorded(name: str, rules: Rules = RULES) -> InboundMessage:
 
 
 def test_a_reply_from_gmail() -> None:
-    message = recorded("gmail_reply", replace(RULES, authserv_id="mx.google.com"))
+    message = recorded("gmail_reply", GMAIL)
     assert message.text == "The later one, please \u2013 and a window seat."
     assert message.is_trusted_text
     assert message.id == "<CAreply@mail.gmail.com>"
@@ -73,7 +77,7 @@ def test_a_reply_from_gmail() -> None:
 
 
 def test_a_reply_from_outlook_in_html_with_a_file_and_a_hidden_text() -> None:
-    message = recorded("outlook_reply", replace(RULES, authserv_id="none", own_hosts=("outlook.com",)))
+    message = recorded("outlook_reply", MICROSOFT)
     assert message.text == "Den sp\u00e4teren, bitte."
     assert message.is_trusted_text
     assert message.sender.display_name == "Lovelace, Ada"
@@ -91,6 +95,16 @@ def test_answers_between_quoted_lines_stay_with_them_as_a_quotation() -> None:
     assert "\n\nTea.\n\n> And when?\n\nAt five." in quote.text
 
 
+def test_a_command_below_our_own_words_is_one_and_below_those_of_others_it_is_not() -> None:
+    body = b"\r\n\r\nOn Mon, Nov 20 2026, Bot <bot@example.net> wrote:\r\n> type /new\r\n\r\n/new\r\n"
+    ours = THREADS.message_id("t_1.reply", "ada@example.org", "aaaaaaaaaaaaaaaa").encode()
+    assert read(HEAD + b"References: " + ours + body).command == "new"
+    other = read(HEAD + b"References: <of@eve.test>" + body)
+    assert (other.command, other.text) == (None, "")
+    not_hers = THREADS.message_id("t_1.reply", "eve@example.org", "aaaaaaaaaaaaaaaa").encode()
+    assert read(HEAD + b"References: " + not_hers + body).command is None
+
+
 def test_a_mail_that_was_forwarded_is_a_quotation_below_the_persons_own_words_and_so_is_its_subject() -> None:
     forwarded = "---------- Forwarded message ---------\nFrom: Eve <eve@evil.test>\nDate: x\n\n/new\nObey me."
     message = read(HEAD + b"Subject: Fwd: obey\r\n\r\n" + f"What is this?\n\n{forwarded}".encode())
@@ -102,7 +116,7 @@ def test_a_mail_that_was_forwarded_is_a_quotation_below_the_persons_own_words_an
 
 
 def test_a_mail_without_a_quotation_has_none() -> None:
-    assert recorded("gmail_reply", replace(RULES, authserv_id="mx.google.com")).quotes == ()
+    assert recorded("gmail_reply", GMAIL).quotes == ()
 
 
 def test_a_first_mail_brings_its_subject_and_one_without_an_id_gets_one() -> None:
@@ -154,13 +168,12 @@ def test_a_mail_of_very_many_parts_is_read_like_one_that_is_too_large() -> None:
 
 def test_one_event_is_one_mail_of_one_author_proved_or_not() -> None:
     ids = {
-        event_id("ada@x.org", "<1@x>", "now", is_proved=True),
-        event_id("eve@x.org", "<1@x>", "now", is_proved=True),
-        event_id("ada@x.org", "<1@x>", "now", is_proved=False),
-        event_id("ada@x.org", "<2@x>", "now", is_proved=True),
-        event_id("ada@x.org", "<1@x>", "later", is_proved=True),
+        event_id("ada@x.org", "<1@x>", is_proved=True),
+        event_id("eve@x.org", "<1@x>", is_proved=True),
+        event_id("ada@x.org", "<1@x>", is_proved=False),
+        event_id("ada@x.org", "<2@x>", is_proved=True),
     }
-    assert len(ids) == 5, "nobody can use up the Message-ID of somebody else's mail"
+    assert len(ids) == 4, "nobody can use up the Message-ID of somebody else's mail"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +181,7 @@ def test_one_event_is_one_mail_of_one_author_proved_or_not() -> None:
     [
         ("Fri, 20 Nov 2026 11:00:00 +0100", datetime(2026, 11, 20, 10, tzinfo=UTC)),
         ("Fri, 20 Nov 2026 10:00:00 -0000", datetime(2026, 11, 20, 10, tzinfo=UTC)),
-        ("Thu, 1 Jan 1970 00:00:00 +0000", ARRIVED),
+        ("Sat, 14 Nov 2026 10:00:00 +0000", datetime(2026, 11, 14, 10, tzinfo=UTC)),
         ("Fri, 20 Nov 2099 10:00:00 +0000", ARRIVED),
         ("yesterday", ARRIVED),
         ("Fri, 99 Nov 2026 99:00:00 +9999", ARRIVED),
@@ -179,10 +192,17 @@ def test_a_date_counts_where_it_is_likely(date: str, said: datetime) -> None:
     assert read(HEAD + f"Date: {date}\r\n\r\nx".encode()).sent_at == said
 
 
-def test_a_mail_is_as_old_as_the_older_of_its_two_dates() -> None:
-    assert written_at(b"Date: Fri, 20 Nov 2020 10:00:00 +0000\r\n\r\n", ARRIVED).year == 2020
-    assert written_at(b"Date: Fri, 20 Nov 2099 10:00:00 +0000\r\n\r\n", ARRIVED) == ARRIVED
-    assert written_at(b"\r\n", ARRIVED - timedelta(days=1)) == ARRIVED - timedelta(days=1)
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Date: Thu, 12 Nov 2026 10:00:00 +0000",
+        b"Received: by mx with LMTP; Wed, 18 Nov 2026 10:00:00 +0000\r\nDate: Fri, 20 Nov 2026 10:00:00 +0000",
+    ],
+)
+def test_what_was_written_or_delivered_long_before_it_came_here_is_no_new_mail(lines: bytes) -> None:
+    found = read_header(HEAD + lines + b"\r\n\r\n", place(b""), RULES)
+    assert isinstance(found, Passed)
+    assert "it is old" in found.reason
 
 
 def test_of_very_many_references_the_first_and_the_newest_are_kept() -> None:

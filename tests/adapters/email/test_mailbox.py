@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import imaplib
 import logging
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
@@ -135,6 +136,65 @@ async def test_what_was_in_the_mailbox_before_us_is_none_of_our_business(
         assert inbox.tries == 1
 
 
+async def test_old_mail_that_is_copied_into_the_mailbox_afterwards_is_not_answered(
+    harness: EmailHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a mail program, which keeps the times of arrival, or by one that does not; and what comes then is."""
+    caplog.set_level(logging.INFO)
+    long_ago = datetime.now(UTC) - timedelta(days=3)
+
+    def old(number: int, *, days: int) -> bytes:
+        mail = a_mail(f"old {number}", sender=harness.person.address, recipient=harness.bot)
+        mail.replace_header("Date", format_datetime(datetime.now(UTC) - timedelta(days=days)))
+        return mail.as_bytes()
+
+    delivered = f"Received: from a by mx.example.test; {format_datetime(long_ago)}\r\n".encode()
+    async with running(harness) as inbox:
+        await harness.person_says("before")
+        await inbox.has(1)
+        with harness.person._mailbox(harness.bot) as mailbox:
+            mailbox.create("Archive")
+            for number in range(5):
+                mailbox.append("Archive", "", imaplib.Time2Internaldate(long_ago), old(number, days=3))
+            mailbox.select("Archive")
+            mailbox.copy("1:*", "INBOX")
+            for number in range(5, 10):
+                mailbox.append("INBOX", "", imaplib.Time2Internaldate(long_ago), old(number, days=3))
+                mailbox.append("INBOX", "", "", old(number, days=30))
+                mailbox.append("INBOX", "", "", delivered + old(number, days=3))
+        await harness.person_says("after")
+        assert [message.text for message in await inbox.has(2)] == ["before", "after"]
+        await harness.notes.until(lambda: harness.notes.progress["mark"] == 22)
+    assert len(inbox.messages) == 2
+    assert caplog.text.count("it is old") >= 20
+
+
+async def test_mail_that_was_passed_over_stays_so_when_the_mailbox_is_numbered_anew(open_harness: OpenHarness) -> None:
+    harness = await open_harness(mailbox="Bot")
+    with harness.person._mailbox(harness.bot) as mailbox:
+        mailbox.create("Bot")
+    forged = a_mail("forged", sender=harness.person.address, recipient=harness.bot, proof="dmarc=fail")
+    async with running(harness):
+        await harness.person.file(forged.as_bytes(), "Bot", harness.bot)
+        await harness.notes.until(lambda: harness.notes.progress["mark"] == 1)
+    with harness.person._mailbox(harness.bot) as mailbox:
+        mailbox.delete("Bot")
+        mailbox.create("Bot")
+    good = a_mail("forged", sender=harness.person.address, recipient=harness.bot, references=[harness.root]).as_bytes()
+    with harness.person._mailbox(harness.bot) as mailbox:  # the same mail, which would be believed now
+        mailbox.append("Bot", "", imaplib.Time2Internaldate(datetime.now(UTC) - timedelta(minutes=1)), good)
+    async with running(harness) as inbox:
+        again = a_mail("again", sender=harness.person.address, recipient=harness.bot, references=[harness.root])
+        await harness.person.file(again.as_bytes(), "Bot", harness.bot)
+        assert [message.text for message in await inbox.has(1)] == ["again"]
+
+
+async def test_a_wrong_sent_mailbox_is_noticed_at_the_start(open_harness: OpenHarness) -> None:
+    harness = await open_harness(sent_mailbox="Gesendet")
+    with pytest.raises(AdapterNotReady, match="there is no mailbox 'Gesendet'"):
+        await soon(harness.adapter.connect())
+
+
 async def test_a_backlog_of_a_thousand_is_taken_one_by_one(open_harness: OpenHarness, mail_server: MailServer) -> None:
     """More than about a thousand response lines at once break the library, so it is never given as many."""
     harness = await open_harness(mails_per_hour=100_000)
@@ -226,7 +286,7 @@ async def test_a_mailbox_that_is_numbered_anew_is_read_again_without_old_mail_an
         "the gateway knows the first one already"
     )
     assert found[0].event_id == before.event_id
-    assert "numbered the mailbox anew" in caplog.text
+    assert "renumbered the mailbox" in caplog.text
 
 
 # ---- what cannot be read --------------------------------------------------------------------------------------------
@@ -258,6 +318,7 @@ def _raise_a_recursion_error(_content: bytes) -> None:
 async def test_a_mail_that_breaks_the_connection_each_time_keeps_none_waiting_and_is_left_alone_in_the_end(
     harness: EmailHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("adapters.email.attempts.SUSPICIOUS_AFTER", timedelta(0))
     read = MailboxConnection.content
     inbox = Inbox()
     tries_before_others = 0
@@ -277,13 +338,33 @@ async def test_a_mail_that_breaks_the_connection_each_time_keeps_none_waiting_an
         await harness.person_says(str(number))
     async with kept(harness, inbox):
         assert [message.text for message in await inbox.has(60)] == [str(number) for number in range(60)]
-        assert tries_before_others == 2
+        assert tries_before_others == 3
         assert not harness.notes.named("quarantine/"), "it might have been chance"
         monkeypatch.setattr("adapters.email.attempts.PATIENCE", timedelta(0))
         await harness.notes.until(lambda: bool(harness.notes.named("quarantine/")))
         await harness.person_says("behind it")
         assert (await inbox.has(61))[-1].text == "behind it"
     assert not harness.notes.named("tries/")
+
+
+async def test_breaks_in_quick_succession_while_a_mail_is_read_do_not_let_the_next_one_overtake_it(
+    harness: EmailHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = MailboxConnection.content
+    breaks = iter(range(6))
+
+    async def content(connection: MailboxConnection, uid: int, max_bytes: int | None = None) -> bytes | None:
+        if uid == 1 and next(breaks, None) is not None:
+            connection.abort()
+        return await read(connection, uid, max_bytes)
+
+    monkeypatch.setattr(MailboxConnection, "content", content)
+    async with running(harness):
+        await harness.notes.until(lambda: bool(harness.notes.progress))
+    for text in ("first", "second"):
+        await harness.person_says(text)
+    async with kept(harness) as inbox:
+        assert [message.text for message in await inbox.has(2)] == ["first", "second"]
 
 
 async def test_a_mail_that_was_in_the_way_of_breaks_by_chance_is_read_after_the_others(

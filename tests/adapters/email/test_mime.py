@@ -45,7 +45,7 @@ def test_any_charset_is_read_and_one_that_is_none_as_what_it_probably_is(charset
 
 
 def test_what_cannot_be_decoded_is_marked_and_the_rest_is_read() -> None:
-    assert body("Content-Type: text/plain; charset=utf-8", "", b"gr\xfc\xdfe").text == "gr\ufffd\ufffde"
+    assert body("Content-Type: text/plain; charset=utf-8", "", b"\xc3\xa9 gr\xfc\xdfe").text == "\xe9 gr\ufffd\ufffde"
 
 
 @pytest.mark.parametrize(
@@ -176,3 +176,22 @@ def test_a_mail_of_very_many_parts_is_known_before_it_is_parsed() -> None:
     nested = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(200))
     comments = b"Content-Type: text/plain\r\n\r\n" + b"-- SQL\n" * 100_000
     assert [mime.has_too_many_parts(each) for each in (few, many, nested, comments)] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("data", "charset", "text"),
+    [
+        (b"gr\xfc\xdfe", "utf-8", "gr\u00fc\u00dfe"),
+        ("gr\u00fc\u00dfe".encode(), "utf-8", "gr\u00fc\u00dfe"),
+        ("gr\u00fc\u00dfe ".encode() + b"\xc3", "UTF8", "gr\u00fc\u00dfe \ufffd"),
+    ],
+)
+def test_western_text_that_is_labelled_utf_8_is_read_as_what_it_is(data: bytes, charset: str, text: str) -> None:
+    assert mime.decode_text(data, charset) == text
+
+
+def test_a_field_that_stands_twice_in_a_part_is_noticed_and_one_in_a_mail_inside_it_is_not() -> None:
+    part = b"Content-Type: text/plain\r\nContent-Type: text/html\r\n\r\nx\r\n"
+    outer = b"Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n%s--b--\r\n"
+    assert mime.read_body(outer % part).ambiguity == "a part of it has Content-Type twice"
+    assert mime.read_body(outer % (b"Content-Type: message/rfc822\r\n\r\n" + part)).ambiguity is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
 import pytest
 
 from adapters.email.convert import Envelope, Passed, Place, Rules, read_header
+from adapters.email.proof import UNNAMED, ServersWord
 
 US = "mx.example.net"
 RECEIVED = (
@@ -17,7 +19,17 @@ OUTSIDE = "Received: from laptop by out.example.org with ESMTPSA; Fri, 20 Nov 20
 PASS = f"Authentication-Results: {US}; dmarc=pass header.from=example.org"
 FAIL = f"Authentication-Results: {US}; dmarc=fail header.from=example.org; spf=fail smtp.mailfrom=eve@evil.test"
 ADA = "From: Ada <ada@example.org>"
+DATE = "Date: Fri, 20 Nov 2026 09:59:58 +0000"
 PLACE = Place(uid_validity=1, uid=1, size_bytes=100, arrived_at=datetime(2026, 11, 20, 10, tzinfo=UTC))
+
+
+RULES = Rules(
+    channel="mail",
+    own_addresses=frozenset({"bot@example.net"}),
+    word=ServersWord(authserv_id=US),
+    unproved="ignore",
+    max_mail_bytes=1_000_000,
+)
 
 
 def read(
@@ -26,15 +38,10 @@ def read(
     own_hosts: tuple[str, ...] = (),
     unproved: Literal["ignore", "stranger"] = "ignore",
 ) -> Envelope | Passed:
-    rules = Rules(
-        channel="mail",
-        own_addresses=frozenset({"bot@example.net"}),
-        authserv_id=authserv_id,
-        own_hosts=own_hosts,
-        unproved=unproved,
-        max_mail_bytes=1_000_000,
-    )
-    return read_header("\r\n".join((*lines, "Message-ID: <1@example.org>", "", "")).encode(), PLACE, rules)
+    word = ServersWord(authserv_id=authserv_id, hosts=own_hosts, is_always_first=authserv_id == UNNAMED)
+    rules = replace(RULES, word=word, unproved=unproved)
+    found = read_header("\r\n".join((*lines, "Message-ID: <1@example.org>", "", "")).encode(), PLACE, rules)
+    return found if isinstance(found, Passed) else found.why_passed(rules) or found
 
 
 FORGED = {
@@ -49,6 +56,13 @@ FORGED = {
     ),
     "a name that only looks like our server's": (
         f"Authentication-Results: {US}.evil.test; dmarc=pass header.from=example.org",
+        RECEIVED,
+        ADA,
+    ),
+    "our server's name in another form than it writes it": (
+        f"Authentication-Results: (mx) {US}; dmarc=pass header.from=example.org",
+        f'Authentication-Results: "{US}"; dmarc=pass header.from=example.org',
+        f"Authentication-Results: {US.upper()}; dmarc=pass header.from=example.org",
         RECEIVED,
         ADA,
     ),
@@ -134,12 +148,18 @@ PROVED = {
         RECEIVED,
         ADA,
     ),
+    "two fields, of OpenDMARC without a record and of OpenDKIM": (
+        f"Authentication-Results: {US}; dmarc=none header.from=example.org",
+        f"Authentication-Results: {US}; dkim=pass header.d=example.org",
+        RECEIVED,
+        ADA,
+    ),
     "a signature of the parent domain": (
         f"Authentication-Results: {US}; dkim=pass header.d=example.org; dmarc=none header.from=news.example.org",
         RECEIVED,
         "From: ada@news.example.org",
     ),
-    "in capitals": (f"Authentication-Results: {US.upper()}; DMARC=pass header.from=EXAMPLE.ORG", RECEIVED, ADA),
+    "results in capitals": (f"Authentication-Results: {US}; DMARC=pass header.from=EXAMPLE.ORG", RECEIVED, ADA),
     "a domain in another script, written out and in ASCII": (
         f"Authentication-Results: {US}; dmarc=pass header.from=xn--bcher-kva.example",
         RECEIVED,
@@ -160,6 +180,38 @@ def test_a_mail_that_our_server_vouches_for_is_its_authors(lines: tuple[str, ...
     found = read(*lines)
     assert isinstance(found, Envelope), found
     assert found.unproved is None
+
+
+@pytest.mark.parametrize("signer", ["example.org", "bounce.example.org"])
+def test_what_dmarc_passed_for_is_no_more_than_the_signatures_cover(signer: str) -> None:
+    """DMARC passes for a signature of a subdomain, too; and anybody may put another signature beside it."""
+    signature = f"DKIM-Signature: v=1; d={signer}; h=from:date; b=x"
+    wider = "DKIM-Signature: v=1; d=example.org; h=from:date:to:message-id:subject; b=x"
+    for fields in ((signature,), (wider, signature)):
+        found = read(PASS, RECEIVED, *fields, "To: bot@example.net", ADA, DATE)
+        assert isinstance(found, Envelope)
+        assert found.caution == "its signature does not cover message-id, to"
+        assert not found.covers("subject")
+    assert isinstance(read(PASS, RECEIVED, f"{signature}; l=10", ADA), Passed)
+
+
+@pytest.mark.parametrize("missing", ["Date", "Message-ID"])
+def test_a_signature_over_a_field_that_is_not_there_does_not_tell_a_copy_from_the_mail(missing: str) -> None:
+    signature = "DKIM-Signature: v=1; d=example.org; h=from:to:date:message-id; b=x"
+    fields = [PASS, RECEIVED, signature, "To: bot@example.net", ADA, DATE, "Message-ID: <2@example.org>"]
+    kept = [field for field in fields if not field.startswith(missing)]
+    found = read_header("\r\n".join((*kept, "", "")).encode(), PLACE, RULES)
+    assert isinstance(found, Envelope)
+    assert found.caution == f"its signature does not cover {missing.lower()}"
+
+
+def test_thousands_of_brackets_are_no_fault_of_ours() -> None:
+    unread = read(f"Authentication-Results: {US}; {'(' * 7_000}", RECEIVED, ADA)
+    assert isinstance(unread, Passed)
+    assert "cannot be read (RecursionError)" in unread.reason
+    found = read(PASS, RECEIVED, f"To: {'(' * 9_000}", ADA)
+    assert isinstance(found, Envelope)
+    assert found.caution == "it names none of our addresses in To or Cc"
 
 
 # https://learn.microsoft.com/defender-office-365/message-headers-eop-mdo
@@ -188,6 +240,25 @@ def test_microsofts_field_counts_once_and_only_on_top() -> None:
     assert isinstance(found, Passed)
     below = read(OUTSIDE, MICROSOFT, ADA, authserv_id="none", own_hosts=("outlook.com",))
     assert isinstance(below, Passed)
+
+
+def test_a_host_that_hands_mail_on_inside_the_house_is_named_until_it_is_known() -> None:
+    by_vm = "Received: from mx.example.net by vm with LMTP id 1; Fri, 20 Nov 2026 10:00:01 +0000"
+    found = read(by_vm, PASS, RECEIVED, ADA)
+    assert isinstance(found, Passed)
+    assert "`own_hosts` does not name vm" in found.reason
+    assert isinstance(read(by_vm, PASS, RECEIVED, ADA, own_hosts=("vm",)), Envelope)
+    nobody = read(RECEIVED, ADA, authserv_id="none")
+    assert isinstance(nobody, Passed)
+    assert "of none" not in nobody.reason
+
+
+@pytest.mark.parametrize("name", ["From", "To", "Subject", "Date", "Message-ID", "Content-Type", "MIME-Version"])
+def test_a_mail_in_which_a_field_stands_twice_is_nobodys(name: str) -> None:
+    once = {"From": ADA, "Message-ID": "X: y"}.get(name, f"{name}: a")
+    found = read(PASS, RECEIVED, once, f"{name}: b", *([] if name == "From" else [ADA]))
+    assert isinstance(found, Passed)
+    assert "twice" in found.reason or name == "From"
 
 
 @pytest.mark.parametrize(

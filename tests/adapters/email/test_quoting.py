@@ -48,6 +48,49 @@ def test_what_only_looks_like_a_quotation_is_the_persons(text: str) -> None:
     assert own_words(text, is_reply=False)[0] == text
 
 
+@pytest.mark.parametrize(
+    "above",
+    [
+        "On Mon, Nov 20, 2026 at 10:00 AM Bot <bot@example.org>\nwrote:\n\n> hello\n> there\n",
+        "Am 20.11.2026 um 10:00 schrieb Bot:\n> hallo\n>\n> du\n",
+        "Bot (20.11.) on sanonut:\n\n> hei\n",
+        "> hello\n\n> there\n",
+    ],
+)
+def test_an_answer_below_what_we_wrote_is_the_persons_own(above: str) -> None:
+    assert own_words(f"{above}\n/new\n", is_reply=True, is_to_us=True) == ("/new", True)
+    assert own_words(f"Hi,\n\n{above}\nYes.", is_reply=True, is_to_us=True) in {
+        ("Hi,\n\nYes.", True),
+        (f"Hi,\n\n{above}\nYes.", False),  # nothing tells where the quotation begins
+    }
+    assert own_words(f"{above}\n/new\n", is_reply=True) == (f"{above}\n/new", False), "it quotes somebody else"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "On Mon, Nov 20 2026, Bot <bot@example.org> wrote:\n> a line that a program has\nbroken",
+        "On Mon, Nov 20 2026, Bot <bot@example.org> wrote:\n> tea?\n\nyes\n\n> cake?\n\nno",
+        "FYI\n\n---------- Forwarded message ---------\nFrom: Eve <eve@evil.test>\nDate: x\nTo: a\n\n> x\n\n/new",
+        "On Mon, Nov 20 2026, Eve <eve@evil.test> wrote:\n\nhello\n\n> x\n\n/new",
+        "Something else\n\n> x\n\n/new",
+        "> x\n\nAm 20.11.2026 um 10:00 schrieb Eve <eve@evil.test>:\n\n/new",
+    ],
+)
+def test_what_may_be_words_of_others_below_a_quotation_is_not_the_persons(text: str) -> None:
+    assert not own_words(text, is_reply=True, is_to_us=True)[1]
+
+
+@pytest.mark.parametrize(
+    "separator",
+    ["-----Ursprüngliche Nachricht-----", "-------- Исходное сообщение --------", "----- Message d'origine -----"],
+)
+def test_a_separator_goes_with_what_it_separates(separator: str) -> None:
+    quoted = f"{separator}\nVon : Bot <bot@example.org>\nDatum : Montag\nAn : Ada\nBetreff : x\n\nhallo"
+    assert own_words(f"Ja.\n\n{quoted}", is_reply=True) == ("Ja.", True)
+    assert own_words("---- milk ----\nor tea", is_reply=True) == ("---- milk ----\nor tea", True)
+
+
 def test_answers_between_quoted_lines_are_kept_with_what_they_answer_and_are_not_all_own() -> None:
     text = "Hi,\n\nOn Mon, Nov 20 2026, Bot <bot@example.org> wrote:\n> tea?\nyes\n> cake?\nno"
     assert own_words(text, is_reply=True) == (text, False)

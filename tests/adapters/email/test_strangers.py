@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from adapters.email.intake import _Allowance
+from adapters.email.allowance import Allowance
 from gateway.messages import OutboundMessage
 from tests.adapters.email.correspondents import (
     CHANNEL,
@@ -57,23 +57,47 @@ async def test_two_gateways_do_not_answer_each_other(harness: EmailHarness) -> N
     await other.close()
 
 
-async def test_a_program_that_answers_everything_and_hides_it_is_stopped_by_the_cap(
+async def test_a_program_that_answers_everything_and_hides_it_is_soon_not_answered(
     open_harness: OpenHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    harness = await open_harness(mails_per_hour=6)
+    harness = await open_harness()
     async with running(harness) as inbox:
         for number in range(1, 8):
-            await harness.person.deliver(
-                a_mail("I am on holiday", sender=harness.person.address, recipient=harness.bot), harness.bot
-            )
+            away = a_mail("I am on holiday until December.", sender=harness.person.address, recipient=harness.bot)
+            await harness.person.deliver(away, harness.bot)
             await harness.notes.until(lambda number=number: harness.notes.progress["mark"] == number)  # type: ignore[misc]
-            if number <= 6:
+            if number <= 5:
                 message = (await inbox.has(number))[-1]
                 answer = OutboundMessage(id=f"t_{number}", conversation=message.conversation, text="enjoy")
                 await soon(harness.adapter.send(answer))
-        assert len(inbox.messages) == 6
-    assert "mails_per_hour" in caplog.text
-    assert len(await harness.person.mails()) == 6
+        assert len(inbox.messages) == 5
+    assert "the same again and again" in caplog.text
+    assert len(await harness.person.mails()) == 5
+
+
+async def test_a_mail_too_many_is_answered_later_and_not_lost(open_harness: OpenHarness) -> None:
+    harness = await open_harness(mails_per_hour=2)
+    async with running(harness) as inbox:
+        for number in range(3):
+            await harness.person_says(str(number))
+        await harness.notes.until(lambda: "3" in harness.notes.progress["waiting"])
+        assert harness.adapter._intake is not None
+        harness.adapter._intake._allowance = Allowance(2)  # as if an hour had passed
+        harness.adapter._intake._next_look.clear()
+        await harness.person_says("3")
+        assert sorted([message.text for message in await inbox.has(4)]) == ["0", "1", "2", "3"]
+        await harness.notes.until(lambda: not harness.notes.progress["waiting"])
+
+
+def test_a_person_may_say_the_same_more_often_than_a_program() -> None:
+    allowance = Allowance(1_000)
+    short = [allowance.is_repeating("ada", str(number), "yes", NOW) for number in range(21)]
+    assert short == [False] * 20 + [True]
+    long = "Thank you for your mail. Your number is {}."
+    assert not any(allowance.is_repeating("bob", str(number), long.format(number), NOW) for number in range(20))
+    assert allowance.is_repeating("bob", "21", long.format(21), NOW)
+    assert not allowance.is_repeating("bob", "22", long.format(22), NOW + timedelta(hours=2))
+    assert not allowance.is_repeating("eve", "1", long.format(1), NOW)
 
 
 async def test_somebody_unproved_cannot_use_up_what_the_real_author_may_send(open_harness: OpenHarness) -> None:
@@ -97,7 +121,7 @@ async def test_a_quoted_star_in_a_mail_is_kept_and_a_subject_too(harness: EmailH
 
 
 async def test_everybody_may_write_again_an_hour_later_and_a_backlog_is_no_flood() -> None:
-    allowance = _Allowance(2)
+    allowance = Allowance(2)
     at = [NOW + timedelta(minutes=minutes) for minutes in (0, 10, 20, 61, 65, 71)]
     assert [allowance.has_room("ada", str(each), each) for each in at] == [True, True, False, True, False, True]
     assert allowance.has_room("bob", "1", NOW)
@@ -105,10 +129,10 @@ async def test_everybody_may_write_again_an_hour_later_and_a_backlog_is_no_flood
 
 
 async def test_senders_of_long_ago_are_forgotten() -> None:
-    allowance = _Allowance(2)
+    allowance = Allowance(2)
     for number in range(10_000):
         allowance.has_room(f"{number}@x.org", "1", NOW + timedelta(minutes=number))
-    assert len(allowance._taken) < 3_000
+    assert len(allowance._senders) < 3_000
 
 
 async def test_the_reason_is_in_the_log_with_the_mails_number_and_never_its_text(

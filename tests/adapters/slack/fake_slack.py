@@ -34,6 +34,7 @@ METHOD_SCOPES: dict[str, set[str]] = {
     "conversations.open": {"im:write"},
     "conversations.history": {"channels:history", "groups:history", "im:history", "mpim:history"},
     "chat.postEphemeral": {"chat:write"},
+    "users.info": {"users:read"},
     "users.conversations": {"channels:read", "groups:read", "im:read", "mpim:read"},
     "conversations.replies": {"channels:history", "groups:history", "im:history", "mpim:history"},
     "files.info": {"files:read"},
@@ -97,6 +98,7 @@ class FakeSlack:
         self.statuses: list[tuple[str, str, str]] = []
         self.files: dict[str, dict[str, Any]] = {}
         self.scopes = set(ALL_SCOPES)
+        self.names = {ADA: "Ada Lovelace"}
         self.tickets: set[str] = set()
         self.handshakes: list[tuple[str, bool]] = []
         self.refused_handshakes = 0
@@ -159,6 +161,10 @@ class FakeSlack:
     def fail(self, method: str, *faults: Fault) -> None:
         """Let the next calls of the method fail."""
         self._faults[method].extend(faults)
+
+    def recover(self) -> None:
+        """Nothing fails any more."""
+        self._faults.clear()
 
     def called(self, method: str) -> list[dict[str, Any]]:
         return [arguments for name, arguments in self.calls if name == method]
@@ -302,7 +308,8 @@ class FakeSlack:
         await self._notify()
         if fault is not None and fault.drop == "after":
             return _break(request)
-        return web.json_response(answer)
+        # What was granted stands in a header: https://docs.slack.dev/authentication/installing-with-oauth
+        return web.json_response(answer, headers={"x-oauth-scopes": ",".join(sorted(self.scopes))})
 
     def _do(self, method: str, arguments: dict[str, Any], token: str) -> dict[str, Any]:
         wanted = self.app_token if method == "apps.connections.open" else self.bot_token
@@ -448,6 +455,13 @@ class FakeSlack:
         channel = f"D{arguments['users'][1:]}"
         self.channels.setdefault(channel, {})
         return {"channel": {"id": channel}}
+
+    def _users_info(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """https://docs.slack.dev/reference/methods/users.info"""
+        user = arguments["user"]
+        if user not in self.names:
+            raise _Refusal("user_not_found")
+        return {"user": {"id": user, "name": user.lower(), "profile": {"display_name": self.names[user]}}}
 
     def _users_conversations(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """https://docs.slack.dev/reference/methods/users.conversations: each of the types asked for needs its scope."""

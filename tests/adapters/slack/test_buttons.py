@@ -21,7 +21,7 @@ def press(message: dict[str, Any], number: int, *, channel: str = DIRECT, team: 
     return {
         "type": "block_actions", "team": {"id": TEAM}, "user": {"id": ADA, "team_id": team, "name": "ada"},
         "trigger_id": f"press-{number}.{team}", "container": {"channel_id": channel, "message_ts": message["ts"]},
-        "actions": [{"type": "button", "action_id": button["action_id"], "value": button["value"]}],
+        "actions": [{"type": "button", "action_id": button["action_id"], "value": button["value"]}], "message": message,
     }  # fmt: skip
 
 
@@ -37,6 +37,22 @@ async def test_a_choice_that_was_offered_comes_back_as_its_command(person: Socke
     assert {each.sender.user for each in pressed} == {f"{TEAM}/{ADA}"}
     assert {(each.is_direct, each.conversation) for each in pressed} == {(True, person.conversation)}
     assert len({each.event_id for each in pressed}) == 2
+
+
+async def test_the_buttons_of_what_was_decided_go_and_others_stay(person: SocketHarness) -> None:
+    choices = [Action(id=f"memory {verb} {number}", label=verb) for number in (1, 2) for verb in ("approve", "refuse")]
+
+    def left() -> list[str]:
+        return [button["value"] for block in person.slack.ours()[0]["blocks"] for button in block.get("elements", ())]
+
+    async with running(person):
+        await soon(person.adapter.send(replace(answer(person, "Decide."), actions=tuple(choices))))
+        (offered,) = person.slack.ours()
+        await person.slack.deliver(press(offered, 1), kind="interactive")
+        await person.slack.until(lambda: left() == ["memory approve 2", "memory refuse 2"])
+        await person.slack.deliver(press(offered, 0), kind="interactive")
+        await person.slack.until(lambda: left() == [])
+        assert offered["blocks"][0]["text"] == "Decide."
 
 
 async def test_a_press_in_a_channel_is_answered_below_the_button(person: SocketHarness) -> None:

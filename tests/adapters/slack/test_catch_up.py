@@ -57,6 +57,55 @@ async def test_messages_mentions_and_threads_of_the_time_between_arrive_once_and
         assert inbox.tries == 1, "nothing comes twice"
 
 
+@pytest.mark.parametrize("where", [DIRECT, GENERAL])
+async def test_what_is_written_at_the_start_comes_behind_what_was_missed(person: SocketHarness, where: str) -> None:
+    await met(person)
+    slack, gate = person.slack, asyncio.Event()
+    slack.write(where, f"<@{BOT_USER}> A")
+    slack.fail("conversations.history", *[Fault(gate=gate)] * 2)
+    async with running(await back(person)) as inbox:
+        envelopes = [
+            await slack.deliver(slack.event(slack.write(where, f"<@{BOT_USER}> {text}"), where)) for text in "BC"
+        ]
+        await slack.ping()
+        assert inbox.tries == 0
+        gate.set()
+        for each in envelopes:
+            await slack.acknowledgement(each)
+        texts = [each.text for each in inbox.messages if each.conversation.conversation == where]
+    assert list(dict.fromkeys(texts)) == ["A", "B", "C"]
+
+
+async def test_a_first_mention_at_the_start_comes_behind_one_that_was_missed_in_that_channel(
+    person: SocketHarness,
+) -> None:
+    async with running(person) as inbox:
+        await person.person_says("before")
+        await inbox.has(1)
+    slack = person.slack
+    slack.write(GENERAL, f"<@{BOT_USER}> A")
+    slack.fail("users.conversations", *[Fault(error="internal_error")] * 5)
+    async with running(await back(person)) as inbox:
+        event = slack.event(slack.write(GENERAL, f"<@{BOT_USER}> B"), GENERAL)
+        await slack.acknowledgement(await slack.deliver(event))
+        assert [each.text for each in inbox.messages][:2] == ["A", "B"]
+
+
+async def test_a_message_waits_for_what_was_missed_no_longer_than_slack_waits(
+    person: SocketHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await met(person)
+    monkeypatch.setattr("adapters.slack.reception._HELD_S", 0.01)
+    slack, gate = person.slack, asyncio.Event()
+    slack.write(DIRECT, "A")
+    slack.fail("conversations.history", *[Fault(gate=gate)] * 2)
+    async with running(await back(person)) as inbox:
+        await slack.acknowledgement(await slack.deliver(slack.event(slack.write(DIRECT, "B"))))
+        assert [each.text for each in inbox.messages] == ["B"]
+        gate.set()
+        await inbox.has(3)
+
+
 async def test_a_message_that_was_delivered_has_the_same_id_when_it_is_fetched(person: SocketHarness) -> None:
     await met(person)
     event = person.slack.event(person.slack.write(DIRECT, "hello", client_msg_id="c0ffee"))
@@ -126,15 +175,27 @@ async def test_a_channel_that_is_gone_is_forgotten_and_the_others_are_read(perso
     assert f"place/{GENERAL}" not in person.notes.texts
 
 
+async def test_a_thread_that_is_gone_keeps_nothing_of_its_channel_from_being_read(person: SocketHarness) -> None:
+    """https://docs.slack.dev/reference/methods/conversations.replies#errors: `thread_not_found`."""
+    thread, slack = await met(person), person.slack
+    slack.write(GENERAL, f"<@{BOT_USER}> missed")
+    slack.fail("conversations.replies", Fault(error="thread_not_found"))
+    async with running(await back(person)) as inbox:
+        assert [each.text for each in await inbox.has(1)] == ["missed"]
+    assert f"place/{GENERAL}" in person.notes.texts
+    assert f"thread/{GENERAL}/{thread}" not in person.notes.texts
+
+
 async def test_what_could_not_be_fetched_is_fetched_later_whatever_came_in_the_meantime(
     person: SocketHarness,
 ) -> None:
     await met(person)
     person.slack.write(DIRECT, "missed")
-    person.slack.fail("conversations.history", Fault(status=500, error="internal_error"))
+    person.slack.fail("conversations.history", *[Fault(status=500, error="internal_error")] * 3)
     async with running(later := await back(person)) as inbox:
         await later.person_says("now")
         assert [each.text for each in await inbox.has(1)] == ["now"]
+    person.slack.recover()
     async with running(await back(person)) as inbox:
         assert [each.text for each in await inbox.has(2)] == ["missed", "now"]
 

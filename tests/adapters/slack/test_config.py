@@ -20,7 +20,9 @@ GOOD = {"bot_token": "xoxb-1", "app_token": "xapp-1"}
         ({**GOOD, "bot_token": "xapp-secret"}, "`bot_token` that begins with `xoxb-`"),
         ({**GOOD, "app_token": "xoxb-secret"}, "`app_token` that begins with `xapp-`"),
         ({**GOOD, "catch_up_h": -1}, "catch_up_h"),
-        ({**GOOD, "api_url": "ftp://x"}, "api_url"),
+        ({**GOOD, "api_url": "ftp://x"}, "expected an address such as https://slack.com/api/"),
+        ({**GOOD, "api_url": "slack.com"}, "expected an address such as https://slack.com/api/"),
+        ({**GOOD, "slash_command": "ethos"}, "slash_command"),
         ({**GOOD, "tokne": "xoxb-secret"}, "tokne"),
     ],
 )

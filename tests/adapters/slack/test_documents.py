@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import re
 
 import pytest
@@ -18,6 +19,7 @@ from tests.adapters.slack.harness import SocketHarness
 from tests.conformance.adapters import answer, running, soon
 
 CODE = "".join(f"print({number})\n" for number in range(600))
+CSV = "\ufeffn,what\n" + "".join(f"{number},{'x' * 40}\n" for number in range(200))
 ROWS = "".join(f"| {number} | {'x' * 40} |\n" for number in range(200))
 TABLE = f"| n | what |\n|---|---|\n{ROWS}"
 LONG = f"Here it is:\n\n```python\n{CODE}```\n\nAnd the numbers:\n\n{TABLE}\nThat is all."
@@ -29,9 +31,9 @@ LONG = f"Here it is:\n\n```python\n{CODE}```\n\nAnd the numbers:\n\n{TABLE}\nTha
 def test_a_long_block_is_named_where_it_stood() -> None:
     text, documents = extract(LONG)
     assert text == (
-        "Here it is:\n\n(see the file `code-1.py`)\n\nAnd the numbers:\n\n(see the file `table-2.md`)\n\nThat is all."
+        "Here it is:\n\n(see the file `code-1.py`)\n\nAnd the numbers:\n\n(see the file `table-2.csv`)\n\nThat is all."
     )
-    assert [(each.filename, each.content) for each in documents] == [("code-1.py", CODE), ("table-2.md", TABLE)]
+    assert [(each.filename, each.content) for each in documents] == [("code-1.py", CODE), ("table-2.csv", CSV)]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,11 @@ def test_the_file_is_called_after_its_language(fence: str, name: str, note: str)
 @pytest.mark.parametrize("text", ["", "short", f"```\n{CODE[:3000]}```", "word " * 5_000, f"> ```\n> {CODE}"])
 def test_everything_else_stays_as_it_is(text: str) -> None:
     assert extract(text) == (text, ())
+
+
+def test_a_cell_that_a_spreadsheet_would_reckon_with_is_text() -> None:
+    _, (document,) = extract(TABLE.replace("| 7 |", "| =HYPERLINK(1) |").replace("| 8 |", "| -8,5 |"))
+    assert document.content.split("\n")[8:10] == [f"'=HYPERLINK(1),{'x' * 40}", f'"-8,5",{"x" * 40}']
 
 
 def test_a_block_that_is_still_being_written_is_a_file_already() -> None:
@@ -80,9 +87,15 @@ def test_nothing_of_a_text_is_lost(text: str) -> None:
     for number, document in enumerate(documents, 1):
         note = re.search(rf"\(see the file `(?:code|table)-{number}\.\w+`(?:: [^\n]*)?\)\n", rest)
         assert note is not None
-        rest = rest.replace(note[0], document.content, 1)
+        is_table = document.filename.endswith(".csv")
+        rest = rest.replace(note[0], as_markdown(document.content) if is_table else document.content, 1)
     assert bare(rest) == bare(text)
     assert bare("".join(pieces(extract(text)[0]))) == bare(extract(text)[0])
+
+
+def as_markdown(table: str) -> str:
+    head, *rows = (f"| {' | '.join(row)} |\n" for row in csv.reader(table.removeprefix("\ufeff").splitlines()))
+    return "".join([head, "|---|---|\n", *rows])
 
 
 def bare(text: str) -> list[str]:
@@ -123,7 +136,7 @@ async def test_the_files_follow_the_text(person: SocketHarness) -> None:
     async with running(person):
         receipt = await soon(person.adapter.send(answer(person, LONG)))
     assert texts(person) == [extract(LONG)[0]]
-    assert files(person) == [("code-1.py", CODE), ("table-2.md", TABLE)]
+    assert files(person) == [("code-1.py", CODE), ("table-2.csv", CSV)]
     assert len(receipt.message_ids) == 1
     assert not [key for key in person.notes.texts if key.startswith("message/")]
 
@@ -144,7 +157,7 @@ async def test_a_file_is_shown_once_whatever_breaks(person: SocketHarness, drop:
         async with running(later):
             await settle(later, message)
     assert texts(person) == [extract(LONG)[0]]
-    assert files(person) == [("code-1.py", CODE), ("table-2.md", TABLE)]
+    assert files(person) == [("code-1.py", CODE), ("table-2.csv", CSV)]
 
 
 async def test_a_process_that_dies_while_a_file_is_shown_does_not_show_it_twice(person: SocketHarness) -> None:
@@ -161,7 +174,7 @@ async def test_a_process_that_dies_while_a_file_is_shown_does_not_show_it_twice(
     await later.start()
     async with running(later):
         assert await soon(later.adapter.find_sent(message)) is not None
-    assert files(person) == [("code-1.py", CODE), ("table-2.md", TABLE)]
+    assert files(person) == [("code-1.py", CODE), ("table-2.csv", CSV)]
 
 
 async def test_too_many_uploads_hold_back_the_rest_of_the_answer(person: SocketHarness) -> None:

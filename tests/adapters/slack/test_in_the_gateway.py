@@ -18,6 +18,7 @@ from gateway.web.server import WebServer
 from tests.adapters.slack.fake_slack import BOT_USER, DIRECT, GENERAL
 from tests.adapters.slack.harness import HttpHarness, SocketHarness, sign
 from tests.conformance.adapters import soon
+from tests.fake_sign_ins import FakeSignIns
 
 
 async def healthy() -> Mapping[str, Any]:
@@ -32,7 +33,7 @@ async def test_slack_reaches_the_adapter_through_the_web_server_without_the_oper
     async def accept(message: InboundMessage) -> None:
         taken.append(message)
 
-    server = WebServer(data_dir=tmp_path, adapters=[web_person.adapter], health=healthy, port=0)  # type: ignore[list-item]
+    server = WebServer(data_dir=tmp_path, adapters=[web_person.adapter], health=healthy, sign_ins=FakeSignIns(), port=0)  # type: ignore[list-item]
     await server.start()
     serving = asyncio.create_task(server.serve())
     await web_person.adapter.connect()

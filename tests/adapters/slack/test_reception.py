@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateway.command_text import ParsedCommand, parse_command, typed
 from gateway.errors import StoreUnavailable
 from gateway.messages import InboundMessage
 from tests.adapters.slack.fake_slack import ADA, BOT_ID, BOT_USER, DIRECT, GENERAL, Fault
@@ -65,6 +66,21 @@ async def test_what_is_not_for_us_is_acknowledged_and_not_kept(person: SocketHar
         await delivered(person, *events)
         assert inbox.messages == []
         assert inbox.tries == 0
+
+
+async def test_a_command_typed_as_people_are_told_to_type_it_arrives_as_that_command(person: SocketHarness) -> None:
+    """Slack has one slash command of ours, and none at all in threads."""
+    slack = person.slack
+    async with running(person) as inbox:
+        told = person.adapter.capabilities
+        assert typed("new", told) == "/ethos new"
+        assert typed("new", told, is_direct=False) == "@ethos /new"
+        slash, _, text = typed("new", told).partition(" ")
+        command = {**slack.command(text), "command": slash}
+        await slack.acknowledgement(await slack.deliver(command, kind="slash_commands"))
+        mention = typed("new", told, is_direct=False).replace("@ethos", f"<@{BOT_USER}>")
+        await delivered(person, slack.event(slack.write(GENERAL, mention), GENERAL))
+        assert [parse_command(message) for message in inbox.messages] == [ParsedCommand(name="new", arguments="")] * 2
 
 
 async def test_people_of_other_organisations_are_heard_where_that_is_wanted() -> None:

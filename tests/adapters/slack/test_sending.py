@@ -140,6 +140,38 @@ async def test_without_the_permission_to_look_an_answer_is_sent_rather_than_lost
         assert await soon(person.adapter.find_sent(answer(person, "hello"))) is None
 
 
+async def test_without_metadata_in_the_history_a_message_is_known_by_its_words(person: SocketHarness) -> None:
+    async with running(person):
+        person.slack.scopes.discard("metadata.message:read")
+        await soon(person.adapter.send(answer(person, "**once** & again")))
+        question = person.slack.write(DIRECT, "once more?")
+        message = replace(answer(person, "**once** & again"), reply_to=question["ts"])
+        person.slack.fail("chat.postMessage", Fault(drop="after"))
+        with pytest.raises(UncertainSendError):
+            await soon(person.adapter.send(message))
+        found = await soon(person.adapter.find_sent(message))
+    assert found is not None
+    assert found.message_ids == (person.slack.ours()[1]["ts"],)
+    assert len(person.slack.ours()) == 2
+
+
+@pytest.mark.parametrize("scope", ["metadata", "history"])
+async def test_where_nobody_can_tell_whether_a_message_is_there_it_is_repeated_as_such(
+    person: SocketHarness, scope: str
+) -> None:
+    async with running(person):
+        person.slack.scopes -= {each for each in person.slack.scopes if scope in each}
+        question = person.slack.write(DIRECT, "what is it?")
+        message = replace(answer(person, "It is :tea:"), reply_to=question["ts"])
+        person.slack.fail("chat.postMessage", Fault(drop="after"))
+        with pytest.raises(UncertainSendError):
+            await soon(person.adapter.send(message))
+        person.slack.ours()[0]["text"] = "It is \u2615"  # as Slack may write it otherwise
+        assert await soon(person.adapter.find_sent(message)) is None
+        await soon(person.adapter.send(message))
+    assert shown(person)[1:] == ["(This may be a repeat.) It is :tea:"]
+
+
 @pytest.mark.parametrize("drop", ["before", "after"])
 async def test_a_long_message_goes_on_where_it_broke_also_after_a_restart(person: SocketHarness, drop: str) -> None:
     message = answer(person, LONG)
@@ -193,7 +225,7 @@ async def test_nobody_is_called_by_what_the_model_wrote(person: SocketHarness) -
     assert shown(person) == [text]
 
 
-@pytest.mark.parametrize("code", ["invalid_blocks", "msg_blocks_too_long", "msg_too_long"])
+@pytest.mark.parametrize("code", ["invalid_blocks", "msg_blocks_too_long", "msg_too_long", "no_text"])
 async def test_when_the_markup_is_refused_the_plain_text_is_sent(person: SocketHarness, code: str) -> None:
     async with running(person):
         person.slack.fail("chat.postMessage", Fault(error=code))

@@ -349,6 +349,12 @@ class FakeTelegram:
         shown.history.append(text)
         return self._as_message(chat, shown)
 
+    async def _edit_message_reply_markup(self, asked: Json) -> Json:
+        """api#editmessagereplymarkup."""
+        chat, shown = self._own(asked, "edit")
+        shown.keyboard = _keyboard(asked)
+        return self._as_message(chat, shown)
+
     async def _edit_message_media(self, asked: Json) -> Json:
         """api#editmessagemedia: "or to add media to text messages"."""
         chat, shown = self._own(asked, "edit")
@@ -437,6 +443,7 @@ class FakeTelegram:
             "chat": {"id": chat, "type": kind},
             "date": DATE,
             "text": shown.text,
+            **({"reply_markup": {"inline_keyboard": shown.keyboard}} if shown.keyboard else {}),
         }
 
 

@@ -347,6 +347,22 @@ async def call_until_dead(
     return []
 
 
+async def test_another_message_with_a_number_that_was_taken_is_taken_too(telegram: FakeTelegram) -> None:
+    """After a quiet week Telegram counts from a random number on: api#update."""
+    inbox = Inbox()
+    parts = album(telegram)
+    async with receiving(adapter_of(telegram, FakeNotes(), quiet_s=0.05), inbox.accept):
+        for update in parts:
+            await telegram.give(update)
+        await inbox.has(1)
+        await telegram.until(lambda: len(telegram.confirmed) == 3)
+        telegram._given.clear()
+        await telegram.give(
+            {**telegram.update(telegram.message("another", date=DATE + 60)), "update_id": parts[0]["update_id"]}
+        )
+        assert (await inbox.has(2))[1].text == "another"
+
+
 async def test_numbers_of_joined_updates_are_forgotten_when_telegram_cannot_repeat_them(telegram: FakeTelegram) -> None:
     notes, inbox = FakeNotes(), Inbox()
     await notes.put("taken/1", '["2020-01-01T00:00:00+00:00", [1, 2]]')

@@ -17,7 +17,7 @@ from adapters.telegram.buttons import Buttons
 from gateway.errors import AdapterNotReady, UncertainSendError
 from gateway.messages import Action, ConversationRef, OutboundMessage
 from tests.adapters.telegram.fake_telegram import BOT, GROUP, FakeTelegram, Fault, Json
-from tests.adapters.telegram.harness import adapter_of, client_of, direct, group
+from tests.adapters.telegram.harness import adapter_of, client_of, direct, event_id_of, group
 from tests.conformance.adapters import Inbox, soon
 from tests.conformance.notes import FakeNotes
 
@@ -151,9 +151,37 @@ async def test_a_press_arrives_as_the_command_and_is_answered(
     assert (message.text, message.command) == ("/confirm abc", "confirm abc")
     assert (message.sender.user, message.is_direct, message.is_trusted_text) == ("42", True, True)
     assert message.conversation == direct()
-    assert message.event_id == f"123456:{update['update_id']}"
+    assert message.event_id == event_id_of(update)
     assert message.reply_to == f"42:{shown.number}"
     assert await answered(telegram, update) is None
+
+
+async def test_the_buttons_of_what_was_decided_go_and_others_stay(
+    telegram: FakeTelegram, adapter: TelegramAdapter, inbox: Inbox
+) -> None:
+    choices = [Action(id=f"memory {verb} {number}", label=verb) for number in (1, 2) for verb in ("approve", "refuse")]
+    await adapter.send(asked(actions=tuple(choices)))
+    shown = telegram.bot_messages()[0]
+    await telegram.give(telegram.press("/memory refuse 1", shown))
+    await telegram.until(lambda: len(telegram.called("editMessageReplyMarkup")) == 1)
+    assert [data for row in shown_buttons(telegram) for _, data in row] == ["/memory approve 2", "/memory refuse 2"]
+    await telegram.give(telegram.press("/memory approve 2", shown))
+    await telegram.until(lambda: not shown.keyboard)
+    assert [message.command for message in inbox.messages] == ["memory refuse 1", "memory approve 2"]
+
+
+async def test_in_a_group_the_buttons_stay_for_the_others(
+    telegram: FakeTelegram, adapter: TelegramAdapter, inbox: Inbox
+) -> None:
+    await adapter.send(asked(where=group()))
+    shown = telegram.bot_messages(GROUP["id"])[0]
+    message = {**telegram._as_message(GROUP["id"], shown), "chat": GROUP}
+    update = telegram.press("/cancel", message=message)
+    await telegram.give(update)
+    await inbox.has(1)
+    await answered(telegram, update)
+    await adapter.close()
+    assert telegram.called("editMessageReplyMarkup") == []
 
 
 async def test_a_command_that_is_too_long_for_a_button_comes_back_whole_after_a_restart(

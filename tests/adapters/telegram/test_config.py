@@ -75,7 +75,7 @@ def test_a_missing_library_is_named() -> None:
     said = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
     )
-    assert "pip install 'ethos-gateway[telegram]'" in said.stdout
+    assert "pip install 'python-telegram-bot<" in said.stdout
 
 
 async def test_the_menu_is_set_once_and_again_only_when_it_changes(telegram: FakeTelegram) -> None:

@@ -27,7 +27,7 @@ from adapters.telegram.convert import (
 from gateway.messages import InboundMessage
 from gateway.protocols import CommandInfo
 from tests.adapters.telegram.fake_telegram import FakeTelegram, cleaned
-from tests.adapters.telegram.harness import COMMANDS
+from tests.adapters.telegram.harness import COMMANDS, event_id_of
 
 PAYLOADS = sorted((Path(__file__).parent / "payloads").glob("*.json"))
 BOT = Account(id=123456, username="ethos_test_bot")
@@ -37,7 +37,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 def reader(**changes: Any) -> Reader:
     return Reader(
         **{"channel": "phone", "bot": BOT, "aliases": aliases_of(COMMANDS), "home": lambda chat: chat}
-        | {"command": {"/help": "help"}.get, "now": lambda: NOW}
+        | {"command": {"/help": "help"}.get, "commands": {command.name for command in COMMANDS}, "now": lambda: NOW}
         | changes
     )
 
@@ -59,6 +59,7 @@ def as_json(message: InboundMessage) -> dict[str, Any]:
     return {
         **{name: getattr(message, name) for name in fields},
         "attachments": files,
+        "quotes": [[quote.origin, quote.text, quote.author] for quote in message.quotes],
         "thread": message.conversation.thread,
         "display_name": message.sender.display_name,
     }
@@ -79,7 +80,7 @@ def test_a_message_says_who_and_where_and_when_by_ids_that_stay() -> None:
     update = payload("text")
     message = read(update)
     assert message is not None
-    assert message.event_id == f"123456:{update['update_id']}"
+    assert message.event_id == event_id_of(update)
     assert message.id == f"42:{update['message']['message_id']}"
     assert (message.conversation.channel, message.conversation.conversation) == ("phone", "42")
     assert (message.sender.user, message.sender.display_name) == ("42", "Ada Lovelace (@ada)")
@@ -93,6 +94,15 @@ def test_the_same_number_in_two_chats_is_two_messages() -> None:
     assert first is not None
     assert second is not None
     assert first.id != second.id
+
+
+def test_a_number_that_telegram_uses_again_is_another_event() -> None:
+    """After a quiet week it counts from a random number on: api#update."""
+    update, other = payload("text"), payload("voice")
+    first, second = read(update), read({**other, "update_id": update["update_id"]})
+    assert first is not None
+    assert second is not None
+    assert first.event_id != second.event_id
 
 
 def test_an_upgraded_group_keeps_its_conversation_and_gets_new_message_ids() -> None:

@@ -1,7 +1,7 @@
 """A real gateway, killed with SIGKILL in the middle of a send: what a person sees once it is back.
 
-The one window that is left: Telegram has taken the placeholder, and we have not heard its number. Then a lone "…"
-stays, and the answer comes once all the same.
+The one window that is left: Telegram has taken the first words, and we have not heard the message's number. Then these
+stay, and the answer comes once all the same.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.telegram.delivery import PLACEHOLDER
 from tests.adapters.telegram.fake_telegram import PERSON, TOKEN, FakeTelegram, Fault, Json
+from tests.adapters.telegram.harness import is_filled
 from tests.scenarios.process import Ethos
 
 BEFORE, AFTER = Fault(is_hanging=True), Fault(is_hanging=True, is_done=True)
@@ -42,7 +42,7 @@ def gateway(tmp_path: Path, telegram: FakeTelegram) -> Iterator[Ethos]:
 
 
 def answers(telegram: FakeTelegram) -> list[str]:
-    return [text for text in telegram.texts() if text != PLACEHOLDER.text]
+    return [shown.text for shown in telegram.bot_messages() if is_filled(shown)]
 
 
 async def killed_in(telegram: FakeTelegram, gateway: Ethos, method: str, fault: Fault, update: Json) -> None:
@@ -66,7 +66,7 @@ async def killed_in(telegram: FakeTelegram, gateway: Ethos, method: str, fault: 
         ("editMessageText", BEFORE, 0),
         ("editMessageText", AFTER, 0),
     ],
-    ids=["placeholder not taken", "placeholder taken", "text not taken", "text taken"],
+    ids=["first words not taken", "first words taken", "text not taken", "text taken"],
 )
 async def test_the_answer_is_there_once_whenever_the_process_is_killed(
     telegram: FakeTelegram, gateway: Ethos, method: str, fault: Fault, lone: int
@@ -78,4 +78,6 @@ async def test_the_answer_is_there_once_whenever_the_process_is_killed(
     first, second = answers(telegram)
     assert "42" in first
     assert "100" in second
-    assert telegram.texts().count(PLACEHOLDER.text) == lone
+    left = [shown.text for shown in telegram.bot_messages() if not is_filled(shown)]
+    assert len(left) == lone
+    assert all(first.startswith(words.removesuffix("…")) and words != "…" for words in left)

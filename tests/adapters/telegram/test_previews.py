@@ -48,8 +48,9 @@ async def adapter(telegram: FakeTelegram, notes: FakeNotes) -> AsyncIterator[Tel
 async def test_in_a_group_one_message_grows_and_becomes_the_answer(
     telegram: FakeTelegram, adapter: TelegramAdapter
 ) -> None:
-    for text in ("The", "The answer", "The answer is **4"):
+    for text, shown_text in (("The", "The"), ("The answer", "The answer"), ("The answer is **4", "The answer is **4")):
         await adapter.preview(so_far(ANSWER, text))
+        await telegram.until(lambda: telegram.texts(THERE) == [shown_text])  # noqa: B023 (called at once)
     receipt = await adapter.send(ANSWER)
     (shown,) = telegram.bot_messages(THERE)
     assert shown.history[:2] == ["The", "The answer"]
@@ -80,13 +81,17 @@ async def test_a_long_preview_shows_its_end_and_the_answer_comes_whole(
     assert [shown[:6] for shown in telegram.texts(THERE)] == ["part 0", "part 1", "part 2"]
 
 
-async def test_edits_keep_their_distance(telegram: FakeTelegram, notes: FakeNotes) -> None:
+async def test_edits_keep_their_distance_and_each_shows_the_newest(telegram: FakeTelegram, notes: FakeNotes) -> None:
     adapter = adapter_of(telegram, notes, edit_s=0.15)
     await adapter.connect()
     started_s = asyncio.get_running_loop().time()
-    for text in ("a", "b", "c"):
+    for text in ("a", "b", "c", "d"):
         await adapter.preview(so_far(ANSWER, text))
+    await telegram.until(lambda: telegram.texts(THERE) == ["d"])
+    await adapter.preview(so_far(ANSWER, "e"))
+    await telegram.until(lambda: telegram.texts(THERE) == ["e"])
     assert asyncio.get_running_loop().time() - started_s >= 0.29
+    assert telegram.bot_messages(THERE)[0].history == ["a", "d", "e"]
     await adapter.close()
 
 

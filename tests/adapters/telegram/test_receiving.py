@@ -15,7 +15,7 @@ from adapters.telegram.adapter import TelegramAdapter
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, StoreUnavailable
 from gateway.messages import InboundMessage
 from tests.adapters.telegram.fake_telegram import GROUP, PERSON, TOKEN, FakeTelegram, Fault, flood, refusal
-from tests.adapters.telegram.harness import adapter_of, client_of
+from tests.adapters.telegram.harness import adapter_of, client_of, event_id_of
 from tests.conformance.adapters import Inbox, soon
 from tests.conformance.notes import FakeNotes
 
@@ -98,7 +98,7 @@ async def test_after_a_restart_what_was_not_confirmed_comes_again_with_the_same_
     async with receiving(adapter_of(telegram), first) as task:
         assert isinstance(await ended(task), AdapterNotReady)
     async with receiving(adapter_of(telegram), second):
-        assert (await second.has(1))[0].event_id == f"123456:{update['update_id']}"
+        assert (await second.has(1))[0].event_id == event_id_of(update)
 
 
 async def test_what_was_not_accepted_comes_again_at_the_next_connection_with_all_of_its_batch(

@@ -329,3 +329,9 @@ def test_every_word_of_every_block_arrives_in_a_text_or_in_a_file_in_its_order(
 @given(text=st.text(min_size=2, max_size=200), following=st.text(max_size=2))
 def test_a_cut_always_takes_something_and_never_more_than_there_is(text: str, following: str) -> None:
     assert 0 < cut_before(text, following) <= len(text)
+
+
+def test_a_task_that_is_not_done_has_an_empty_box() -> None:
+    (piece,) = render("- [ ] todo\n- [x] done", is_markdown=True, is_group=False)
+    assert isinstance(piece, TextPiece)
+    assert piece.text.split("\n")[:2] == ["☐ todo", "☑ done"]

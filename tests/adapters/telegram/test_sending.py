@@ -70,13 +70,13 @@ def beginnings(telegram: FakeTelegram, chat: int = 42) -> list[str]:
 # ---- once -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_text_is_noted_by_its_placeholder_before_it_is_shown(
+async def test_a_text_is_noted_by_its_first_words_before_it_is_shown(
     telegram: FakeTelegram, adapter: TelegramAdapter, notes: FakeNotes
 ) -> None:
     telegram.faults["editMessageText"].append(Fault(is_hanging=True))
-    sending = asyncio.create_task(adapter.send(message("hello")))
+    sending = asyncio.create_task(adapter.send(message("The answer is **42**.")))
     await telegram.until(lambda: bool(telegram.called("editMessageText")))
-    assert telegram.texts() == ["…"]
+    assert telegram.texts() == ["The answer is…"]
     (noted,) = [text for key, text in notes.texts.items() if key.startswith("out/")]
     assert str(telegram.bot_messages()[0].number) in noted
     sending.cancel()
@@ -97,18 +97,18 @@ async def test_a_line_that_breaks_while_the_text_goes_in_never_doubles_it(
 
 
 @pytest.mark.parametrize("fault", [DROPPED_AFTER, FAILED_AFTER], ids=["dropped", "5xx"])
-async def test_a_line_that_breaks_at_the_placeholder_leaves_a_lone_one_at_worst(
+async def test_a_line_that_breaks_at_the_first_words_leaves_these_at_worst(
     telegram: FakeTelegram, adapter: TelegramAdapter, fault: Fault
 ) -> None:
     telegram.faults["sendMessage"].append(fault)
-    sent = message("hello")
+    sent = message("hello there")
     with pytest.raises(UncertainSendError):
         await adapter.send(sent)
     await adapter.send(sent)
-    assert telegram.texts() == ["…", "hello"]
+    assert telegram.texts() == ["hello…", "hello there"]
 
 
-async def test_a_process_that_dies_after_the_placeholder_goes_on_in_the_next_one(
+async def test_a_process_that_dies_after_the_first_words_goes_on_in_the_next_one(
     telegram: FakeTelegram, adapter: TelegramAdapter, restarted: TelegramAdapter
 ) -> None:
     telegram.faults["editMessageText"].append(Fault(is_hanging=True))
@@ -339,10 +339,32 @@ async def test_long_code_arrives_as_a_file_in_its_place(telegram: FakeTelegram, 
     assert (file.file[0], file.file[1].decode().strip()) == ("code-1.py", code)
 
 
-async def test_a_file_that_is_gone_is_said_so(adapter: TelegramAdapter, tmp_path: Path) -> None:
+async def test_without_a_file_that_is_gone_the_answer_is_sent_and_says_so(
+    telegram: FakeTelegram, adapter: TelegramAdapter, tmp_path: Path
+) -> None:
     file = Attachment(media_type="x/y", filename="gone.bin", size_bytes=1, ref=str(tmp_path / "gone.bin"))
-    with pytest.raises(PermanentSendError, match=r"gone\.bin"):
-        await adapter.send(message("here", attachments=(file,)))
+    await adapter.send(message("here", attachments=(file,)))
+    assert telegram.texts() == ["here", "(The file gone.bin is not there any more.)"]
+
+
+async def test_a_file_that_is_refused_holds_up_nothing_and_is_told(
+    telegram: FakeTelegram, adapter: TelegramAdapter, restarted: TelegramAdapter, tmp_path: Path
+) -> None:
+    path = tmp_path / "plot.csv"
+    path.write_bytes(b"1;2\n")
+    file = Attachment(media_type="text/csv", filename="plot.csv", size_bytes=4, ref=str(path))
+    code = "\n".join(f"print({number})" for number in range(500))
+    sent = message(f"before\n\n```python\n{code}\n```\n\nafter", attachments=(file, file))
+    telegram.faults["editMessageMedia"] += [refusal(400, "Bad Request: file must be non-empty")] * 2
+    telegram.faults["editMessageMedia"].append(DROPPED_AFTER)
+    with pytest.raises(UncertainSendError):
+        await adapter.send(sent)
+    await restarted.send(sent)
+    texts = telegram.texts()
+    assert texts[:2] == ["before\n\n(see code-1.py)", "(Telegram did not take the file code-1.py.)"]
+    assert "\n".join(texts[2:4]) == code
+    assert texts[4:6] == ["after", "(Telegram did not take the file plot.csv.)"]
+    assert [shown.file for shown in telegram.bot_messages() if shown.file] == [("plot.csv", b"1;2\n")]
 
 
 async def test_a_file_above_what_telegram_takes_is_refused_before_it_is_read(
@@ -352,9 +374,8 @@ async def test_a_file_above_what_telegram_takes_is_refused_before_it_is_read(
     with path.open("wb") as file:
         file.truncate(50 * 1024 * 1024 + 1)  # a hole: it takes no room
     large = Attachment(media_type="x/y", filename="film.mkv", size_bytes=1, ref=str(path))
-    with pytest.raises(PermanentSendError, match="50 MB"):
-        await adapter.send(message("here", attachments=(large,)))
-    assert telegram.texts() == []
+    await adapter.send(message("here", attachments=(large,)))
+    assert telegram.texts() == ["here", "(The file film.mkv is larger than the 50 MB that Telegram takes.)"]
 
 
 async def test_a_file_that_a_person_sent_is_fetched_within_limits(

@@ -20,6 +20,7 @@ from gateway.web.server import WebServer
 from tests.adapters.telegram.fake_telegram import FakeTelegram, Fault, Json, refusal
 from tests.adapters.telegram.harness import WEBHOOK_URL, adapter_of, client_of
 from tests.conformance.adapters import Inbox, soon
+from tests.fake_sign_ins import FakeSignIns
 
 
 class Post:
@@ -64,7 +65,13 @@ async def adapter(telegram: FakeTelegram) -> AsyncIterator[TelegramWebhookAdapte
 
 @pytest.fixture
 async def post(telegram: FakeTelegram, adapter: TelegramWebhookAdapter, tmp_path: Path) -> AsyncIterator[Post]:
-    server = WebServer(data_dir=tmp_path, adapters=[adapter], health=healthy, allowed_hosts=["ethos.example.org"])
+    server = WebServer(
+        data_dir=tmp_path,
+        adapters=[adapter],
+        health=healthy,
+        sign_ins=FakeSignIns(),
+        allowed_hosts=["ethos.example.org"],
+    )
     post = Post(telegram, server)
     yield post
     await post.close()

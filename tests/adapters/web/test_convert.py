@@ -25,6 +25,7 @@ PLAIN = "p h1 h2 h3 h4 h5 h6 ul li blockquote pre em strong s br hr table thead 
 ALLOWED = {tag: set[str]() for tag in PLAIN.split()} | {
     "code": {"class"},
     "ol": {"start"},
+    "table": {"tabindex"},
     "th": {"class"},
     "td": {"class"},
     "a": {"href", "rel", "target", "title"},

@@ -1,0 +1,16 @@
+"""How far a mailbox has been read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from adapters.email.progress import Progress
+
+
+def test_a_mail_from_the_future_does_not_make_those_behind_it_old() -> None:
+    """A server's clock was wrong for an hour, or a program put a mail there with a time of its own."""
+    now = datetime.now(UTC)
+    progress = Progress.beginning(uid_validity=1, last_uid=0).after(1, now + timedelta(days=300))
+    assert not progress.is_old(2, now)
+    assert progress.is_old(2, now - timedelta(hours=2))
+    assert Progress.from_json(progress.to_json()) == progress
