@@ -5,7 +5,7 @@ Everything is plain ASGI, so that event streams pass through unbuffered.
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import hmac
 import time
 from collections import OrderedDict
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import parse_qs, quote, urlsplit
 
-from itsdangerous import BadSignature, TimestampSigner
 from starlette.authentication import AuthCredentials, SimpleUser, UnauthenticatedUser
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
@@ -24,6 +23,7 @@ from starlette.websockets import WebSocketClose
 
 from gateway.api_keys import is_key
 from gateway.desk.caller import Caller, operator
+from gateway.sign_ins import SignIn, SignIns
 from gateway.web.pages import problem_response
 
 OPERATOR = "operator"
@@ -31,9 +31,11 @@ CALLER = "ethos.caller"
 """Under this name a request's scope has the `Caller`, None where nobody is known."""
 PROOF = "ethos.proof"
 """And how that is known, a `Proof`."""
+SIGN_IN = "ethos.sign_in"
+"""The browser's `SignIn`, where the proof is its cookie."""
 API_CALLER = operator("api")
+COOKIE_PREFIX = b"ethos_"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-SESSION_MAX_AGE_S = 30 * 24 * 3600
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SECURITY_HEADERS = {
@@ -56,7 +58,10 @@ SECURITY_HEADERS = {
 
 
 class FailurePause:
-    """After some failures in a row, one address has to wait. Bounded: the address that failed longest ago is forgotten.
+    """After some failures in a row, wrong tokens of one address are answered with a wait.
+
+    A right one always passes: 256 bits need no pause, and any page in the operator's browser, which shares the address,
+    could lock the operator out with wrong ones. Bounded: the address that failed longest ago is forgotten.
 
     Args:
         clock: monotonic seconds.
@@ -103,86 +108,63 @@ Keys = Callable[[str], Awaitable[Caller | None]]
 
 @dataclass(frozen=True, slots=True)
 class LoginResult:
-    """`retry_after_s` is set while the caller's address has to wait, and then nothing was compared."""
+    """`retry_after_s` is set where the secret was wrong, as were those before it."""
 
     is_accepted: bool
     retry_after_s: float = 0.0
 
 
 class OperatorAuth:
-    """Knows the token, and makes and checks the session cookies.
+    """Knows the token, and begins, knows and ends the sign-ins of browsers.
 
-    The cookie's key and its name come from the token: a new token ends every session, and two gateways on one machine,
-    which share the browser's cookies (RFC 6265, section 8.5), don't log each other out.
+    The cookie's name comes from the token: two gateways on one machine share the browser's cookies (RFC 6265, section
+    8.5), and must not log each other out.
     """
 
-    def __init__(
-        self, token: str, *, session_max_age_s: int = SESSION_MAX_AGE_S, pause: FailurePause | None = None
-    ) -> None:
+    def __init__(self, token: str, sign_ins: SignIns, *, pause: FailurePause | None = None) -> None:
         self._token = token
-        self._signer = TimestampSigner(_derived(token, "session key"), digest_method=hashlib.sha256)
         self._pause = pause or FailurePause()
-        self.session_max_age_s = session_max_age_s
-        self.cookie_name = "ethos_session_" + _derived(token, "cookie name").hex()[:8]
+        self.sign_ins = sign_ins
+        self.cookie_name = "ethos_session_" + hmac.digest(token.encode(), b"ethos web cookie name", "sha256").hex()[:8]
 
     def try_token(self, candidate: str, address: str) -> LoginResult:
         """Compare in constant time; failures are counted per address."""
-        retry_after_s = self._pause.remaining_s(address)
-        if retry_after_s:
-            return LoginResult(is_accepted=False, retry_after_s=retry_after_s)
         if self.is_token(candidate):
             self._pause.note_success(address)
             return LoginResult(is_accepted=True)
-        self._pause.note_failure(address)
-        return LoginResult(is_accepted=False, retry_after_s=self._pause.remaining_s(address))
+        return self._failed(address)
 
     def is_token(self, candidate: str) -> bool:
         """Whether it is the operator's own; counts nothing."""
         return hmac.compare_digest(candidate.encode("utf-8", "replace"), self._token.encode())
 
     async def try_key(self, keys: Keys, candidate: str, address: str) -> tuple[Caller | None, LoginResult]:
-        """Whoever holds an API key; failures are counted with those of the token.
-
-        A right key forgives none: who holds one could guess the token without a pause between.
-        """
-        retry_after_s = self._pause.remaining_s(address)
-        if retry_after_s:
-            return None, LoginResult(is_accepted=False, retry_after_s=retry_after_s)
+        """The holder of an API key; failures are counted with those of the token."""
         caller = await keys(candidate)
-        if caller is not None:
-            return caller, LoginResult(is_accepted=True)
+        return caller, self._failed(address) if caller is None else LoginResult(is_accepted=True)
+
+    def _failed(self, address: str) -> LoginResult:
         self._pause.note_failure(address)
-        return None, LoginResult(is_accepted=False, retry_after_s=self._pause.remaining_s(address))
+        return LoginResult(is_accepted=False, retry_after_s=self._pause.remaining_s(address))
 
-    def is_session(self, cookie: str) -> bool:
-        """Whether we signed it, with this token and not too long ago."""
-        try:
-            return self._signer.unsign(cookie, max_age=self.session_max_age_s) == OPERATOR.encode()
-        except BadSignature:
-            return False
+    async def sign_in(self, request: HTTPConnection) -> str:
+        """Sign the browser in that shows the token; returns the cookie's value for `put_session`."""
+        return await self.sign_ins.begin(request.headers.get("user-agent", ""))
 
-    def new_session(self) -> str:
-        """A cookie's value."""
-        return self._signer.sign(OPERATOR).decode("ascii")
-
-    def put_session(self, response: Response, *, is_https: bool, session: str | None = None) -> None:
-        """Log the browser in."""
+    def put_session(self, response: Response, session: str, *, is_https: bool) -> None:
+        """Give the browser its cookie."""
         response.set_cookie(
             self.cookie_name,
-            session or self.new_session(),
-            max_age=self.session_max_age_s,
+            session,
+            max_age=int(self.sign_ins.max_age.total_seconds()),
             httponly=True,
             samesite="strict",
             secure=is_https,
         )
 
-    def end_session(self, response: Response) -> None:
-        """Log the browser out."""
+    def drop_session(self, response: Response) -> None:
+        """Take the cookie from the browser; `SignIns.end` ends what it stands for."""
         response.delete_cookie(self.cookie_name, httponly=True, samesite="strict")
-
-
-def _derived(token: str, purpose: str) -> bytes:
-    return hmac.digest(token.encode(), f"ethos web {purpose}".encode(), "sha256")
 
 
 # ---- the checks -----------------------------------------------------------------------------------------------------
@@ -210,9 +192,12 @@ class Gate:
         if scope["type"] not in ("http", "websocket"):  # pragma: no cover (there is no lifespan here)
             await self._app(scope, receive, send)
             return
-        refusal = await self._identify(scope) or self._token_in_address(scope)
+        scope["headers"] = [
+            (name, _own_cookies(value) if name == b"cookie" else value) for name, value in scope["headers"]
+        ]
+        refusal = await self._identify(scope) or await self._token_in_address(scope)
         if refusal is None:
-            await self._app(scope, receive, _with_security_headers(send))
+            await self._app(scope, self._until_signed_out(scope, receive), _with_security_headers(send))
         elif scope["type"] == "websocket":
             await WebSocketClose(code=1008, reason="not allowed")(scope, receive, send)
         else:
@@ -222,7 +207,7 @@ class Gate:
         """Put the user into the scope; a response means that the request goes no further."""
         headers = Headers(scope=scope)
         scope["user"], scope["auth"] = UnauthenticatedUser(), AuthCredentials()
-        scope[CALLER], scope[PROOF] = None, "none"
+        scope[CALLER], scope[PROOF], scope[SIGN_IN] = None, "none", None
         hosts = headers.getlist("host")
         if len(hosts) != 1 or _hostname(hosts[0]) not in self._allowed_hosts:
             return problem_response(scope, 421, _wrong_host(hosts))
@@ -250,19 +235,33 @@ class Gate:
                 return "bearer", None
             return "none", refused_login(scope, result)
         cookie = HTTPConnection(scope).cookies.get(self._auth.cookie_name, "")
-        return ("cookie" if cookie and self._auth.is_session(cookie) else "none"), None
+        scope[SIGN_IN] = await self._auth.sign_ins.known(cookie) if cookie else None
+        return ("none" if scope[SIGN_IN] is None else "cookie"), None
 
-    def _token_in_address(self, scope: Scope) -> Response | None:
-        """Exchange `/?token=…`, the link printed at the start, for the cookie; the token leaves the address at once."""
+    def _until_signed_out(self, scope: Scope, receive: Receive) -> Receive:
+        """To whatever answers, and perhaps for hours, the end of the sign-in looks like a client that went away."""
+        sign_in: SignIn | None = scope[SIGN_IN]
+        if sign_in is None or scope["type"] != "http":
+            return receive
+        return until(self._auth.sign_ins.ended(sign_in), receive)
+
+    async def _token_in_address(self, scope: Scope) -> Response | None:
+        """Exchange `/?token=…`, the link printed at the start, for the cookie; the token leaves the address at once.
+
+        A page of somebody else may lead here or show us in a frame: what it brings as a token is neither tried nor
+        counted.
+        """
         if scope["type"] != "http" or scope["path"] != "/" or scope["method"] not in ("GET", "HEAD"):
             return None
         tokens = parse_qs(scope["query_string"].decode("latin-1")).get("token")
         if not tokens:
             return None
+        if not _is_opened_by_a_person(Headers(scope=scope)):
+            return RedirectResponse("/", status_code=303, headers={"referrer-policy": "no-referrer"})
         result = self._auth.try_token(tokens[0], client_address(scope))
         if result.is_accepted:
             response: Response = RedirectResponse("/", status_code=303)
-            self._auth.put_session(response, is_https=is_https(scope))
+            self._auth.put_session(response, await self._auth.sign_in(HTTPConnection(scope)), is_https=is_https(scope))
         elif result.retry_after_s:
             response = refused_login(scope, result)
         else:
@@ -300,7 +299,7 @@ def refused_login(scope: Scope, result: LoginResult) -> Response:
         response.headers["retry-after"] = str(wait_s)
     else:
         response = problem_response(
-            scope, 401, "The token is wrong. It stands in the file web-token of the data directory."
+            scope, 401, "The token is wrong. It is in the file web-token of the data directory."
         )
         response.headers["www-authenticate"] = "Bearer"
     return response
@@ -317,11 +316,22 @@ def is_https(scope: Scope) -> bool:
     return scope["scheme"] == "https" or Headers(scope=scope).get("x-forwarded-proto", "") == "https"
 
 
+def _own_cookies(header: bytes) -> bytes:
+    """A Cookie header without the cookies of others, and without those in quotes, as which we set none.
+
+    To unquote 60 KB of backslashes, which any stranger can send, keeps Python before 3.11.10 and 3.12.6 busy for 20 s
+    (CVE-2024-7592).
+    """
+    pairs = (pair.strip() for pair in header.split(b";"))
+    return b"; ".join(pair for pair in pairs if pair.startswith(COOKIE_PREFIX) and b'"' not in pair)
+
+
 def _hostname(host: str) -> str:
     """The name in a Host header, without its port: `[::1]:8420` is `[::1]`."""
     host = host.strip().lower()
     if host.startswith("["):
-        return host.partition("]")[0] + "]"
+        name, _, port = host.partition("]")
+        return name + "]" if not port or port.startswith(":") else host
     return host.partition(":")[0].rstrip(".")
 
 
@@ -351,6 +361,37 @@ def _is_own_page(scope: Scope, headers: Headers, host: str, proof: Proof) -> boo
     # A browser sends an Origin with all that is unsafe. Without one it is a program, which has no business with a
     # cookie; the applications that are open to the public check their callers by themselves.
     return is_safe or proof != "cookie" or site == "same-origin"
+
+
+def _is_opened_by_a_person(headers: Headers) -> bool:
+    """Whether an address was typed, or opened from another program or a page of ours (W3C Fetch Metadata)."""
+    site, destination = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-dest", "document")
+    return site in ("none", "same-origin") and destination == "document"
+
+
+def until(ended: asyncio.Event, receive: Receive) -> Receive:
+    """To an application that has the whole request and asks for what comes next, `ended` looks like a client that left.
+
+    The request itself is passed on as it comes, without a task of its own: most applications ask for nothing else.
+    """
+    is_whole = False
+
+    async def receive_until_ended() -> Message:
+        nonlocal is_whole
+        if not is_whole:
+            message = await receive()
+            is_whole = not message.get("more_body", False)
+            return message
+        arriving = asyncio.ensure_future(receive())
+        ending = asyncio.ensure_future(ended.wait())
+        try:
+            await asyncio.wait({arriving, ending}, return_when=asyncio.FIRST_COMPLETED)
+            return arriving.result() if arriving.done() else {"type": "http.disconnect"}
+        finally:
+            arriving.cancel()
+            ending.cancel()
+
+    return receive_until_ended
 
 
 def _with_security_headers(send: Send) -> Send:

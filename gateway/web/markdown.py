@@ -6,9 +6,12 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from linkify_it import LinkifyIt  # type: ignore[import-untyped]
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
+from markdown_it.rules_inline.linkify import linkify
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
@@ -18,6 +21,7 @@ MAX_RENDERED_CHARS = 60_000
 MAX_RENDERED_PIPES = 4_000
 """A short table can mean half a million cells."""
 _LINKS = ("http://", "https://", "mailto:")
+_SCHEME_CHARS = 8
 # Above it stand the title of the page and that of the part.
 _LEVEL_AROUND = 2
 
@@ -36,11 +40,17 @@ def to_html(markdown: str) -> Markup:
 
 @functools.cache
 def _renderer() -> MarkdownIt:
-    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True, "linkify": True})
+    markdown.enable(["table", "strikethrough", "linkify"])
+    # Whole addresses only, since `notes.md` is a file; and no schemes but those of a link.
+    markdown.linkify = LinkifyIt({"ftp:": None, "//": None}, {"fuzzy_link": False, "fuzzy_email": False})
+    markdown.inline.ruler.at("linkify", _find_address)
     markdown.validateLink = _is_safe_link  # type: ignore[method-assign,assignment]
+    markdown.normalizeLinkText = str  # type: ignore[method-assign,assignment]  # decoded it could say something else
     markdown.core.ruler.push("headings", _lower_headings)
     markdown.add_render_rule("image", _render_image)
     markdown.add_render_rule("link_open", _render_link_open)
+    markdown.add_render_rule("table_open", _render_table_open)
     markdown.add_render_rule("th_open", _render_cell_open)
     markdown.add_render_rule("td_open", _render_cell_open)
     markdown.render("")  # compiles its rules, which threads must not do at once
@@ -49,6 +59,18 @@ def _renderer() -> MarkdownIt:
 
 def _is_safe_link(address: str) -> bool:
     return address.lower().startswith(_LINKS)
+
+
+def _find_address(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 (the library's signature)
+    """The library's rule, given only as much of the text before `://` as a scheme has: it searches all of it."""
+    if silent or not state.src.startswith("://", state.pos):
+        return False
+    scheme = state.pending[-_SCHEME_CHARS:]
+    state.pending = state.pending[:-_SCHEME_CHARS]
+    if state.pending:
+        state.pushPending()
+    state.pending = scheme
+    return linkify(state, silent)
 
 
 def _lower_headings(state: StateCore) -> None:
@@ -75,6 +97,14 @@ def _render_link_open(
     token = tokens[index]
     address = str(token.attrs["href"])
     token.attrs = {"href": address, "rel": "noopener noreferrer nofollow", "target": "_blank", "title": address}
+    return renderer.renderToken(tokens, index, options, env)
+
+
+def _render_table_open(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: dict[str, Any]
+) -> str:
+    """A wide table scrolls, so the keyboard must reach it."""
+    tokens[index].attrs["tabindex"] = "0"
     return renderer.renderToken(tokens, index, options, env)
 
 

@@ -8,6 +8,7 @@ import errno
 import re
 import socket
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -16,20 +17,24 @@ import structlog
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.errors import ConfigError
 from gateway.protocols import SupportsHttp
+from gateway.sign_ins import SignIns, SignInStore
 from gateway.web.api import PATH as API_PATH
 from gateway.web.api import Api
-from gateway.web.auth import LOOPBACK_HOSTS, Gate, OperatorAuth, OperatorOnly, client_address, is_https
+from gateway.web.auth import LOOPBACK_HOSTS, SIGN_IN, Gate, OperatorAuth, OperatorOnly, client_address, is_https, until
+from gateway.web.bodies import BodyBudget
+from gateway.web.connections import Crowd, PunctualProtocol, give_up_bodies, look_at, room_for_connections
 from gateway.web.dashboard.door import DashboardDoor, FindSources
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
 from gateway.web.forms import form_key
+from gateway.web.pace import Paced
 from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
@@ -47,7 +52,7 @@ class WebServer:
 
     ::
 
-        server = WebServer(data_dir=…, adapters=…, health=…)
+        server = WebServer(data_dir=…, adapters=…, health=…, sign_ins=…)
         await server.start()       # the port is ours, or an error says whose fault it is
         print(server.login_url)
         await server.serve()       # until cancelled, or `stop`
@@ -67,12 +72,12 @@ class WebServer:
         data_dir: Path,
         adapters: Sequence[SupportsHttp],
         health: Health,
+        sign_ins: SignInStore,
         metrics: Metrics | None = None,
         api: Api | None = None,
         host: str = "127.0.0.1",
         port: int = 8420,
         allowed_hosts: Sequence[str] = (),
-        auth: OperatorAuth | None = None,
         dashboard: FindSources | None = None,
     ) -> None:
         """Read or make the token.
@@ -83,7 +88,7 @@ class WebServer:
         self._host = host
         self._port = port
         self._token = load_token(data_dir)
-        self._auth = auth or OperatorAuth(self._token)
+        self._auth = OperatorAuth(self._token, SignIns(sign_ins, self._token))
         self._health = health
         self._metrics = metrics
         self._dashboard = None if dashboard is None else DashboardDoor(self._auth, form_key(self._token), dashboard)
@@ -95,8 +100,8 @@ class WebServer:
             hosts.append(f"[{host}]" if ":" in host else host)
         self.api = api
         self._pages = _Exchangeable(self._application(adapters))
-        gate = Gate(self._pages, auth=self._auth, allowed_hosts=hosts, keys=api.caller if api else None)
-        self.app: ASGIApp = _UntilStopping(Counted(gate), self._stopping)
+        gate = Gate(BodyBudget(self._pages), auth=self._auth, allowed_hosts=hosts, keys=api.caller if api else None)
+        self.app: ASGIApp = _UntilStopping(Paced(Counted(gate)), self._stopping)
 
     def serve_adapters(self, adapters: Sequence[SupportsHttp]) -> None:
         """Mount these from the next request on, and no others.
@@ -110,7 +115,7 @@ class WebServer:
         self.routes = self._routes(adapters)
         return Starlette(
             routes=self.routes,
-            exception_handlers={HTTPException: _http_problem, Exception: _unexpected},
+            exception_handlers={HTTPException: _http_problem, ClientDisconnect: _broken_off, Exception: _unexpected},
         )
 
     @property
@@ -158,7 +163,7 @@ class WebServer:
         server = _Server(
             uvicorn.Config(
                 self.app,
-                http="h11",
+                http=partial(PunctualProtocol, crowd=Crowd(room_for_connections())),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -233,7 +238,7 @@ class WebServer:
         result = self._auth.try_token(form.get("token", "").strip(), client_address(request.scope))
         if result.is_accepted:
             response: Response = RedirectResponse(next_path, status_code=303)
-            self._auth.put_session(response, is_https=is_https(request.scope))
+            self._auth.put_session(response, await self._auth.sign_in(request), is_https=is_https(request.scope))
             return response
         if result.retry_after_s:
             wait_s = int(result.retry_after_s) + 1
@@ -244,9 +249,11 @@ class WebServer:
             return response
         return login_page(next_path=next_path, error="That is not the token of this gateway.", status=401)
 
-    async def _log_out(self, request: Request) -> Response:  # noqa: ARG002 (Starlette's signature)
+    async def _log_out(self, request: Request) -> Response:
+        if request.scope[SIGN_IN] is not None:
+            await self._auth.sign_ins.end(request.scope[SIGN_IN].id)
         response = RedirectResponse("/login", status_code=303)
-        self._auth.end_session(response)
+        self._auth.drop_session(response)
         return response
 
 
@@ -273,6 +280,11 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.headers:
         response.headers.update(error.headers)
     return response
+
+
+async def _broken_off(request: Request, _error: Exception) -> Response:
+    """Nobody is there to read it, and it is no fault of ours."""
+    return problem_response(request.scope, 400, "The request broke off.")
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
@@ -314,24 +326,17 @@ class _WithSlash:
 
 
 class _UntilStopping:
-    """To an application, a server that stops looks like a client that went away; so streams end at once."""
+    """To an application, a server that stops looks like a client that went away; so streams end at once.
+
+    A body that has not come whole by then is given up by its connection, see `give_up_bodies`.
+    """
 
     def __init__(self, app: ASGIApp, stopping: asyncio.Event) -> None:
         self._app = app
         self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def receive_until_stopping() -> Message:
-            arriving = asyncio.ensure_future(receive())
-            stopping = asyncio.ensure_future(self._stopping.wait())
-            try:
-                await asyncio.wait({arriving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                return arriving.result() if arriving.done() else {"type": "http.disconnect"}
-            finally:
-                arriving.cancel()
-                stopping.cancel()
-
-        await self._app(scope, receive_until_stopping, send)
+        await self._app(scope, until(self._stopping, receive), send)
 
 
 class _Server(uvicorn.Server):
@@ -348,8 +353,10 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         while not self._stopping.is_set():
             await self.on_tick(0)  # renews the Date header
+            look_at(self.server_state.connections, asyncio.get_running_loop().time())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), 1.0)
+        give_up_bodies(self.server_state.connections)
 
 
 def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, FileError
 from gateway.home import TOKEN_NAME
 
 MIN_TOKEN_CHARS = 20
@@ -23,12 +23,13 @@ def load_token(data_dir: Path) -> str:
 
     Raises:
         ConfigError: the file cannot be used; says what to do.
+        FileError: it cannot be made; a full disk is no mistake of the configuration, and is tried again.
     """
     path = data_dir / TOKEN_NAME
     try:
         token = _read_token(path)
         if not token:
-            _write_token(path, secrets.token_urlsafe(32))
+            _make_token(path)
             token = _read_token(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
@@ -56,6 +57,13 @@ def _read_token(path: Path) -> str:
                 mode=f"{mode:04o}",
             )
         return file.read(4096).strip()
+
+
+def _make_token(path: Path) -> None:
+    try:
+        _write_token(path, secrets.token_urlsafe(32))
+    except OSError as error:
+        raise FileError(f"{path} could not be written: {error.strerror}. Nothing was changed.") from error
 
 
 def _write_token(path: Path, token: str) -> None:

@@ -67,7 +67,7 @@ class _Reading:
         self._file: str | None = None
         self._field = bytearray()
         self._sink: Sink | None = None
-        self._to_do: list[tuple[str, bytes]] = []  # a file begins, with its name; or a piece of it
+        self._to_do: list[tuple[Form | None, bytes]] = []  # a file begins: what stood before it, its name; or a piece
         self._field_bytes = 0
         self.callbacks = {
             "on_part_begin": self._on_part,
@@ -82,11 +82,11 @@ class _Reading:
     async def go_on(self) -> None:
         """Do what is noted."""
         to_do, self._to_do = self._to_do, []
-        for what, data in to_do:
-            if what == "begin":
+        for before, data in to_do:
+            if before is not None:
                 if self._sink is not None:
                     raise HTTPException(400, "Send one file at a time.")
-                self._sink = await self._begin(Form(list(self.fields)), data.decode("utf-8", "replace"))
+                self._sink = await self._begin(before, data.decode("utf-8", "replace"))
             elif self._sink is not None:
                 await self._sink.write(data)
 
@@ -107,12 +107,12 @@ class _Reading:
             if b"filename" in options:
                 self._file = options[b"filename"].decode("utf-8", "replace")
                 if self._file:  # without a name: nothing was chosen
-                    self._to_do.append(("begin", self._file.encode()))
+                    self._to_do.append((Form(list(self.fields)), self._file.encode()))
         self._header = self._value = b""
 
     def _on_data(self, data: bytes, start: int, end: int) -> None:
         if self._file:
-            self._to_do.append(("data", data[start:end]))
+            self._to_do.append((None, data[start:end]))
             return
         self._field += data[start:end]
         self._field_bytes += end - start

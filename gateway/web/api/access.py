@@ -7,25 +7,23 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import Depends, Security
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Depends
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.exceptions import RequestValidationError
+from fastapi.params import ParamTypes
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from gateway.desk.caller import Caller, Permission
 from gateway.desk.desks import Desks
+from gateway.marked.validation import did_you_mean
 from gateway.web.api.problems import CHALLENGE, WHO_ARE_YOU
 from gateway.web.auth import CALLER, PROOF, SAFE_METHODS
 
 CSRF_HEADER = "x-ethos-request"
 """Must come with writes that are authenticated by a cookie: a foreign page cannot send it without asking us first."""
 Rule = Permission | Literal["anybody known", "operator"]
-
-_token = HTTPBearer(
-    scheme_name="token",
-    description="The operator's token (the file `web-token` of the data directory), or an API key, `ethos_…`.",
-    auto_error=False,
-)
 
 
 class Requires:
@@ -38,9 +36,7 @@ class Requires:
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
 
-    async def __call__(
-        self, request: Request, _bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_token)] = None
-    ) -> Caller:
+    async def __call__(self, request: Request) -> Caller:
         """Who calls."""
         caller = request.scope.get(CALLER)
         if not isinstance(caller, Caller):
@@ -63,6 +59,28 @@ class Requires:
 def requires(rule: Rule) -> Requires:
     """The dependency for a route; see `Requires`."""
     return Requires(rule)
+
+
+async def refuse_unknown_parameters(request: Request) -> None:
+    """A parameter that the address does not take is a mistake of the caller, as an unknown field of a body is.
+
+    Raises:
+        RequestValidationError: each of them, with the one that may be meant.
+    """
+    known: frozenset[str] = request.app.state.parameters[request.scope["route"].unique_id]
+    errors = [
+        {"loc": ("query", name), "msg": f"this address has no such parameter{did_you_mean(name, known)}"}
+        for name in request.query_params
+        if name not in known
+    ]
+    if errors:
+        raise RequestValidationError(errors)
+
+
+def parameters_of(route: APIRoute) -> frozenset[str]:
+    """The names of the query parameters that a route takes."""
+    fields = get_flat_params(route.dependant)
+    return frozenset(one.alias for one in fields if getattr(one.field_info, "in_", None) == ParamTypes.query)
 
 
 async def _desks(request: Request) -> Desks:

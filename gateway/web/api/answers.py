@@ -20,12 +20,20 @@ def conflict() -> Answers:
     return {409: _described("The document changed since it was read; both texts are there.", model=ConflictProblem)}
 
 
+def precondition_failed() -> Answers:
+    """A 412 with both texts."""
+    return {
+        412: _described("It is not the version of `If-Match` any more; both texts are there.", model=ConflictProblem)
+    }
+
+
 NOT_MODIFIED: Answers = {304: {"description": "It is still the version of `If-None-Match`."}}
 
 _STATUS = {
     "not_found": 404,
     "not_possible": 409,
     "too_large": 413,
+    "version_required": 428,
 }
 
 

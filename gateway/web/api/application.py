@@ -28,7 +28,7 @@ from gateway.web.api import (
     trace_transfer,
     traces,
 )
-from gateway.web.api.access import Requires, requires
+from gateway.web.api.access import Requires, parameters_of, refuse_unknown_parameters, requires
 from gateway.web.api.idempotency import IdempotentWrites, RequestStore
 from gateway.web.api.problems import on_error, on_fault, on_http_error, on_invalid
 from gateway.web.auth import SAFE_METHODS
@@ -45,10 +45,18 @@ _IDEMPOTENCY_KEY = {
     "description": "Repeated with the same key within a day, the request is done once and answered the same.",
     "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
 }
+# Written here, and not asked of FastAPI's HTTPBearer: that would be one more thing to solve in every request.
+_SECURITY = "token"
+_SECURITY_SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "The operator's token (the file `web-token` of the data directory), or an API key, `ethos_…`.",
+}
 _ALWAYS = {
-    401: "Nobody is known by this token or key.",
+    400: "The cursor is not one of this list.",
+    401: "This token or key is unknown.",
     403: "The caller may not do that.",
-    404: "There is no such thing, or the list has no such page.",
+    404: "There is no such thing.",
     422: "The request is not valid.",
     429: "Too many wrong tokens or keys came from this address.",
     503: "Not possible now; try again.",
@@ -68,6 +76,7 @@ class _Application(FastAPI):
         if self.openapi_schema is None:
             document = super().openapi()
             document["components"]["schemas"] |= _schemas_of(Problem, ConflictProblem)
+            document["components"]["securitySchemes"] = {_SECURITY: _SECURITY_SCHEME}
             for route in routes_of(self):
                 self._complete(document["paths"][route.path], route)
         return self.openapi_schema or {}
@@ -77,6 +86,7 @@ class _Application(FastAPI):
         for method in route.methods or ():
             operation = path[method.lower()]
             operation["x-scope"] = rule_of(route)
+            operation["security"] = [{_SECURITY: []}]
             for parameter in operation.get("parameters", []):
                 parameter["schema"] = _without_null(parameter["schema"])
             if method not in SAFE_METHODS:
@@ -106,11 +116,11 @@ def make_fastapi(desks: Desks) -> FastAPI:
     )
     app.state.desks = desks
     app.state.routers = (
+        chat.router,  # the one that is asked most: they are tried in this order
         memory.router,
         trace_transfer.router,
         traces.router,
         sessions.router,
-        chat.router,
         people.router,
         deliveries.router,
         personalities.router,
@@ -118,7 +128,8 @@ def make_fastapi(desks: Desks) -> FastAPI:
         _about_itself(app),
     )
     for router in app.state.routers:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(refuse_unknown_parameters)])
+    app.state.parameters = {route.unique_id: parameters_of(route) for route in routes_of(app)}
     return app
 
 

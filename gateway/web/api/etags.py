@@ -6,8 +6,14 @@ from typing import Annotated
 
 from fastapi import Header
 
+from gateway.desk.caller import Malformed
+
 IfNoneMatch = Annotated[str | None, Header(max_length=1000, description="ETags that are known; one of them is a 304.")]
 IfMatch = Annotated[str | None, Header(max_length=1000, description="The ETag of what is to be replaced.")]
+
+
+class VersionRequired(Malformed):
+    """A write must say which version it replaces (RFC 6585, section 3)."""
 
 
 def etag(version: str) -> str:
@@ -23,9 +29,20 @@ def is_known(version: str, if_none_match: str | None) -> bool:
     return "*" in tags or etag(version) in tags
 
 
-def expected_version(in_body: str, if_match: str | None) -> str:
-    """The version that a write expects; nothing, which is none, where its body and its `If-Match` differ."""
-    return in_body if if_match is None or "*" in _tags(if_match) or etag(in_body) in _tags(if_match) else ""
+def expected_version(in_body: str | None, if_match: str | None) -> str:
+    """The version that a write expects, by its body or its `If-Match`; empty, which is none, where the two differ.
+
+    Tags are compared strongly (RFC 9110, section 13.1.1): a weak one is none.
+
+    Raises:
+        VersionRequired: neither names one version.
+    """
+    tags = [] if if_match is None else _tags(if_match)
+    if in_body is None:
+        if len(tags) != 1 or tags == ["*"]:
+            raise VersionRequired("say which version is to be replaced: its `ETag` as `If-Match`, or `expectedVersion`")
+        return tags[0].removeprefix('"').removesuffix('"') if tags[0].startswith('"') else ""
+    return in_body if not tags or "*" in tags or etag(in_body) in tags else ""
 
 
 def _tags(header: str) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -60,7 +61,11 @@ class IdempotentWrites:
         if scope["path"].endswith(STREAMED):
             await self._streamed(scope, receive, send)
             return
-        body = await _read(receive)
+        try:
+            body = await _read(receive)
+        except ClientDisconnect:  # what came of it may mean something else than the whole
+            await problem_of_status(400, "The request broke off.")(scope, receive, send)
+            return
         if body is None:
             too_large = f"A request may have {MAX_BODY_BYTES // 1024 // 1024} MiB at most."
             await problem_of_status(413, too_large)(scope, receive, send)
@@ -98,7 +103,7 @@ class IdempotentWrites:
             case "new":
                 recorder = _Recorder(send)
                 try:
-                    await self._app(scope, receive, recorder)
+                    await self._app(scope, recorder.listening(receive), recorder)
                 finally:
                     await self._store.end(*name, recorder.answer)
 
@@ -112,11 +117,25 @@ class _Recorder:
         self._headers: list[tuple[str, str]] = []
         self._body = bytearray()
         self._is_whole = False
+        self._is_broken_off = False
+
+    def listening(self, receive: Receive) -> Receive:
+        """Hear on the way whether the client goes away before its request is whole."""
+        is_arriving = True
+
+        async def listen() -> Message:
+            nonlocal is_arriving
+            message = await receive()
+            self._is_broken_off = self._is_broken_off or (is_arriving and message["type"] == "http.disconnect")
+            is_arriving = is_arriving and message.get("more_body", False)
+            return message
+
+        return listen
 
     @property
     def answer(self) -> Answered | None:
-        """The answer; None where it is not whole, too large to be kept, or a failure of ours."""
-        if not self._is_whole or self._status >= 500 or len(self._body) > MAX_KEPT_BYTES:
+        """The answer; None where it or its request is not whole, where it is too large, or a failure of ours."""
+        if self._is_broken_off or not self._is_whole or self._status >= 500 or len(self._body) > MAX_KEPT_BYTES:
             return None
         return Answered(status=self._status, headers=json.dumps(self._headers), body=bytes(self._body))
 
@@ -132,12 +151,16 @@ class _Recorder:
 
 
 async def _read(receive: Receive) -> bytes | None:
-    """The whole body; None where it is too large."""
+    """The whole body; None where it is too large.
+
+    Raises:
+        ClientDisconnect: the client went away before it was whole.
+    """
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return bytes(body)
+            raise ClientDisconnect
         body += message.get("body", b"")
         if len(body) > MAX_BODY_BYTES:
             return None

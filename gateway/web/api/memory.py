@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from gateway.desk.caller import Caller
 from gateway.desk.naming import Wanted
+from gateway.errors import MemoryConflict
 from gateway.sdk.models.memory import (
     Change,
     ChangeTexts,
@@ -23,10 +24,11 @@ from gateway.sdk.models.memory import (
 )
 from gateway.sdk.models.wire import Page
 from gateway.web.api.access import WithDesks, requires
-from gateway.web.api.answers import NOT_MODIFIED, conflict, problems
+from gateway.web.api.answers import NOT_MODIFIED, conflict, precondition_failed, problems
 from gateway.web.api.etags import IfMatch, IfNoneMatch, etag, expected_version, is_known
 from gateway.web.api.naming import PersonalityParam, RowId, UserParam
 from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
+from gateway.web.api.problems import changed_meanwhile
 
 router = APIRouter(prefix="/memory", tags=["memory"])
 
@@ -34,7 +36,7 @@ Reader = Annotated[Caller, Depends(requires("memory:read"))]
 Writer = Annotated[Caller, Depends(requires("memory:write"))]
 StoreParam = Annotated[StoreName, Query(description="`user` is USER.md, `memory` is MEMORY.md.")]
 Line = Annotated[str, Query(min_length=1, max_length=10_000, description="A line of the memory, or a part of one.")]
-_NOBODY = problems(not_found="Nobody, or no personality, is known by that name.")
+_NOBODY = problems(not_found="There is no such user or personality.")
 _NO_CHANGE = problems(not_found="There is no such change.")
 _NO_PROPOSAL = problems(not_found="There is no such proposal.", not_possible="It is decided already, or not yours.")
 
@@ -59,19 +61,29 @@ async def get(
 
 @router.put(
     "",
+    response_model=Document,
     responses={
         **conflict(),
+        **precondition_failed(),
         **_NOBODY,
-        **problems(too_large="The text is too large."),
+        **problems(
+            too_large="The text is too large.", version_required="Neither `expectedVersion` nor `If-Match` is given."
+        ),
     },
 )
 async def write(
     caller: Writer, desks: WithDesks, body: WriteDocument, response: Response, if_match: IfMatch = None
-) -> Document:
-    """Replace the text, if it is still the version that was read; else both texts come back, and nothing is written."""
+) -> Document | Response:
+    """Replace the text, if it is still the version that was read; else both texts come back, and nothing is written.
+
+    The version is `expectedVersion`, and then a change is a 409; or `If-Match`, and then it is a 412.
+    """
     wanted = Wanted(personality=body.personality, user=body.user, store=body.store)
     version = expected_version(body.expected_version, if_match)
-    document = await desks.memory.write(caller, wanted, body.content, version)
+    try:
+        document = await desks.memory.write(caller, wanted, body.content, version)
+    except MemoryConflict as error:
+        return changed_meanwhile(error, 409 if if_match is None else 412)
     response.headers["etag"] = etag(document.version)
     return document
 
@@ -127,7 +139,7 @@ async def undo(caller: Writer, desks: WithDesks, change: RowId) -> Document:
     return await desks.memory.undo(caller, change)
 
 
-@router.get("/why", responses=problems(not_found="No change is known that brought the line in."))
+@router.get("/why", responses=problems(not_found="No known change brought the line in, and no fact holds it."))
 async def why(
     *,
     caller: Reader,
@@ -137,7 +149,7 @@ async def why(
     personality: PersonalityParam = None,
     user: UserParam = None,
 ) -> Origin:
-    """Where a line comes from."""
+    """Where a line comes from, and the facts of the trace memory that hold its words (with `traces:read`)."""
     return await desks.memory.why(caller, Wanted(personality=personality, user=user, store=store), line)
 
 
@@ -163,7 +175,7 @@ async def get_proposal(caller: Reader, desks: WithDesks, proposal: RowId) -> Pro
 
 @router.patch("/proposals/{proposal}", responses=_NO_PROPOSAL)
 async def edit_proposal(caller: Writer, desks: WithDesks, proposal: RowId, body: EditProposal) -> Proposal:
-    """Word what would be added anew; it goes on waiting."""
+    """Edit the text that would be added; the proposal goes on waiting."""
     return await desks.memory.edit(caller, proposal, body.content)
 
 

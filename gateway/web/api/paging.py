@@ -9,13 +9,18 @@ from typing import Annotated
 
 from fastapi import Query
 
-from gateway.desk.caller import NotFound
+from gateway.desk.caller import Malformed
 
 Limit = Annotated[int, Query(ge=1, le=200, description="At most so many.")]
 Cursor = Annotated[
     str | None,
     Query(min_length=1, max_length=500, description="`nextCursor` of the page before; nothing for the first."),
 ]
+
+
+class WrongCursor(Malformed):
+    """It is no cursor of this list; a schema cannot say what one is, so this is a 400 and not a 422."""
+
 
 Place = tuple[int | str | None, ...]
 
@@ -33,7 +38,7 @@ def place_of(kind: str, cursor: str | None, *types: type) -> Place | None:
         types: of the values; None is always one.
 
     Raises:
-        NotFound: it is no cursor of this list.
+        WrongCursor: it is no cursor of this list.
     """
     if cursor is None:
         return None
@@ -51,6 +56,6 @@ def place_of(kind: str, cursor: str | None, *types: type) -> Place | None:
     return tuple(found[1:])
 
 
-def no_page() -> NotFound:
+def no_page() -> WrongCursor:
     """What is said to a cursor that is none of this list."""
-    return NotFound("this list has no such page; give the `nextCursor` of the page before as it is, or no cursor")
+    return WrongCursor("this list has no such page; give the `nextCursor` of the page before as it is, or no cursor")

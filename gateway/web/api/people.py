@@ -37,9 +37,9 @@ Who = Annotated[
     str,
     Path(pattern=USER_PATTERN, max_length=512, description="A user id, or an account, `kind:id`, in URL encoding."),
 ]
-_NOBODY = problems(not_found="Nobody is known by that name.")
-_NOT_NOW = problems(not_found="Nobody is known by that name.", not_possible="It would leave the gateway no owner.")
-_NOT_WAITING = problems(not_found="Nobody waits who has that code or account.")
+_NOBODY = problems(not_found="There is no such user.")
+_NOT_NOW = problems(not_found="There is no such user.", not_possible="It would leave the gateway no owner.")
+_NOT_WAITING = problems(not_found="There is no pending request with that code or account.")
 
 
 @router.get("")
@@ -84,7 +84,7 @@ async def refuse(caller: Writer, desks: WithDesks, body: Refuse) -> Decided:
 
 
 @router.post(
-    "/links", responses=problems(not_found="Nobody is known by that name.", not_possible="They cannot be linked now.")
+    "/links", responses=problems(not_found="There is no such user.", not_possible="They cannot be linked now.")
 )
 async def link(caller: Writer, desks: WithDesks, body: MakeLink) -> Linked:
     """Make two users one. Their notes are united, and both sides are told; it can be taken back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -30,6 +30,8 @@ from gateway.memory.history import NoSuchEntry
 from gateway.memory_review import NotReviewable
 from gateway.personalities.editing import PersonalityChanged
 from gateway.sdk.models.wire import ConflictProblem, Problem
+from gateway.web.api.etags import VersionRequired
+from gateway.web.api.paging import WrongCursor
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
 
 _log = structlog.get_logger(__name__)
@@ -48,6 +50,8 @@ class Kind:
 KINDS: Mapping[type[EthosError], Kind] = {
     MemoryConflict: Kind("conflict", 409, "The document changed since it was read"),
     NotAllowed: Kind("not-allowed", 403, "Not allowed"),
+    WrongCursor: Kind("invalid", 400, "The request is not valid"),
+    VersionRequired: Kind("version-required", 428, "The version to replace is not given"),
     NotFound: Kind("not-found", 404, "There is no such thing"),
     Ambiguous: Kind("ambiguous", 422, "It is not clear who is meant"),
     NotNamed: Kind("not-found", 404, "There is no such thing"),
@@ -122,10 +126,19 @@ async def on_error(_request: Request, error: Exception) -> Response:
     if kind is _UNKNOWN:
         _log.error("api request failed", exc_info=error)
     if isinstance(error, MemoryConflict):
-        return problem(
-            kind, str(error), current=error.current, current_version=error.current_version, proposed=error.proposed
-        )
+        return changed_meanwhile(error, kind.status)
     return problem(kind, str(error))
+
+
+def changed_meanwhile(error: MemoryConflict, status: int) -> Response:
+    """A document is not the version any more that the caller read; both texts are in the answer."""
+    return problem(
+        replace(KINDS[MemoryConflict], status=status),
+        str(error),
+        current=error.current,
+        current_version=error.current_version,
+        proposed=error.proposed,
+    )
 
 
 async def on_invalid(_request: Request, error: Exception) -> Response:

@@ -26,7 +26,7 @@ Words = Annotated[
         alias="q", min_length=1, max_length=1000, description='Words that a message must have; `"a phrase"`, `begin*`.'
     ),
 ]
-_NOBODY = problems(not_found="Nobody is known by that name.")
+_NOBODY = problems(not_found="There is no such user.")
 _NONE = problems(not_found="There is no such session.")
 _EXPORT: Answers = {
     200: {"description": "The whole session.", "content": {"text/markdown": {"schema": {"type": "string"}}}}

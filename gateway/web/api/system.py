@@ -30,7 +30,7 @@ async def channels(caller: Reader, desks: WithDesks) -> Page[Channel]:
     return Page(items=tuple(await desks.system.channels(caller)))
 
 
-@router.get("/usage", response_model=Usage, responses=problems(not_found="Nobody is known by that name."))
+@router.get("/usage", response_model=Usage, responses=problems(not_found="There is no such user."))
 async def usage(
     caller: Reader,
     desks: WithDesks,

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from gateway.desk.caller import Caller
-from gateway.desk.trace_transfer import TraceTransferDesk
+from gateway.desk.trace_transfer import KINDS, TraceTransferDesk
 from gateway.desk.uploads import Transfer
 from gateway.sdk.models.traces import ExportFormat, ImportFormat, ImportReport
 from gateway.web.api.access import WithDesks, requires
@@ -22,8 +22,11 @@ from gateway.web.downloads import Download
 router = APIRouter(prefix="/traces", tags=["traces"])
 
 Writer = Annotated[Caller, Depends(requires("traces:write"))]
-_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-_FILE = {"requestBody": {"required": True, "content": _BYTES}}
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_FILE = {"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}}
+_LEAVES = {
+    kind.media_type: {"schema": {"type": "object"}} if kind.ending == "json" else _BINARY for kind in KINDS.values()
+}
 
 
 @router.post(
@@ -31,7 +34,7 @@ _FILE = {"requestBody": {"required": True, "content": _BYTES}}
     name="import",
     openapi_extra=_FILE,
     responses=problems(
-        not_found="Nobody is known by that name.",
+        not_found="There is no such user.",
         not_possible="The trace memory is off, or other imports are at work.",
         too_large="The file is larger than `web.max_upload_bytes`.",
     ),
@@ -41,7 +44,7 @@ async def import_(
     caller: Writer,
     desks: WithDesks,
     request: Request,
-    name: Annotated[str, Query(max_length=255, description="Of the file; stands in errors.")] = "upload",
+    name: Annotated[str, Query(max_length=255, description="Of the file; named in errors.")] = "upload",
     format: Annotated[ImportFormat, Query(description="`auto` looks into the file.")] = "auto",  # noqa: A002 (its name on the wire)
     user: OfUser = None,
     dry_run: Annotated[bool, Query(alias="dryRun", description="Say what would happen, and change nothing.")] = False,
@@ -59,8 +62,8 @@ async def import_(
     "/export",
     response_class=FileResponse,
     responses={
-        200: {"description": "The file.", "content": _BYTES},
-        **problems(not_found="Nobody is known by that name.", not_possible="The trace memory is off, or it is busy."),
+        200: {"description": "The file.", "content": _LEAVES},
+        **problems(not_found="There is no such user.", not_possible="The trace memory is off, or it is busy."),
     },
 )
 async def export(

@@ -38,7 +38,7 @@ OfUser = Annotated[
     Query(pattern=USER_PATTERN, max_length=512, description="Of one person only: a user id or an account, `kind:id`."),
 ]
 _OFF = problems(not_possible="The trace memory is off.")
-_NOBODY = problems(not_found="Nobody is known by that name.", not_possible="The trace memory is off.")
+_NOBODY = problems(not_found="There is no such user.", not_possible="The trace memory is off.")
 _NONE = problems(not_found="There is no such trace.", not_possible="The trace memory is off.")
 
 
@@ -53,7 +53,7 @@ async def filters(
     tag: Annotated[tuple[Tag, ...], Query(max_length=10, description="With each of these tags.")] = (),
     user: OfUser = None,
     personality: Annotated[
-        str | None, Query(pattern=ID_PATTERN, description="Only what one personality knows by itself.")
+        str | None, Query(pattern=ID_PATTERN, description="Only what this personality alone knows.")
     ] = None,
     deleted: Annotated[bool, Query(description="Those that were deleted; `q` counts for nothing.")] = False,
 ) -> Filters:

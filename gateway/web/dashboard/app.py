@@ -86,9 +86,9 @@ class Dashboard:
             )
             status = 429 if result.retry_after_s else 401
             return login_page(next_path=action, held=held.fields, error=error, status=status)
-        session = self._auth.new_session()
+        session = await self._auth.sign_in(request)
         response = self.frame.offer_again(request, held, action, session=session)
-        self._auth.put_session(response, is_https=is_https(request.scope), session=session)
+        self._auth.put_session(response, session, is_https=is_https(request.scope))
         return response
 
     # ---- what is no page -------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ BOTTOM = 26
 TOP = 16
 # Dates below the bars, as many as there is room for.
 MAX_LABELS = 8
+# A limit that is so many times the highest bar is not drawn.
+LIMIT_ABOVE = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +38,28 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A drawing of `WIDTH` by `HEIGHT`."""
+    """A drawing of `WIDTH` by `HEIGHT`; `limit` is a line that the bars should not reach."""
 
     bars: Sequence[Bar]
     ticks: Sequence[Tick]
+    limit: Tick | None = None
     width: int = WIDTH
     height: int = HEIGHT
     left: int = LEFT
     base: int = HEIGHT - BOTTOM
 
 
-def chart(points: Sequence[tuple[str, float, str]]) -> Chart:
+def chart(points: Sequence[tuple[str, float, str]], limit: float | None = None) -> Chart:
     """Bars from left to right.
 
     Args:
         points: label, value (not below 0), and what is said of it.
+        limit: drawn as a line, unless the bars would be too low to be compared beside it.
     """
-    top = _round_up(max((value for _, value, _ in points), default=0.0))
+    highest = max((value for _, value, _ in points), default=0.0)
+    if limit is not None and limit > LIMIT_ABOVE * highest:
+        limit = None
+    top = _round_up(max(highest, limit or 0.0))
     room = HEIGHT - BOTTOM - TOP
     pitch = (WIDTH - LEFT) / max(1, len(points))
     every = -(-len(points) // MAX_LABELS) or 1
@@ -67,7 +74,9 @@ def chart(points: Sequence[tuple[str, float, str]]) -> Chart:
         )
         for number, (label, value, said) in enumerate(points)
     ]
-    return Chart(bars=bars, ticks=[Tick(y=TOP + room * (1 - part), value=top * part) for part in (0.0, 0.5, 1.0)])
+    ticks = [Tick(y=TOP + room * (1 - part), value=top * part) for part in (0.0, 0.5, 1.0)]
+    line = None if limit is None else Tick(y=round(TOP + room * (1 - limit / top), 2), value=limit)
+    return Chart(bars=bars, ticks=ticks, limit=line)
 
 
 def _round_up(value: float) -> float:

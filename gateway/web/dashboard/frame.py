@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from gateway import __version__
 from gateway.desk.caller import Caller, operator
 from gateway.desk.uploads import Incoming, Transfer
-from gateway.web.auth import OperatorAuth, is_https
+from gateway.web.auth import PROOF, OperatorAuth, is_https
 from gateway.web.dashboard.live import Live
 from gateway.web.dashboard.notes import Note, Notes, Undo
 from gateway.web.dashboard.page import BASE, Show, Take, all_pages
@@ -46,6 +46,7 @@ class Frame:
         sources: what the pages read and change; `desks` are those that say what an operator can do.
         caller: as whom the desks are asked.
         live: tells open pages what has changed; a page that changes something says so there.
+        sign_ins: the browsers that are signed in.
     """
 
     def __init__(self, auth: OperatorAuth, key: bytes, sources: Sources) -> None:
@@ -56,6 +57,7 @@ class Frame:
         self.desks = sources.desks
         self.caller: Caller = operator("dashboard")
         self.live = Live()
+        self.sign_ins = auth.sign_ins
 
     @cached_property
     def _templates(self) -> Environment:
@@ -89,6 +91,10 @@ class Frame:
         if note is not None:
             self._notes.take(response)
         return response
+
+    def part(self, request: Request, template: str, **values: Any) -> Response:
+        """A part of a page, without the layout."""
+        return self._html(request, template, values, 200)
 
     def ask(self, request: Request, form: Form, *, title: str, text: str, yes: str, back: str) -> Response:
         """The question before something that cannot be undone, as a page; its yes sends the form again, confirmed.
@@ -172,7 +178,7 @@ class Frame:
 
             async def begin(form: Form, name: str) -> Incoming:
                 if not self.believes(request, form.get(TOKEN_FIELD)):
-                    raise HTTPException(403, "This page is too old. Load it anew, then choose the file again.")
+                    raise HTTPException(403, "This page is too old. Reload it, then choose the file again.")
                 found.append(await receive(name))
                 return found[0]
 
@@ -192,10 +198,7 @@ class Frame:
 
         A program that shows the operator's token with each request is sent by nobody else's page.
         """
-        cookie = self._cookie(request)
-        if not self._auth.is_session(cookie):
-            return request.headers.get("authorization", "").lower().startswith("bearer ")
-        return self._tokens.is_token(token, cookie)
+        return request.scope[PROOF] == "bearer" or self._tokens.is_token(token, self._cookie(request))
 
     def _token_field(self, request: Request, session: str | None = None) -> Markup:
         """What stands in every form."""

@@ -13,6 +13,7 @@ import contextlib
 import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -25,6 +26,9 @@ HEARTBEAT_S = 25.0
 # A busy gateway changes all the time, and a person does not read faster.
 PAUSE_S = 0.5
 RETRY_MS = 2000
+# Between two looks at files that people edit, while a page that shows one is open.
+LOOK_S = 2.0
+MAX_WATCHED = 64
 LAST_WORD_S = 1.0
 # A page that was asked for begins to listen within that time, or does so never.
 LINGER_S = 30.0
@@ -43,6 +47,18 @@ _OF_WORK: Mapping[str, tuple[str, ...]] = {
     "store.failure": ("channels",),
     "people.changed": ("people",),
 }
+
+
+_Look = tuple[int, int, int] | None
+
+
+def _look(path: Path) -> _Look:
+    """What shows that a file is another one or has other text; None: it cannot be looked at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 class _Reader:
@@ -65,6 +81,8 @@ class Live:
         self._moment = 0
         self._heard_from = 0
         self._changed_at: dict[str, int] = {}
+        self._watched: dict[Path, tuple[str, _Look]] = {}
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def is_full(self) -> bool:
@@ -78,6 +96,26 @@ class Live:
         for reader in self._readers:
             reader.topics.update(topics)
             reader.wake.set()
+
+    def watch(self, topic: str, *paths: Path) -> None:
+        """Tell of a topic when one of these files changes, by an editor too. Of too many, the oldest are dropped."""
+        for path in paths:
+            self._watched.pop(path, None)
+            self._watched[path] = topic, _look(path)
+        while len(self._watched) > MAX_WATCHED:
+            del self._watched[next(iter(self._watched))]
+
+    async def _look_around(self) -> None:
+        while self._readers:
+            await asyncio.sleep(LOOK_S)
+            watched = dict(self._watched)
+            found = await asyncio.to_thread(lambda paths: {path: _look(path) for path in paths}, list(watched))
+            for path, look in found.items():
+                topic, before = watched[path]
+                if look != before and self._watched.get(path) == (topic, before):
+                    self._watched[path] = topic, look
+                    self.changed(topic)
+        self._looking = None
 
     def mark(self) -> str:
         """The moment of now, for a page that will listen soon; opaque."""
@@ -94,6 +132,8 @@ class Live:
         reader = _Reader()
         self._listen()
         self._readers.add(reader)
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look_around(), name="look at files")
         reader.topics |= self._missed(after)
         if reader.topics:
             reader.wake.set()
@@ -117,6 +157,9 @@ class Live:
         """Listen no more, whoever may still come."""
         if self._leaving is not None:
             self._leaving.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         if self._listening is not None:
             self._listening.close()
             self._listening = None

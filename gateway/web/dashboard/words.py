@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from markupsafe import Markup
 
+from gateway.visible import visible
+
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
@@ -23,9 +25,14 @@ def short_number(value: float) -> str:
     return f"{value:g}"
 
 
+def change(value: float, before: float) -> str:
+    """How much more or less something is than before, in percent: `+12%`; empty where nothing was before."""
+    return "" if not before else "the same" if value == before else f"{100 * (value / before - 1):+,.0f}%"
+
+
 def usd(value: float) -> str:
-    """Dollars; more digits where there is little."""
-    return "$0" if value == 0 else f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
+    """Dollars; more digits where there is little, and a dash where no price is known."""
+    return "-" if value == 0 else f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
 
 
 def size(value: int) -> str:
@@ -65,8 +72,10 @@ def when(value: datetime | None, *, now: Callable[[], datetime] = lambda: dateti
 FILTERS = {
     "number": number,
     "short_number": short_number,
+    "change": change,
     "usd": usd,
     "size": size,
     "duration": duration,
     "when": when,
+    "visible": visible,
 }

@@ -148,6 +148,11 @@ function showMessage(message) {
   const key = `${message.author}:${message.id}`;
   if (shown.has(key)) return;
   shown.add(key);
+  if (isAgent && !message.text) { // what it answers was stopped
+    dropPreview(message.id);
+    setBusy(false);
+    return;
+  }
   const at = new Date(message.at);
   const article = articleOf(message.author, isAgent ? "Agent" : "You");
   if (isAgent) setAgentText(article, message.html);
@@ -203,7 +208,8 @@ function reset() {
 
 function showUnseen(count) {
   unseen = count;
-  document.title = (count ? `(${count}) ` : "") + "Ethos";
+  const name = document.querySelector(":is(header, .head) h1")?.textContent.trim();
+  document.title = (count ? `(${count}) ` : "") + (name ? `${name} · Ethos` : "Ethos");
 }
 
 function nameConversation(text) {
@@ -211,6 +217,7 @@ function nameConversation(text) {
   for (const place of [document.querySelector("#conversations a[aria-current]"), document.querySelector(":is(header, .head) h1"), document.querySelector(".trail [aria-current]")]) {
     if (place?.textContent === "New conversation") place.textContent = title;
   }
+  showUnseen(unseen);
 }
 
 // ---- whether an answer is on its way ---------------------------------------------------------------------------------
@@ -351,6 +358,7 @@ document.addEventListener("visibilitychange", () => {
   showUnseen(0);
   wakeUp();
 });
+window.addEventListener("offline", () => listening?.abort());
 window.addEventListener("online", () => { failures = 0; wakeUp(); flush(); });
 window.addEventListener("pagehide", () => listening?.abort());
 window.addEventListener("pageshow", (event) => { if (event.persisted) wakeUp(); });
@@ -632,7 +640,25 @@ async function addFiles(chosen) {
   text.focus();
 }
 
+// Files that are pasted or dropped are taken like those that are chosen; where the page takes none, nothing happens.
+if ($("file")) {
+  const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
+  text.addEventListener("paste", (event) => {
+    const pasted = [...event.clipboardData.files];
+    if (!pasted.length) return;
+    event.preventDefault();
+    addFiles(pasted);
+  });
+  document.addEventListener("dragover", (event) => { if (hasFiles(event)) event.preventDefault(); });
+  document.addEventListener("drop", (event) => {
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    addFiles([...event.dataTransfer.files]);
+  });
+}
 $("file")?.addEventListener("change", () => { addFiles([...$("file").files]); $("file").value = ""; });
+
+showUnseen(0);
 
 // ---- begin -----------------------------------------------------------------------------------------------------------
 

@@ -27,9 +27,16 @@ function listen() {
     tell("off");
     if (source.readyState === EventSource.CLOSED) {
       source = null;
+      lookForLogin();
       setTimeout(listenIfSeen, 5000);
     }
   };
+}
+
+// A stream that is refused does not say why: the session may have been ended elsewhere.
+async function lookForLogin() {
+  const start = await fetch("/dashboard/", {headers: {accept: "application/json"}, redirect: "manual"}).catch(() => null);
+  if (start?.status === 401) document.getElementById("expired").hidden = false;
 }
 
 // A browser has six connections for one host, so a page that nobody looks at gives its own back.
@@ -43,10 +50,15 @@ document.addEventListener("visibilitychange", listenIfSeen);
 window.addEventListener("pagehide", () => source?.close());
 listenIfSeen();
 
-// A part in which somebody is typing, or has the keyboard's focus in a field, is left alone until they are done.
+// A part in which somebody is typing, has the keyboard's focus in a field, or has chosen something, is left alone until
+// they are done.
+const isChosen = (box) => box.checked !== box.defaultChecked;
 body.addEventListener("htmx:beforeRequest", (event) => {
+  const part = event.detail.elt;
+  if (!part.hasAttribute("data-live")) return;
   const field = document.activeElement?.closest("input, textarea, select");
-  if (field && event.detail.elt.hasAttribute("data-live") && event.detail.elt.contains(field)) event.preventDefault();
+  const isInUse = field && part.contains(field);
+  if (isInUse || [...part.querySelectorAll("input[type=checkbox]")].some(isChosen)) event.preventDefault();
 });
 
 body.addEventListener("htmx:responseError", (event) => {
@@ -66,5 +78,9 @@ window.addEventListener("beforeunload", (event) => {
 /* ---- a choice takes effect at once; without a script a button does it ---- */
 
 document.addEventListener("change", (event) => {
-  if (event.target.form?.hasAttribute("data-auto")) event.target.form.requestSubmit();
+  const {form, checked} = event.target;
+  if (form?.hasAttribute("data-auto")) form.requestSubmit();
+  if (event.target.hasAttribute("data-all")) {
+    for (const field of form.elements) if (field.type === "checkbox") field.checked = checked;
+  }
 });

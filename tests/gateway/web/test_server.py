@@ -20,10 +20,11 @@ from structlog.testing import capture_logs
 
 from gateway.errors import ConfigError
 from gateway.web.server import WebServer
+from tests.fake_sign_ins import FakeSignIns
 
 
 class FakePages:
-    """An adapter's web side: says who calls, and streams for ever under `/stream`."""
+    """An adapter's web side: says who calls, streams for ever under `/stream`, and has much to say under `/large`."""
 
     def __init__(self, path: str, access: Literal["operator", "public"]) -> None:
         self.http_path = path
@@ -31,11 +32,15 @@ class FakePages:
         self.http_app = self._answer
         self.streaming = asyncio.Event()
         self.stream_ended = asyncio.Event()
+        self.given_up = asyncio.Event()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if scope["path"].endswith("/stream"):
             await self._stream(receive, send)
+        elif scope["path"].endswith("/large"):
+            await PlainTextResponse("x" * 30_000_000)(scope, receive, send)
+            self.given_up.set()
         elif scope["path"].endswith("/broken"):
             raise RuntimeError("a defect")
         else:
@@ -65,7 +70,7 @@ class FakeHealth:
 
 @asynccontextmanager
 async def serving(data_dir: Path, adapters: Sequence[Any] = (), **settings: Any) -> AsyncIterator[WebServer]:
-    settings = {"health": FakeHealth(), "port": 0} | settings
+    settings = {"health": FakeHealth(), "sign_ins": FakeSignIns(), "port": 0} | settings
     server = WebServer(data_dir=data_dir, adapters=adapters, **settings)
     await server.start()
     task = asyncio.create_task(server.serve())
@@ -111,8 +116,11 @@ async def test_a_person_logs_in_on_the_page_goes_on_where_he_was_and_logs_out(tm
         right = await client.post("/login", data={"token": f" {token}\n", "next": "/c/abc"}, headers=own)
         assert (right.status_code, right.headers["location"]) == (303, "/c/abc")
         assert (await client.get("/")).text == "/ operator 0"
+        cookie = dict(client.cookies)
         assert (await client.post("/logout", headers=own)).headers["location"] == "/login"
         assert (await client.get("/")).status_code == 303
+        client.cookies.update(cookie)  # somebody has a copy
+        assert (await client.get("/")).status_code == 303, "a log-out ends the session, not only the browser's cookie"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +194,10 @@ async def test_adapters_are_mounted_at_their_paths_behind_the_login_or_not(tmp_p
 def test_two_that_want_one_path_are_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(ConfigError, match="want the web path"):
         WebServer(
-            data_dir=tmp_path, adapters=[FakePages(path, "public"), FakePages(path, "public")], health=FakeHealth()
+            data_dir=tmp_path,
+            adapters=[FakePages(path, "public"), FakePages(path, "public")],
+            health=FakeHealth(),
+            sign_ins=FakeSignIns(),
         )
 
 
@@ -225,7 +236,7 @@ async def test_a_defect_is_a_page_with_the_security_headers_and_no_details(
 async def test_a_busy_port_is_named_with_the_key_to_change(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        server = WebServer(data_dir=tmp_path, adapters=[], health=FakeHealth(), port=port)
+        server = WebServer(data_dir=tmp_path, adapters=[], health=FakeHealth(), sign_ins=FakeSignIns(), port=port)
         with pytest.raises(ConfigError, match=rf"web\.port: port {port} on 127\.0\.0\.1 is in use"):
             await server.start()
         await server.stop()
@@ -233,7 +244,9 @@ async def test_a_busy_port_is_named_with_the_key_to_change(tmp_path: Path) -> No
 
 async def test_a_host_that_is_not_ours_is_named_with_the_key_to_change(tmp_path: Path) -> None:
     for host in ("192.0.2.1", "no-such-host.invalid"):
-        server = WebServer(data_dir=tmp_path, adapters=[], health=FakeHealth(), host=host, port=0)
+        server = WebServer(
+            data_dir=tmp_path, adapters=[], health=FakeHealth(), sign_ins=FakeSignIns(), host=host, port=0
+        )
         with pytest.raises(ConfigError, match=r"web\.host"):
             await server.start()
 
@@ -241,7 +254,9 @@ async def test_a_host_that_is_not_ours_is_named_with_the_key_to_change(tmp_path:
 async def test_only_a_bind_beyond_the_loopback_warns(tmp_path: Path) -> None:
     for host, warnings in (("127.0.0.1", 0), ("localhost", 0), ("0.0.0.0", 1)):  # noqa: S104 (the case)
         with capture_logs() as logs:
-            server = WebServer(data_dir=tmp_path, adapters=[], health=FakeHealth(), host=host, port=0)
+            server = WebServer(
+                data_dir=tmp_path, adapters=[], health=FakeHealth(), sign_ins=FakeSignIns(), host=host, port=0
+            )
             await server.start()
             await server.stop()
         assert len([entry for entry in logs if entry["log_level"] == "warning"]) == warnings, host
@@ -250,7 +265,9 @@ async def test_only_a_bind_beyond_the_loopback_warns(tmp_path: Path) -> None:
 async def test_open_streams_do_not_hold_up_the_stop(tmp_path: Path) -> None:
     pages = FakePages("/", "public")
     loop = asyncio.get_running_loop()
-    async with client_of(server := WebServer(data_dir=tmp_path, adapters=[pages], health=FakeHealth(), port=0)):
+    async with client_of(
+        server := WebServer(data_dir=tmp_path, adapters=[pages], health=FakeHealth(), sign_ins=FakeSignIns(), port=0)
+    ):
         await server.start()
         task = asyncio.create_task(server.serve())
         async with client_of(server) as client, client.stream("GET", "/stream") as response:

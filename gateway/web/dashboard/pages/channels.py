@@ -71,7 +71,7 @@ def _advice(channel: Channel, dead: int) -> str | None:
         )
     if channel.state == "down":
         return (
-            "It is tried again by itself, at the latest every minute. What is written meanwhile waits and is not lost."
+            "It is tried again automatically, at least every minute. What is written meanwhile waits and is not lost."
         )
     if channel.inbox_lag_s >= LATE_S:
         return "Messages wait for an answer. A slow model or a used-up budget does that; `ethos status` says which."

@@ -17,7 +17,7 @@ from gateway.web.forms import Form
 
 ROWS = 50
 
-QUEUES: Mapping[Queue, str] = {"inbox": "Messages from people", "outbox": "Answers to them"}
+QUEUES: Mapping[Queue, str] = {"inbox": "Inbox", "outbox": "Outbox"}
 STATES: Mapping[Queue, Sequence[DeliveryState]] = {
     "inbox": ("waiting", "running", "parked", "dead"),
     "outbox": ("waiting", "sending", "dead"),
@@ -59,6 +59,7 @@ class Deliveries:
             rows=rows[:ROWS],
             queue=queue,
             queues=QUEUES,
+            counts={one: await self._desk.counts(self._frame.caller, one) for one in QUEUES},
             state=state,
             states=[(one, WORDS[one][0]) for one in STATES[queue]],
             words=WORDS,
@@ -68,6 +69,11 @@ class Deliveries:
             newest=_address(chosen) if before is not None else None,
             here=_address(chosen, before),
         )
+
+    async def badge(self, request: Request) -> Response:
+        """For the navigation of every page: how many were given up."""
+        counts = [await self._desk.counts(self._frame.caller, queue) for queue in QUEUES]
+        return self._frame.part(request, "deliveries/badge.html", count=sum(count.dead for count in counts))
 
     async def change(self, request: Request, form: Form) -> Response:
         """Try a row again, or drop it, which is asked first."""
@@ -107,6 +113,7 @@ def _routes(frame: Frame) -> Sequence[Route]:
     page = Deliveries(frame)
     return [
         Route("/deliveries", page.show),
+        Route("/deliveries/badge", page.badge),
         Route("/deliveries/change", frame.taking(page.change), methods=["POST"]),
     ]
 

@@ -26,16 +26,16 @@ WORDS: Mapping[str | None, tuple[str, str]] = {
     "owner": ("Owner", "ok"),
     "member": ("Member", ""),
     "guest": ("Guest", ""),
-    "revoked": ("Let in nowhere", "bad"),
+    "revoked": ("Revoked", "bad"),
     None: ("Not let in", "warn"),
 }
 _CAME = {
     "first-contact": "wrote here first",
     "link-code": "linked by the person, with a code",
     "link-operator": "linked by an operator",
-    "operator": "is whoever runs this gateway, or was added by them",
+    "operator": "the operator, or added by the operator",
     "imported": "imported",
-    "hand": "put into the map by hand",
+    "hand": "added to the map by hand",
 }
 
 
@@ -143,11 +143,11 @@ class People:
                 text="None of this person's accounts is answered any more, on no channel, whatever the configuration "
                 "says; their API keys open nothing. What is known of them stays. To let them in again, give them a "
                 "role, and say yes when they ask.",
-                yes="Let in nowhere",
+                yes="Revoke",
                 back=_of(person.id),
             )
         await self._desk.revoke(self._frame.caller, person.id)
-        return self._frame.go(request, _of(person.id), f"{person.name} is let in nowhere any more.")
+        return self._frame.go(request, _of(person.id), f"{person.name}: access is revoked everywhere.")
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class People:
         erased = await self._personal.erase(self._frame.caller, person.id, confirmed=typed)
         text = f"{person.name} is erased."
         if not erased.is_done:
-            text = f"{person.name} is being erased. That is settled, and goes on by itself, after a restart too."
+            text = f"{person.name} is being erased. This continues automatically, also after a restart."
         return self._frame.go(request, PAGE.path, text)
 
     def _erase_page(self, request: Request, person: Person, *, problem: str | None = None) -> Response:
@@ -223,7 +223,7 @@ def reason(place: LetIn, names: Mapping[str, str]) -> str:
         case "owner":
             return "owners always are"
         case "listed":
-            return "stands in the configuration, under `allow`"
+            return "is in the configuration, under `allow`"
         case "open":
             return "everybody is"
         case "elsewhere":
@@ -240,7 +240,7 @@ def _known_since(person: Person) -> datetime | None:
 def _linked(link: Link) -> str:
     if link.state != "linked":
         return "It is decided, and done when the answers that are being written have ended."
-    told = f"Told: {', '.join(link.told)}." if link.told else "Nobody was told: there is no direct chat with them yet."
+    told = f"Told: {', '.join(link.told)}." if link.told else "They are not told: no direct chat with them is known."
     return f"They are one person now. {told}"
 
 

@@ -1,8 +1,9 @@
-"""Usage: what was spent, by day, person, personality and model."""
+"""Usage: what was spent, by day, person, personality and model, and compared with the time before."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 
 from starlette.requests import Request
@@ -10,25 +11,71 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.budgets import UsageSum
+from gateway.config import DayBudget
 from gateway.web.dashboard.bars import Chart, chart
 from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.words import number, usd
 
-PERIODS_DAYS = (7, 30, 90, 365)
-DEFAULT_DAYS = 30
+PERIODS: Mapping[str, str] = {
+    "month": "This month",
+    "7": "7 days",
+    "30": "30 days",
+    "90": "90 days",
+    "365": "A year",
+}
+DEFAULT_PERIOD = "30"
 
 ROWS = 100
 
 Figure = Callable[[UsageSum], float]
 
 
-# What can be drawn: its name, how it is said, and the number.
-MEASURES: Mapping[str, tuple[str, Callable[[float], str], Figure]] = {
-    "tokens": ("Tokens", number, lambda found: found.tokens),
-    "turns": ("Turns", number, lambda found: found.turns),
-    "cost": ("Cost", usd, lambda found: found.cost_usd),
+# What can be drawn: its name, how it is said, the number, and what a day may cost of it.
+MEASURES: Mapping[str, tuple[str, Callable[[float], str], Figure, Callable[[DayBudget], float | None]]] = {
+    "tokens": ("Tokens", number, lambda found: found.tokens, lambda budget: budget.tokens),
+    "turns": ("Turns", number, lambda found: found.turns, lambda budget: budget.turns),
+    "cost": ("Cost", usd, lambda found: found.cost_usd, lambda budget: budget.usd),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """Some days up to today, and as many before them.
+
+    Attributes:
+        earlier: what it is compared with, for people.
+    """
+
+    first: date
+    days: int
+    earlier_first: date
+    earlier_days: int
+    earlier: str
+
+    def used(self, by_day: Mapping[date, UsageSum]) -> tuple[Mapping[date, UsageSum], UsageSum]:
+        """Its own days, and the sum of those before."""
+        earlier_end = self.earlier_first + timedelta(days=self.earlier_days)
+        earlier = [used for day, used in by_day.items() if self.earlier_first <= day < earlier_end]
+        return {day: used for day, used in by_day.items() if day >= self.first}, sum(earlier, UsageSum())
+
+
+def period_of(asked: str, today: date) -> Period:
+    """One of `PERIODS`. This month is compared with the last one up to the same day."""
+    if asked == "month":
+        first = today.replace(day=1)
+        last_day = first - timedelta(days=1)
+        days = min(today.day, last_day.day)
+        earlier = f"1 to {days} {last_day:%B}" if days > 1 else f"1 {last_day:%B}"
+        return Period(
+            first=first, days=today.day, earlier_first=last_day.replace(day=1), earlier_days=days, earlier=earlier
+        )
+    days = int(asked)
+    first = today - timedelta(days=days - 1)
+    earlier_first = first - timedelta(days=days)
+    return Period(
+        first=first, days=days, earlier_first=earlier_first, earlier_days=days, earlier=f"the {days} days before"
+    )
 
 
 def largest(found: Mapping[str, UsageSum], figure: Figure) -> tuple[Sequence[tuple[str, UsageSum]], int]:
@@ -37,9 +84,15 @@ def largest(found: Mapping[str, UsageSum], figure: Figure) -> tuple[Sequence[tup
     return ordered[:ROWS], max(0, len(ordered) - ROWS)
 
 
-def day_chart(by_day: Mapping[date, UsageSum], first: date, days: int, measure: str) -> Chart:
-    """A bar for each day, also for those on which nothing happened; whole weeks where there are too many days."""
-    title, said, figure = MEASURES[measure]
+def day_chart(
+    by_day: Mapping[date, UsageSum], first: date, days: int, measure: str, budget: float | None = None
+) -> Chart:
+    """A bar for each day, also for those on which nothing happened; whole weeks where there are too many days.
+
+    Args:
+        budget: what one day may cost.
+    """
+    title, said, figure, _ = MEASURES[measure]
     step = 7 if days > 120 else 1
     points = []
     for start in range(0, days, step):
@@ -48,35 +101,41 @@ def day_chart(by_day: Mapping[date, UsageSum], first: date, days: int, measure: 
         label = f"{dates[0]:%-d %b}"
         span = label if step == 1 else f"week of {label}"
         points.append((label, value, f"{span}: {said(value)} {title.lower() if measure != 'cost' else ''}".rstrip()))
-    return chart(points)
+    return chart(points, None if budget is None else budget * step)
 
 
 def _routes(frame: Frame) -> Sequence[Route]:
     async def show(request: Request) -> Response:
         asked = request.query_params
-        days = next((days for days in PERIODS_DAYS if str(days) == asked.get("days")), DEFAULT_DAYS)
+        chosen = asked["days"] if asked.get("days") in PERIODS else DEFAULT_PERIOD
         measure = asked["measure"] if asked.get("measure") in MEASURES else "tokens"
         desk = frame.desks.system
-        found = await desk.usage_sums(frame.caller, days=days)
-        by_day = {date.fromisoformat(day): used for day, used in found.by_day.items()}
-        _, said, figure = MEASURES[measure]
+        zone, today = desk.usage_since(1)
+        period = period_of(chosen, today)
+        found = await desk.usage_sums(frame.caller, since=period.first)
+        by_day, earlier = period.used(await desk.usage_by_day(frame.caller, since=period.earlier_first))
+        _, said, figure, budget_of = MEASURES[measure]
+        budget = budget_of(desk.day_budget())
         by_part = {"By person": found.by_user, "By personality": found.by_personality, "By model": found.by_model}
         parts = [(title, *largest(sums, figure)) for title, sums in by_part.items()]
-        zone, since = desk.usage_since(days)
         return frame.render(
             request,
             "usage/index.html",
             title=PAGE.title,
-            days=days,
-            periods=PERIODS_DAYS,
+            chosen=chosen,
+            days=period.days,
+            periods=PERIODS,
             measure=measure,
-            measures={name: title for name, (title, _, _) in MEASURES.items()},
+            measures={name: title for name, (title, *_) in MEASURES.items()},
             said=said,
             figure=figure,
             zone=zone,
             by_day=sorted(by_day.items(), reverse=True),
             total=sum(by_day.values(), UsageSum()),
-            chart=day_chart(by_day, since, days, measure),
+            earlier=earlier,
+            earlier_said=period.earlier,
+            budget=budget,
+            chart=day_chart(by_day, period.first, period.days, measure, budget),
             parts=parts,
             names=await frame.sources.naming.labels(),
         )

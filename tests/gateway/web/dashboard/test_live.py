@@ -158,3 +158,20 @@ def _resident_bytes(pid: int) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise AssertionError("the process is gone")
+
+
+async def test_a_file_that_somebody_edits_is_told_while_a_page_is_open(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "LOOK_S", 0.01)
+    path = tmp_path / "USER.md"
+    path.write_text("Ada\n")
+    live.watch("memory", path, tmp_path / "MEMORY.md")
+    async with reading(live) as events, asyncio.timeout(20):
+        path.write_text("Ada, a gardener\n")
+        assert told(await anext(events)) == "memory"
+        (tmp_path / "MEMORY.md").write_text("A rose.\n")  # it was not there
+        assert told(await anext(events)) == "memory"
+    assert len(live._watched) == 2
+    live.watch("memory", *(tmp_path / str(number) for number in range(1000)))
+    assert len(live._watched) == live_module.MAX_WATCHED

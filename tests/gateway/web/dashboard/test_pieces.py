@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -13,17 +15,23 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from gateway.budgets import UsageSum
+from gateway.sdk.models.sessions import Session
 from gateway.web.dashboard.bars import chart
 from gateway.web.dashboard.frame import own_path
 from gateway.web.dashboard.notes import Note, Notes, Undo
 from gateway.web.dashboard.page import all_pages
-from gateway.web.dashboard.pages.usage import ROWS, day_chart, largest
-from gateway.web.dashboard.words import duration, short_number, size, usd, when
+from gateway.web.dashboard.pages.sessions.finding import by_age
+from gateway.web.dashboard.pages.usage import ROWS, day_chart, largest, period_of
+from gateway.web.dashboard.words import change, duration, short_number, size, usd, when
 from gateway.web.forms import FORM_TYPE, MAX_FIELDS, Form, FormTokens, read_form
 from gateway.web.markdown import to_html
 from gateway.web.pages import STATIC_DIR
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+
+
+def session(updated_at: datetime) -> Session:
+    return Session.model_construct(id="s", updated_at=updated_at)
 
 
 def posted(body: bytes, content_type: str = FORM_TYPE) -> Request:
@@ -103,7 +111,7 @@ def test_numbers_are_said_as_people_say_them() -> None:
         "0 bytes", "1 byte", "1023 bytes", "1.5 KiB", "512 KiB",
     ]  # fmt: skip
     assert [short_number(value) for value in (0, 999, 1500, 2_000_000)] == ["0", "999", "1.5k", "2M"]
-    assert [usd(value) for value in (0, 0.00123, 1234.5)] == ["$0", "$0.0012", "$1,234.50"]
+    assert [usd(value) for value in (0, 0.00123, 1234.5)] == ["-", "$0.0012", "$1,234.50"]
     assert [duration(value) for value in (0.2, 1, 90, 7200)] == [
         "less than a second",
         "1 second",
@@ -128,6 +136,58 @@ def test_bars_stand_on_the_base_and_none_is_higher_than_the_top() -> None:
     assert made.bars[2].y == pytest.approx(made.ticks[2].y)
     assert [tick.value for tick in made.ticks] == [0, 50, 100]
     assert chart([]).bars == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "today", "first", "earlier", "said"),
+    [
+        ("month", date(2026, 11, 22), date(2026, 11, 1), (date(2026, 10, 1), 22), "1 to 22 October"),
+        ("month", date(2026, 3, 31), date(2026, 3, 1), (date(2026, 2, 1), 28), "1 to 28 February"),
+        ("month", date(2026, 1, 1), date(2026, 1, 1), (date(2025, 12, 1), 1), "1 December"),
+        ("7", date(2026, 11, 22), date(2026, 11, 16), (date(2026, 11, 9), 7), "the 7 days before"),
+    ],
+)
+def test_a_period_is_compared_with_the_same_days_before(
+    asked: str, today: date, first: date, earlier: tuple[date, int], said: str
+) -> None:
+    period = period_of(asked, today)
+    assert (period.first, period.first + timedelta(days=period.days - 1)) == (first, today)
+    assert (period.earlier_first, period.earlier_days, period.earlier) == (*earlier, said)
+    every_day = {today - timedelta(days=back): UsageSum(turns=1) for back in range(800)}
+    mine, before = period.used(every_day)
+    assert (len(mine), before.turns) == (period.days, earlier[1])
+
+
+def test_a_change_is_said_in_percent_where_there_was_something_before() -> None:
+    assert [change(*pair) for pair in ((112, 100), (50, 100), (3, 3), (5, 0))] == ["+12%", "-50%", "the same", ""]
+
+
+def test_the_budget_is_a_line_that_the_bars_can_be_compared_with() -> None:
+    day = date(2026, 11, 22)
+    used = {day: UsageSum(turns=30)}
+    made = day_chart(used, day, 1, "turns", 40)
+    assert made.limit is not None
+    assert made.ticks[2].y < made.limit.y < made.bars[0].y
+    assert day_chart(used, day, 1, "turns", 1_000).limit is None
+    weeks = day_chart(used, day - timedelta(days=364), 365, "turns", 10)
+    assert weeks.limit is not None
+    assert weeks.limit.value == 70
+
+
+def test_sessions_stand_below_the_name_of_their_time() -> None:
+    passed = (0, 1, 1, 2, 6, 7, 29, 30, 40, 400)
+    rows = [session(NOW - timedelta(days=days)) for days in passed]
+    groups = by_age(rows, NOW.date(), ZoneInfo("UTC"))
+    assert [(title, len(found)) for title, found in groups] == [
+        ("Today", 1),
+        ("Yesterday", 2),
+        ("Last 7 days", 2),
+        ("Last 30 days", 2),
+        ("October 2026", 2),
+        ("October 2025", 1),
+    ]
+    late = session(datetime(2026, 11, 21, 23, 30, tzinfo=UTC))
+    assert by_age([late], date(2026, 11, 22), ZoneInfo("Europe/Berlin"))[0][0] == "Today"
 
 
 def test_a_year_is_drawn_in_weeks_and_nothing_of_it_is_left_out() -> None:
@@ -160,6 +220,33 @@ def test_of_many_people_those_who_used_most_are_shown_and_the_others_counted() -
 def test_markdown_brings_no_script_no_picture_and_no_strange_link(payload: str) -> None:
     html = to_html(payload)
     assert not any(piece in html for piece in ("<script", "<img", 'href="javascript', "<a"))
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("See https://example.org/a?b=1&c=2.", ["https://example.org/a?b=1&amp;c=2"]),
+        ("**http://localhost:8420/x** and (https://example.org)", ["http://localhost:8420/x", "https://example.org"]),
+        ("https://example.org/tree/__init__.py", ["https://example.org/tree/__init__.py"]),
+        ("https://example.org/%E2%80%AEgpj.exe", ["https://example.org/%E2%80%AEgpj.exe"]),
+        ("example.org www.example.org notes.md ada@example.org //example.org ftp://example.org", []),
+        ("javascript://alert(1) data:text/html,x `https://example.org` xhttps://example.org", []),
+    ],
+)
+def test_a_whole_address_is_a_link_that_shows_where_it_leads_and_nothing_else_is(
+    text: str, addresses: list[str]
+) -> None:
+    html = to_html(text)
+    for address in addresses:
+        safe = f'<a href="{address}" rel="noopener noreferrer nofollow" target="_blank" title="{address}">{address}</a>'
+        assert safe in html
+    assert html.count("<a ") == len(addresses)
+
+
+def test_addresses_do_not_make_a_text_slow_to_render() -> None:
+    began_at = time.perf_counter()
+    to_html("x://" * 15_000)
+    assert time.perf_counter() - began_at < 3, "the library's own rule takes 15 seconds"
 
 
 def test_headings_follow_the_pages_own_without_a_gap() -> None:

@@ -122,7 +122,8 @@ class ChatConversation:
 
 
 def _lines(messages: Sequence[ChatMessage | Message]) -> list[Line]:
-    return [Line(message=one, html=to_html(one.text) if _is_answer(one) else None) for one in messages]
+    shown = (one for one in messages if one.text or not _is_answer(one))
+    return [Line(message=one, html=to_html(one.text) if _is_answer(one) else None) for one in shown]
 
 
 def _begun_with(said: Sequence[ChatMessage]) -> str:

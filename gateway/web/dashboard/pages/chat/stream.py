@@ -22,13 +22,21 @@ MAX_REST_S = 1.0
 
 async def rendered(events: AsyncIterator[Event | None]) -> AsyncIterator[bytes]:
     """Frames for the wire (WHATWG HTML, section 9.2); those of the log carry their place as the id."""
+    shown: dict[str, str] = {}
     async with contextlib.aclosing(events) as each:  # type: ignore[type-var]
         async for event in each:
             if event is None:
                 yield HEARTBEAT
                 continue
             began_s = time.monotonic()
-            yield _frame(event.name, await _data(event), event.place)
+            if isinstance(event.data, Preview):
+                preview = event.data
+                shown[preview.id] = preview.shown(shown.get(preview.id, ""))
+                data = {"id": preview.id, "html": await asyncio.to_thread(to_html, shown[preview.id])}
+            else:
+                data = await _data(event)
+                shown.pop(data.get("id", ""), None)
+            yield _frame(event.name, data, event.place)
             if isinstance(event.data, Preview):
                 await asyncio.sleep(min(PREVIEW_REST * (time.monotonic() - began_s), MAX_REST_S))
 
@@ -40,8 +48,6 @@ async def _data(event: Event) -> dict[str, Any]:
             return {**message.model_dump(mode="json", by_alias=True), "html": html}
         case ChatMessage() as message:
             return message.model_dump(mode="json", by_alias=True)
-        case Preview() as preview:
-            return {"id": preview.id, "html": await asyncio.to_thread(to_html, preview.text)}
         case Tool() as tool:
             return {"tool": tool.tool, "state": tool.state}
     return {}

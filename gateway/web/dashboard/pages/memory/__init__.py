@@ -20,6 +20,8 @@ def _routes(frame: Frame) -> Sequence[Route]:
     return [
         Route("/memory", documents.show),
         Route("/memory/edit", editing.show),
+        Route("/memory/edit/news", editing.news),
+        Route("/memory/edit/difference", frame.taking(editing.difference), methods=["POST"]),
         Route("/memory/save", frame.taking(editing.save), methods=["POST"]),
         Route("/memory/history", changes.show),
         Route("/memory/undo", frame.taking(changes.undo), methods=["POST"]),

@@ -57,7 +57,7 @@ class MemoryChanges:
         try:
             document = await self._desk.undo(self._frame.caller, number)
         except MemoryConflict:
-            text = "The file has changed since, so the change cannot be taken back by itself. Edit the file instead."
+            text = "The file has changed since, so this change alone cannot be taken back. Edit the file instead."
             return self._frame.go(request, back, text, is_problem=True)
         except EthosError as error:
             return self._frame.go(request, back, str(error), is_problem=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -72,6 +73,7 @@ class MemoryDocuments:
         try:
             document = await self._desk.get(self._frame.caller, choice.wanted)
             changes = await self._desk.history(self._frame.caller, choice.wanted, limit=LATEST_CHANGES)
+            self._frame.live.watch("memory", Path(document.path))
         except EthosError as error:  # the other file can still be looked at
             return FileCard(choice=choice, problem=str(error))
         if is_raw or is_too_long(document.content):

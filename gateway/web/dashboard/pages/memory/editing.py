@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,8 +33,33 @@ class MemoryEditing:
         """The editor, with the file as it is now."""
         choice = choice_of(request.query_params)
         document = await self._desk.get(self._frame.caller, choice.wanted)
+        self._frame.live.watch("memory", Path(document.path))
         form = Form([("content", document.content), (BASE_FIELD, document.content), ("version", document.version)])
         return self._editor(request, choice, form)
+
+    async def news(self, request: Request) -> Response:
+        """Whether the file is still the `version` with which an edit began; nothing new where it is the one `seen`."""
+        choice, asked = choice_of(request.query_params), request.query_params
+        document = await self._desk.get(self._frame.caller, choice.wanted)
+        self._frame.live.watch("memory", Path(document.path))
+        if document.version == asked.get("seen"):
+            return Response(status_code=204)  # what is shown stays, with what is open in it
+        change = await self._desk.change_to(self._frame.caller, choice.wanted, document.version)
+        return self._frame.part(
+            request,
+            "memory/news.html",
+            choice=choice,
+            version=asked.get("version", ""),
+            current=document.version,
+            change=change,
+            names=await self._frame.sources.naming.labels(),
+        )
+
+    async def difference(self, request: Request, form: Form) -> Response:
+        """What has changed in the file since an edit began, as a part of the editor."""
+        document = await self._desk.get(self._frame.caller, choice_of(dict(form.fields)).wanted)
+        changed = await asyncio.to_thread(difference, form.get(BASE_FIELD), document.content)
+        return self._frame.part(request, "memory/difference.html", diff=changed)
 
     async def save(self, request: Request, form: Form) -> Response:
         """Write it, if the file is what it was; else show how to unite both."""
@@ -90,7 +116,6 @@ class MemoryEditing:
     async def _conflict(self, request: Request, choice: Choice, form: Form, conflict: MemoryConflict) -> Response:
         base, mine, theirs = form.get(BASE_FIELD), form.get("content"), conflict.current
         merged = await asyncio.to_thread(merge, base, mine, theirs)
-        changes = await self._desk.history(self._frame.caller, choice.wanted, limit=1)
         return self._frame.render(
             request,
             "memory/conflict.html",
@@ -105,6 +130,6 @@ class MemoryEditing:
             version=conflict.current_version,
             my_diff=await asyncio.to_thread(difference, base, mine),
             their_diff=await asyncio.to_thread(difference, base, theirs),
-            change=changes[0] if changes else None,
+            change=await self._desk.change_to(self._frame.caller, choice.wanted, conflict.current_version),
             names=await self._frame.sources.naming.labels(),
         )

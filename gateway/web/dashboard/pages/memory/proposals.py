@@ -1,17 +1,42 @@
-"""What turns would remember that had read words of others: an operator reads it, words it anew, and says yes or no."""
+"""What turns would remember that had read words of others: an operator reads it, may edit it, and says yes or no."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.errors import EthosError
 from gateway.sdk.models.memory import Proposal
+from gateway.sdk.models.sessions import Message
+from gateway.untrusted import others_words, own_words
+from gateway.visible import without_hidden
 from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.page import BASE
 from gateway.web.forms import Form
 
 MAX_PROPOSALS = 100
+MAX_SOURCE_CHARS = 4_000
+# How a source is called that a tool has shown, where the tool says so of only a part of its results.
+_OF_TOOLS = {"search_conversations": "an earlier session"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A proposal on the page.
+
+    Attributes:
+        text: that can be edited; None where there is none.
+        read: what its turn had read, each with its origin; where that was nothing of others, the message itself.
+        place: the address of its turn; None where the session is gone.
+    """
+
+    proposal: Proposal
+    text: str | None
+    read: Sequence[tuple[str, str]]
+    place: str | None
 
 
 class MemoryProposals:
@@ -24,12 +49,13 @@ class MemoryProposals:
     async def show(self, request: Request) -> Response:
         """Those that wait, oldest first."""
         waiting = await self._desk.proposals(self._frame.caller, limit=MAX_PROPOSALS)
+        said = await self._frame.desks.sessions.of_turns(self._frame.caller, {one.turn for one in waiting})
         return self._frame.render(
             request,
             "memory/proposals.html",
             title="Proposals",
             trail=[("Memory", f"{BASE}/memory")],
-            proposals=[(one, editable_text(one)) for one in waiting],
+            proposals=[_waiting(one, said[one.turn]) for one in waiting],
             names=await self._frame.sources.naming.labels(),
         )
 
@@ -59,7 +85,7 @@ class MemoryProposals:
         if decision == "refuse":
             await self._desk.refuse(caller, number)
             return "The proposal is refused."
-        if form.has("content") and form.get("content") != editable_text(await self._desk.proposal(caller, number)):
+        if form.has("content") and form.get("content") != added_text(await self._desk.proposal(caller, number)):
             await self._desk.edit(caller, number, form.get("content"))
         if decision == "approve":
             await self._desk.approve(caller, number)
@@ -67,7 +93,32 @@ class MemoryProposals:
         return "The new wording is kept; the proposal still waits."
 
 
-def editable_text(proposal: Proposal) -> str | None:
-    """The one text that it would add; None where there is not exactly one, so that it cannot be worded anew."""
+def _waiting(proposal: Proposal, said: Sequence[Message]) -> Waiting:
+    text = added_text(proposal)
+    asked = next((one for one in said if one.role == "user"), None)
+    read = [] if asked is None else others_words(asked.text)
+    read += [
+        (origin, one.text)
+        for one in said
+        if one.role == "tool_result"
+        and (origin := _OF_TOOLS.get(one.tool or "", f"what {one.tool} returned")) in proposal.sources
+    ]
+    if asked is not None and not read:
+        read = [("the message", own_words(asked.text))]
+    return Waiting(
+        proposal=proposal,
+        text=None if text is None else without_hidden(text),
+        read=[(origin, shortened(words)) for origin, words in read],
+        place=None if asked is None else f"{BASE}/sessions/{proposal.session}?at={asked.id}#m{asked.id}",
+    )
+
+
+def shortened(text: str) -> str:
+    """As much of it as a page can show for many."""
+    return text if len(text) <= MAX_SOURCE_CHARS else f"{text[:MAX_SOURCE_CHARS]} […]"
+
+
+def added_text(proposal: Proposal) -> str | None:
+    """The one text that it would add; None where there is not exactly one, so that it cannot be edited."""
     texts = [update.content for update in proposal.updates if update.action != "remove"]
     return texts[0] if len(texts) == 1 else None

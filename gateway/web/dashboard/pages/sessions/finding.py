@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, tzinfo
+from itertools import groupby
 from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.config.values import zone_of
 from gateway.desk.sessions import Asked, Place
 from gateway.errors import EthosError
 from gateway.sdk.models.sessions import Session
@@ -38,6 +41,19 @@ class Found:
     problem: str | None = None
 
 
+def by_age(rows: Sequence[Session], today: date, zone: tzinfo) -> Sequence[tuple[str, Sequence[Session]]]:
+    """Sessions in their order, the newest first, below the name of their time."""
+
+    def age(session: Session) -> str:
+        day = session.updated_at.astimezone(zone).date()
+        days = (today - day).days
+        if days < 2:
+            return "Yesterday" if days == 1 else "Today"
+        return "Last 7 days" if days < 7 else "Last 30 days" if days < 30 else f"{day:%B %Y}"
+
+    return [(title, list(group)) for title, group in groupby(rows, age)]
+
+
 class FindingSessions:
     """The start of the page."""
 
@@ -53,12 +69,14 @@ class FindingSessions:
         after = (int(place[1]), int(place[2])) if place else None
         found = await self._found(values, after)
         names = await self._frame.sources.naming.labels()
+        zone, today = self._frame.desks.system.usage_since(1)
         channels = {*self._frame.sources.config().channels, CHANNEL}
         return self._frame.render(
             request,
             "sessions/index.html",
             title="Sessions",
             found=found,
+            groups=[("", found.rows)] if values["q"] else by_age(found.rows, today, zone_of(zone)),
             values=values,
             is_filtered=any(values.values()),
             names=names,

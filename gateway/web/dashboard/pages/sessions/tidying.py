@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
+
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.desk.caller import NotFound
 from gateway.sdk.models.sessions import Fork, UpdateSession
 from gateway.web.dashboard.frame import Frame, own_path
 from gateway.web.dashboard.notes import Undo
@@ -14,6 +18,8 @@ from gateway.web.forms import CONFIRMED_FIELD, Form
 
 LIST = f"{BASE}/sessions"
 MAX_TITLE_CHARS = 200
+NAMED = 5
+"""Of several sessions so many are named in a question."""
 
 
 class TidyingSessions:
@@ -62,7 +68,10 @@ class TidyingSessions:
         return self._frame.go(request, to, text, undo=Undo(action=f"{LIST}/delete", fields=fields))
 
     async def delete(self, request: Request, form: Form) -> Response:
-        """Forget it, after a question."""
+        """Forget it, or several, after a question."""
+        chosen = list(dict.fromkeys(form.all("session")))
+        if len(chosen) != 1:
+            return await self._delete_all(request, form, chosen)
         session = await self._desk.get(self._frame.caller, form.get("session"))
         if not form.is_confirmed:
             return self._frame.ask(
@@ -78,3 +87,30 @@ class TidyingSessions:
         await self._desk.delete(self._frame.caller, session.id)
         self._frame.live.changed("messages")
         return self._frame.go(request, own_path(form.get("back"), LIST), "The session is deleted.")
+
+    async def _delete_all(self, request: Request, form: Form, chosen: Sequence[str]) -> Response:
+        """What is gone meanwhile is left out."""
+        found = []
+        for session_id in chosen:
+            with contextlib.suppress(NotFound):
+                found.append(await self._desk.get(self._frame.caller, session_id))
+        if not found:
+            return self._frame.go(request, LIST, "Choose the sessions that you want to delete.", is_problem=True)
+        if not form.is_confirmed:
+            named = ", ".join(f"“{one.title or one.id}”" for one in found[:NAMED])
+            more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+            return self._frame.ask(
+                request,
+                form,
+                title=f"Delete {len(found)} sessions?",
+                text=f"{named}{more} are forgotten here with {sum(one.messages for one in found)} messages, and no "
+                "search finds them any more. What the memory holds stays. This cannot be undone; export first what "
+                "you may want again.",
+                yes="Delete them",
+                back=LIST,
+            )
+        for one in found:
+            with contextlib.suppress(NotFound):
+                await self._desk.delete(self._frame.caller, one.id)
+        self._frame.live.changed("messages")
+        return self._frame.go(request, LIST, f"{len(found)} sessions are deleted.")

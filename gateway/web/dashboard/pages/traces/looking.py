@@ -84,6 +84,18 @@ def choice_of(params: Mapping[str, str]) -> Choice:
     )
 
 
+METADATA_WORDS = {
+    "turnId": "Turn",
+    "sessionId": "Session",
+    "channel": "Channel",
+    "category": "Category",
+    "store": "Written for",
+    "proposal": "Proposal",
+    "frontMatter": "Front matter of the note",
+}
+TITLE_CHARS = 80
+
+
 class TraceViews:
     """What is only looked at."""
 
@@ -133,7 +145,7 @@ class TraceViews:
         return self._frame.render(
             request,
             "traces/one.html",
-            title="A trace",
+            title=_shortened(trace.content),
             trail=[("Traces", f"{BASE}/traces")],
             trace=trace,
             curve=curve,
@@ -142,6 +154,7 @@ class TraceViews:
             web=web(graph),
             types=TYPE_WORDS,
             scopes=SCOPE_WORDS,
+            known_as=METADATA_WORDS,
             names=await self._frame.sources.naming.labels(),
         )
 
@@ -159,3 +172,8 @@ class TraceViews:
             newest=here if before is not None else None,
             older=f"{here}?before={found[ROWS - 1].id}" if len(found) > ROWS else None,
         )
+
+
+def _shortened(content: str) -> str:
+    line = " ".join(content.split())
+    return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"

@@ -19,7 +19,7 @@ from gateway.web.forms import Form
 
 FILES = f"{BASE}/traces/files"
 IMPORTS: Mapping[ImportFormat, str] = {
-    "auto": "Look into the file",
+    "auto": "Detect automatically",
     "json": "JSON",
     "sqlite": "A brain (SQLite)",
     "markdown": "Markdown notes",
@@ -104,6 +104,10 @@ class TraceFiles:
             await self._desk.discard(upload)
         came = "1 trace is new" if report.imported == 1 else f"{report.imported:,} traces are new"
         text = f"{came}, {report.skipped:,} were there already or hold nothing."
+        if report.left_out or report.is_broken_off:
+            text += f" {report.left_out:,} were left out."
+        if report.is_broken_off:
+            text += " The file cannot be read to its end: more may be missing."
         return self._frame.go(request, f"{BASE}/traces", text)
 
     async def export(self, request: Request) -> Response:

@@ -1,0 +1,80 @@
+"""Sign-ins: the browsers that may open this dashboard, and the end of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from gateway.sign_ins import SignIn
+from gateway.web.auth import SIGN_IN
+from gateway.web.dashboard.frame import Frame
+from gateway.web.dashboard.page import Page
+from gateway.web.forms import Form
+
+# By the order in which a name decides: every browser also claims to be those behind it.
+_BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrom", "Chrome"), ("Safari/", "Safari"))
+_SYSTEMS = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"),
+    ("Linux", "Linux"),
+)
+
+
+class SignInsPage:
+    """The list, and its buttons."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    async def show(self, request: Request) -> Response:
+        """All, the last seen first."""
+        current = _current(request)
+        rows = [(one, browser_name(one.browser), one.id == current) for one in await self._frame.sign_ins.all()]
+        return self._frame.render(request, "sign-ins/index.html", title=PAGE.title, rows=rows)
+
+    async def end(self, request: Request, form: Form) -> Response:
+        """Sign one browser out."""
+        sign_in_id = form.get("id")
+        await self._frame.sign_ins.end(sign_in_id)
+        if sign_in_id == _current(request):
+            return RedirectResponse("/login", status_code=303)
+        return self._frame.go(request, PAGE.path, "The browser is signed out.")
+
+    async def end_others(self, request: Request, form: Form) -> Response:  # noqa: ARG002 (it has no fields)
+        """Sign all others out."""
+        others = [one for one in await self._frame.sign_ins.all() if one.id != _current(request)]
+        for one in others:
+            await self._frame.sign_ins.end(one.id)
+        count = "1 browser is" if len(others) == 1 else f"{len(others)} browsers are"
+        return self._frame.go(request, PAGE.path, f"{count} signed out.")
+
+
+def browser_name(user_agent: str) -> str:
+    """What people call a browser, as `Firefox on Linux`; what it says itself where that is not known."""
+    names = [name for mark, name in _BROWSERS if mark in user_agent][:1]
+    systems = [name for mark, name in _SYSTEMS if mark in user_agent][:1]
+    return " on ".join(names + systems) or user_agent or "A browser that does not say its name"
+
+
+def _current(request: Request) -> str | None:
+    sign_in: SignIn | None = request.scope[SIGN_IN]
+    return None if sign_in is None else sign_in.id
+
+
+def _routes(frame: Frame) -> Sequence[Route]:
+    page = SignInsPage(frame)
+    return [
+        Route("/sign-ins", page.show),
+        Route("/sign-ins/end", frame.taking(page.end), methods=["POST"]),
+        Route("/sign-ins/end-others", frame.taking(page.end_others), methods=["POST"]),
+    ]
+
+
+PAGE = Page(name="sign-ins", title="Sign-ins", icon="sign-ins", position=95, routes=_routes)
