@@ -13,6 +13,7 @@ from gateway.cli import (
     doctor,
     keys,
     memory,
+    opening,
     personalities,
     privacy,
     queues,
@@ -26,14 +27,17 @@ from gateway.cli import (
 
 app = typer.Typer(
     name="ethos",
-    help="Ethos Gateway: one AI agent, met on every channel.",
+    help="Ethos Gateway: one AI agent on every channel you use.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # they may hold secrets
     add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve")(running.serve)
 app.command("chat")(running.chat)
 app.command("init")(config.init)
+app.command("open")(opening.open_page)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
 app.command("reload")(reload.reload)
@@ -60,7 +64,7 @@ def _print_version(is_asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Options of the command itself."""

@@ -104,7 +104,8 @@ async def _ask(link: ChatLink, state: ChatState, messages: AsyncGenerator[str, N
             if isinstance(answer, Refused):
                 _complain(f"not sent: {answer.reason}. The text is {state.keep_unsent(text)}")
                 return EXIT_ERROR
-            _print(answer.text, sys.stdout)
+            if answer.text:
+                _print(answer.text, sys.stdout)
             if answer.choices:
                 _print(listed(answer.choices), sys.stdout)
     if not asked:

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application.current import get_app
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import has_focus
@@ -177,6 +178,11 @@ class ChatScreen:
             """A new line in the message."""
             event.current_buffer.insert_text("\n")
 
+        @bindings.add("tab", filter=has_focus(DEFAULT_BUFFER))
+        def _(event: KeyPressEvent) -> None:
+            """Complete a command."""
+            self._complete(event.current_buffer)
+
         @bindings.add("c-c")
         @bindings.add(Keys.SIGINT)
         def _(event: KeyPressEvent) -> None:
@@ -190,6 +196,18 @@ class ChatScreen:
                 event.app.exit(exception=EOFError)
 
         return bindings
+
+    def _complete(self, buffer: Buffer) -> None:
+        """Complete what can only be one command at once; of several, what they have in common, and list them."""
+        if buffer.complete_state is not None:
+            buffer.complete_next()
+            return
+        found = list(self._completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
+        if len(found) == 1:
+            buffer.apply_completion(found[0])
+        elif found:
+            buffer.insert_text(get_common_complete_suffix(buffer.document, found))
+            buffer.start_completion()
 
     # ---- what is shown ----------------------------------------------------------------------------------------------
 
@@ -241,8 +259,11 @@ class ChatScreen:
         asked = self._waiting.pop(message.reply_to or "", None)
         if asked == "/stop":
             self._waiting.clear()
+            self._previews.clear()
         if not self._waiting:
             self._is_stopping = False
+        if not message.text:  # what it answers was stopped
+            return
         self._print(f"\n{rendered}\n")
         self._choices = message.choices
         if message.choices:

@@ -15,12 +15,13 @@ app = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
 def init(
     force: Annotated[bool, typer.Option("--force", help="Replace a configuration; the old one is kept.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, take the defaults.")] = False,
+    no_try: Annotated[bool, typer.Option("--no-try", help="Do not call the model now.")] = False,
 ) -> None:
     """Ask some questions and write a configuration that works."""
     from gateway.cli.init import run_init
     from gateway.config.file import data_directory
 
-    run_init(data_directory(), force=force, yes=yes)
+    run_init(data_directory(), force=force, yes=yes, tries=not no_try)
 
 
 @app.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from gateway.cli.options import AsJson, run
@@ -10,14 +12,17 @@ EXIT_PROBLEMS = 1
 _MARKS = {"problem": "✗", "warning": "!", "note": "·"}
 
 
-def doctor(as_json: AsJson = False) -> None:
+def doctor(
+    ask: Annotated[bool, typer.Option("--ask", help="Call every configured model once, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Check the data directory and what the gateway needs: exit code 1 when there is a problem."""
     from dataclasses import asdict
 
     from gateway.cli.doctor_checks import examine
     from gateway.cli.output import print_json, say
 
-    findings = run(examine())
+    findings = run(examine(asks_models=ask))
     problems = sum(finding.level == "problem" for finding in findings)
     if as_json:
         print_json([asdict(finding) for finding in findings])

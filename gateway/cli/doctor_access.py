@@ -23,7 +23,7 @@ async def access(ground: Ground) -> AsyncIterator[Finding]:
     if book is None or "owner" not in book.ranks.values():
         yield Finding(
             level="warning",
-            what=f"Nobody is the owner on {', '.join(reachable)} yet, so nobody there can let others in.",
+            what=f"There is no owner on {', '.join(reachable)} yet, so requests to talk wait there.",
             advice="`ethos users owner-code` makes a code; send it to the agent there.",
         )
     waiting = [request for request in requests if request.state == "waiting"]

@@ -18,6 +18,7 @@ CHECKS: Sequence[Check] = (
     doctor_configuration.configuration,
     doctor_configuration.personalities,
     doctor_configuration.models,
+    doctor_configuration.answers,
     doctor_configuration.embeddings,
     doctor_configuration.telemetry,
     doctor_files.data_directory_exists,
@@ -41,8 +42,8 @@ CHECKS: Sequence[Check] = (
 )
 
 
-async def examine() -> list[Finding]:
-    """Run all checks on the data directory."""
+async def examine(*, asks_models: bool = False) -> list[Finding]:
+    """Run all checks on the data directory, and call the models if wished."""
     home = data_directory()
     if home.is_dir() and not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         return [Finding(level="problem", what=f"You may not use {home}.", advice="Run ethos as the user who owns it.")]
@@ -50,14 +51,14 @@ async def examine() -> list[Finding]:
         config = load_config(home=home).config
     except ConfigError:
         config = None
-    ground = Ground(home=home, config=config, process=running_gateway(home))
+    ground = Ground(home=home, config=config, process=running_gateway(home), asks_models=asks_models)
     findings: list[Finding] = []
     for check in CHECKS:
         found = check(ground)
         try:
             findings += [finding async for finding in found] if isinstance(found, AsyncIterator) else list(found)
         except (EthosError, OSError) as error:  # what one check is there to find can be in the way of another
-            unexpected = Finding(level="problem", what=str(error), advice="Mend this; then ask the doctor again.")
+            unexpected = Finding(level="problem", what=str(error), advice="Fix this, then run the doctor again.")
             if unexpected.what not in {finding.what for finding in findings}:
                 findings.append(unexpected)
     hide = hiding(secrets_in(config))  # an error may quote what a library said, and with it a secret

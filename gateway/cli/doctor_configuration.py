@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import platform
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 from gateway import __version__
 from gateway.agent.embeddings import identity_of
+from gateway.agent.models import HTTP_LIBRARY, WireModel
+from gateway.agent.registry import ModelRegistry
+from gateway.agent.trial import ask_once
 from gateway.cli.data import schema_version
 from gateway.cli.finding import Finding, Ground
 from gateway.config import OFFLINE
 from gateway.config.file import CONFIG_NAME, check
+from gateway.config.secrets import is_unset_variable
 from gateway.errors import EthosError
+from gateway.extras import how_to_install
 from gateway.memory.traces.brain import BRAIN_NAME
 from gateway.memory.traces.lacking import count_lacking
 from gateway.personalities import BrokenPersonality, Personalities
@@ -24,9 +30,10 @@ from gateway.store.schema import OLDEST_SQLITE, migrations
 OLDEST_PYTHON = (3, 11)
 FIRST_UNTESTED_PYTHON = (3, 14)
 FULL_TEXT_MODULE = "fts5"
-MODEL_LIBRARY = "pydantic_ai"
+MODEL_LIBRARY = HTTP_LIBRARY
 VECTOR_LIBRARY = "numpy"
 TRACES_LIBRARY = "opentelemetry"
+_SHOWN_CHARS = 80
 
 
 def versions(_ground: Ground) -> Iterator[Finding]:
@@ -76,6 +83,10 @@ def configuration(ground: Ground) -> Iterator[Finding]:
     findings = check(home=ground.home)
     advice = f"Edit {path}, then `ethos config check`."
     for problem in findings.problems:
+        if ground.process is not None and is_unset_variable(problem):
+            advice_here = "Set it in this shell, too, and the doctor looks at everything. The running gateway has it."
+            yield Finding(level="warning", what=problem, advice=advice_here)
+            continue
         yield Finding(level="problem", what=problem, advice=advice)
     for warning in findings.warnings:
         is_about_files = warning.startswith("the personality ")
@@ -104,7 +115,7 @@ def personalities(ground: Ground) -> Iterator[Finding]:
 
 
 def models(ground: Ground) -> Iterator[Finding]:
-    """What is configured; no model is asked."""
+    """What is configured."""
     config = ground.config
     if config is None:
         return
@@ -114,14 +125,44 @@ def models(ground: Ground) -> Iterator[Finding]:
         model = config.models[config.model]
         where = f" at {model.base_url}" if model.base_url else ""
         what = f"The model {config.model} answers: {model.model} of the provider {model.provider}{where}"
-        yield Finding(level="note", what=f"{what}. It was not asked.")
+        hint = "" if ground.asks_models else " It was not asked: `ethos doctor --ask` does."
+        yield Finding(level="note", what=f"{what}.{hint}")
     needy = [name for name, model in config.models.items() if model.provider != OFFLINE]
     if needy and importlib.util.find_spec(MODEL_LIBRARY) is None:
         yield Finding(
             level="problem",
             what=f"The libraries for {', '.join(needy)} are not installed.",
-            advice="pip install 'ethos-gateway[models]'",
+            advice=f"{how_to_install('models')}.",
         )
+
+
+async def answers(ground: Ground) -> AsyncIterator[Finding]:
+    """What each model answers, where they are to be asked."""
+    config = ground.config
+    if config is None or not ground.asks_models or importlib.util.find_spec(MODEL_LIBRARY) is None:
+        return
+    registry, embedding = ModelRegistry(config), config.memory.traces.embeddings.model
+    names = [name for name, model in config.models.items() if model.provider != OFFLINE]
+    try:
+        for finding in await asyncio.gather(*(_asked(registry, name, is_embedder=name == embedding) for name in names)):
+            yield finding
+    finally:
+        await registry.close()
+
+
+async def _asked(registry: ModelRegistry, name: str, *, is_embedder: bool) -> Finding:
+    """One model, without its fallbacks; one that makes embeddings is asked for one."""
+    try:
+        if is_embedder:
+            await registry.embedder(name, None).embed(["hello"])
+            return Finding(level="note", what=f"The model {name} made an embedding.")
+        model = registry.single(name)
+        trial = await ask_once(model) if isinstance(model, WireModel) else None
+    except EthosError as error:
+        advice = f"Correct `models.{name}` in {CONFIG_NAME}, or see to its server; then `ethos doctor --ask`."
+        return Finding(level="problem", what=f"The model {name} did not answer: {error}", advice=advice)
+    said = "" if trial is None else f" in {trial.seconds:.1f} s: {trial.text[:_SHOWN_CHARS]}"
+    return Finding(level="note", what=f"The model {name} answered{said}")
 
 
 def embeddings(ground: Ground) -> Iterator[Finding]:
@@ -135,7 +176,7 @@ def embeddings(ground: Ground) -> Iterator[Finding]:
         yield Finding(
             level="problem",
             what="The libraries for embeddings are not installed, so the gateway cannot start.",
-            advice="pip install 'ethos-gateway[embeddings]', or take the `model` out of `memory.traces.embeddings`.",
+            advice=f"{how_to_install('embeddings')}, or take the `model` out of `memory.traces.embeddings`.",
         )
     identity = identity_of(ground.config.models[name].model or name, ground.config.memory.traces.embeddings.dimensions)
     path = ground.home / BRAIN_NAME
@@ -159,5 +200,5 @@ def telemetry(ground: Ground) -> Iterator[Finding]:
         yield Finding(
             level="problem",
             what="The libraries for traces are not installed, so the gateway cannot start.",
-            advice=f"pip install 'ethos-gateway[otel]', or set `telemetry.traces` in {CONFIG_NAME} to false.",
+            advice=f"{how_to_install('otel')}, or set `telemetry.traces` in {CONFIG_NAME} to false.",
         )

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from gateway.cli.finding import Finding, Ground
 from gateway.cli.process import HealthUnknown, ask_health
 
+# Every connection, file and database takes a descriptor.
+FEW_FILES = 1024
+_MOST_USED = 0.8
+
 _REFUSED = "Give it a key that is valid, and restart the gateway."
+_HALF = "It works, but for that. The page of the channel says more."
 _TRYING = "The gateway goes on trying; see its log if this lasts."
 
 
@@ -26,6 +33,7 @@ def running(ground: Ground) -> Iterator[Finding]:
         )
         return
     yield Finding(level="note", what=f"A gateway runs on it: process {ground.process.pid}.")
+    yield from _about_files(ground.process.pid)
     if ground.process.url is None:
         return
     try:
@@ -53,8 +61,29 @@ def _about_store(health: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             level="problem",
             what=f"The gateway takes no messages, because it cannot write: {health['store_problem']}",
-            advice="Make room, or mend the disk. It goes on by itself; nothing that it has is lost.",
+            advice="Make room, or repair the disk. It then continues automatically, and nothing is lost.",
         )
+
+
+def _about_files(pid: int | None, proc: Path = Path("/proc")) -> Iterator[Finding]:
+    """How many files the gateway may open, and has; nothing where the system does not tell."""
+    try:
+        limits = (proc / str(pid) / "limits").read_text()
+        used = len(list((proc / str(pid) / "fd").iterdir()))
+    except OSError:
+        return
+    found = re.search(r"^Max open files +(\d+)", limits, re.MULTILINE)
+    if found is None:
+        return
+    most = int(found[1])
+    if most >= FEW_FILES and used < _MOST_USED * most:
+        return
+    yield Finding(
+        level="warning",
+        what=f"The gateway has {used} files and connections open, and may have {most}.",
+        advice=f"At the limit it takes no more connections. Raise it: `LimitNOFILE={4 * FEW_FILES}` in the unit of the "
+        f"service, or `ulimit -n {4 * FEW_FILES}` in the shell that starts it.",
+    )
 
 
 def _about_channel(channel: Mapping[str, Any]) -> Finding:
@@ -62,7 +91,7 @@ def _about_channel(channel: Mapping[str, Any]) -> Finding:
     return Finding(
         level="problem" if state in ("down", "auth_failed") else "warning",
         what=f"The channel {channel['name']} is {state}: {channel['error']}",
-        advice=_REFUSED if state == "auth_failed" else _TRYING,
+        advice=_REFUSED if state == "auth_failed" else _HALF if state == "up" else _TRYING,
     )
 
 

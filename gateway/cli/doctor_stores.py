@@ -84,7 +84,7 @@ def _about_dead(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     return Finding(
         level="warning",
         what=f"{whose} {what}; the newest: {_reason(rows[0])}",
-        advice="Mend the cause, then `ethos outbox list`, and `ethos outbox retry` or `drop` for each.",
+        advice="Fix the cause, then `ethos outbox list`, and `ethos outbox retry` or `drop` for each.",
     )
 
 

@@ -37,11 +37,13 @@ class Ground:
         home: the data directory.
         config: the whole configuration; None where it cannot be used.
         process: the gateway that runs on it, None where none does.
+        asks_models: they are called, over the network.
     """
 
     home: Path
     config: Config | None
     process: GatewayProcess | None
+    asks_models: bool = False
 
 
 Check = Callable[[Ground], Iterator[Finding] | AsyncIterator[Finding]]

@@ -5,13 +5,14 @@ Everything is asked before anything is written, so that whoever gives up half-wa
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -20,10 +21,13 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
+from gateway.agent.models import HTTP_LIBRARY, WireModel
+from gateway.agent.trial import TRIAL_S, ask_once, model_names
 from gateway.config import OFFLINE
 from gateway.config.file import CONFIG_NAME
 from gateway.config.values import WebAddress
-from gateway.errors import ConfigError, FileError
+from gateway.errors import ConfigError, FileError, ModelError
+from gateway.extras import how_to_install
 from gateway.files import make_private_directory, sync_directory, write_atomically, write_new
 from gateway.marked.validation import did_you_mean
 from gateway.personalities import Personalities
@@ -43,6 +47,9 @@ _KEY_SOURCES: tuple[tuple[KeyFrom, str], ...] = (
     ("nowhere", "the server needs no key"),
 )
 _DEFAULT_MODELS = {"openai": "gpt-5.4-mini", "anthropic": "claude-sonnet-5"}
+_AFTER_FAILURE = ((False, "answer the questions about the model again"), (True, "keep the answers, and go on"))
+_SHOWN_MODELS = 20
+_SHOWN_CHARS = 80
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -72,6 +79,7 @@ def run_init(
     *,
     force: bool = False,
     yes: bool = False,
+    tries: bool = True,
     stdin: TextIO | None = None,
     console: Console | None = None,
     environment: Mapping[str, str] | None = None,
@@ -82,6 +90,7 @@ def run_init(
         home: the data directory.
         force: replace a configuration that is there already; a copy of it stays beside.
         yes: ask nothing. So it is, too, when `stdin` is no terminal.
+        tries: list the models of the server, and ask the chosen one for a word.
         stdin: where answers come from; the process's own when None.
         console: where questions and the next step are shown.
         environment: to say whether a key's variable is set; the process's own when None.
@@ -101,9 +110,11 @@ def run_init(
             [f"{path}: there already; nothing was changed. `ethos init --force` replaces it and keeps a copy"]
         )
     is_asking = not yes and source.isatty()
-    answers = _Questions(home, console, source).ask() if is_asking else Answers()
+    environment = os.environ if environment is None else environment
+    questions = _Questions(home, console, source, environment if tries else None)
+    answers = questions.ask() if is_asking else Answers()
     copy = _write(home, path, answers)
-    for line in _next_steps(path, copy, answers, os.environ if environment is None else environment):
+    for line in _next_steps(path, copy, answers, environment):
         console.print(line, markup=False, soft_wrap=True)
     return path
 
@@ -111,15 +122,21 @@ def run_init(
 class _Questions:
     """Asks on a terminal until each answer can be used."""
 
-    def __init__(self, home: Path, console: Console, source: TextIO) -> None:
+    def __init__(self, home: Path, console: Console, source: TextIO, environment: Mapping[str, str] | None) -> None:
+        """With the environment, which may hold the key, models are tried; without one they are not."""
+        self._environment = environment if importlib.util.find_spec(HTTP_LIBRARY) is not None else None
         self._personalities = Personalities(home).ids()
         self._console = console
         self._stream = None if source is sys.stdin else source
 
     def ask(self) -> Answers:
-        self._say("A few questions, and it is ready. Enter takes what stands in brackets.\n")
+        self._say("A few questions, and it is ready. Enter takes the value in brackets.\n")
         provider = self._choice("Which model shall answer?", _PROVIDERS, default=1)
-        model = self._ask_model(provider) if provider != "offline" else {}
+        model: dict[str, Any] = {}
+        while provider != "offline":
+            model = self._ask_model(provider)
+            if self._is_kept(provider, **model):
+                break
         return Answers(
             provider=provider,
             **model,
@@ -136,8 +153,10 @@ class _Questions:
             base_url = self._text("Address of the server", _OPENAI_ADDRESS, _address)
             is_local = urlsplit(base_url).hostname in ("localhost", "127.0.0.1", "::1")
             base_url = None if base_url.rstrip("/") == _OPENAI_ADDRESS else base_url
-        default = "" if base_url else _DEFAULT_MODELS[provider]
-        model = self._text("Name of the model, as the provider writes it", default, _something)
+        names: Sequence[str] = ()
+        if base_url:
+            base_url, names = self._reached(base_url)
+        model = self._ask_name("" if base_url else _DEFAULT_MODELS[provider], names)
         # Only a server of one's own may do without a key.
         sources = _KEY_SOURCES if base_url else _KEY_SOURCES[:2]
         source = self._choice("Where is the API key?", sources, default=3 if is_local else 1)
@@ -148,6 +167,61 @@ class _Questions:
         elif source == "file":
             answers["key"] = self._text("The key (not shown)", "", _something, is_secret=True)
         return answers
+
+    def _reached(self, address: str) -> tuple[str, Sequence[str]]:
+        """The address with the `/v1` that it lacks, and the models that the server offers there."""
+        is_whole = urlsplit(address).path.strip("/") != ""
+        candidates = (address,) if is_whole else (f"{address.rstrip('/')}/v1", address)
+        if self._environment is not None:
+            for candidate in candidates:
+                names = asyncio.run(model_names(candidate))
+                if names is not None:
+                    self._say_completed(address, candidate)
+                    return candidate, names
+            self._say("  The server does not list its models.")
+        self._say_completed(address, candidates[0])
+        return candidates[0], ()
+
+    def _say_completed(self, address: str, completed: str) -> None:
+        if completed != address:
+            self._say(f"  The address is taken as {completed}")
+
+    def _ask_name(self, default: str, offered: Sequence[str]) -> str:
+        for number, name in enumerate(offered[:_SHOWN_MODELS], 1):
+            self._say(f"  {number}  {name}")
+        if not offered:
+            return self._text("Name of the model, as the provider writes it", default, _something)
+        if len(offered) > _SHOWN_MODELS:
+            self._say(f"  … and {len(offered) - _SHOWN_MODELS} more")
+
+        def pick(text: str) -> str:
+            if text in offered:
+                return text
+            if text.isascii() and text.isdigit() and 1 <= int(text) <= min(len(offered), _SHOWN_MODELS):
+                return offered[int(text) - 1]
+            raise ValueError(f"the server does not offer it{did_you_mean(text, offered)}; a number or a name, please")
+
+        return self._text("Number or name of the model", "1", pick)
+
+    def _is_kept(
+        self, provider: Provider, *, model: str, base_url: str | None, key_variable: str | None = None, key: str = ""
+    ) -> bool:
+        """Ask the model for a word, and say what it answered; whether the answers stay as they are."""
+        if self._environment is None or provider == "offline":
+            return True
+        if key_variable is not None and not self._environment.get(key_variable):
+            self._say(f"  The model is not asked now: {key_variable} is not set here. Later: `ethos doctor --ask`")
+            return True
+        self._say(f"Asking {model} for a word, {TRIAL_S:g} seconds at most …")
+        api_key = key or (self._environment[key_variable] if key_variable else None)
+        try:
+            wire = WireModel(name="main", provider=provider, model=model, api_key=api_key, base_url=base_url)
+            trial = asyncio.run(ask_once(wire))
+        except (ModelError, ConfigError) as error:
+            self._say(f"  It did not answer. {error}")
+            return bool(self._choice("What now?", _AFTER_FAILURE, default=1))
+        self._say(f"  It answered in {trial.seconds:.1f} s: {trial.text[:_SHOWN_CHARS]}")
+        return True
 
     def _choice(self, question: str, options: tuple[tuple[Any, str], ...], *, default: int) -> Any:
         self._say(question)
@@ -320,8 +394,8 @@ def _next_steps(path: Path, copy: Path | None, answers: Answers, environment: Ma
     if (mode := path.parent.stat().st_mode & 0o077) != 0:
         lines.append(f"Other users may look into {path.parent} ({mode:03o}): `chmod 700 {path.parent}`")
     lines.append("\nNext:")
-    if answers.provider != "offline" and importlib.util.find_spec("pydantic_ai") is None:
-        lines.append("  pip install 'ethos-gateway[models]'")
+    if answers.provider != "offline" and importlib.util.find_spec(HTTP_LIBRARY) is None:
+        lines.append("  " + how_to_install("models").strip("`"))
     if answers.key_variable and answers.key_variable not in environment:
         lines.append(f"  export {answers.key_variable}=…")
     page = f", the page at http://127.0.0.1:{answers.port}/" if answers.port else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.options import AsJson, run
+from gateway.desk.caller import PERMISSIONS
 
 if TYPE_CHECKING:
     from gateway.desk.keys import KeyDesk
@@ -20,7 +21,8 @@ app = typer.Typer(help="Make, list and revoke keys of the HTTP API.", no_args_is
 def create(
     name: Annotated[str, typer.Argument(help="What it is for, for you.")],
     scopes: Annotated[
-        list[str], typer.Option("--scope", "-s", help="What it may do, such as `memory:read`; may be given again.")
+        list[str],
+        typer.Option("--scope", "-s", help=f"What it may do; may be given again. One of: {', '.join(PERMISSIONS)}."),
     ],
     user: Annotated[
         str | None, typer.Option("--user", "-u", help="It sees this person only: a user id or an account, `kind:id`.")

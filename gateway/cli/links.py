@@ -130,7 +130,7 @@ async def _carried_out(home: Path, request: Mapping[str, Any]) -> Mapping[str, A
     try:
         async with opened_store(home) as store, opened_memory(home, config, is_written=True) as memory:
             if store is None:
-                raise NotNamed("nobody is known yet; whoever writes first becomes known")
+                raise NotNamed("there are no users yet; the first person who writes becomes one")
             kinds = _channels(home)
             linking = linking_on(memory, store.links, identities(home), lambda: kinds, lambda _place: None)
             try:
@@ -181,6 +181,6 @@ def _channels(home: Path) -> Mapping[str, _Kind]:
 
 def _told(home: Path, link: Mapping[str, Any]) -> str:
     if not link["told"]:
-        return "Nobody was told: there is no direct chat with them yet."
+        return "They are not told: no direct chat with them is known."
     when = "Told" if running_gateway(home) is not None else "To be told when the gateway starts"
     return f"{when}: {', '.join(link['told'])}."

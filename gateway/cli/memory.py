@@ -81,7 +81,7 @@ def undo(
 def edit(
     personality: PersonalityOption = None,
     user: UserOption = None,
-    store: StoreOption = "memory",
+    store: StoreOption = None,
     start: Annotated[
         Path | None, typer.Option("--from", exists=True, dir_okay=False, help="Begin with the text of this file.")
     ] = None,
@@ -91,6 +91,8 @@ def edit(
     from gateway.cli.memory_writing import edit_memory
     from gateway.cli.named import Wanted
 
+    if store is None:
+        store = "memory" if user is None or personality is not None else "user"
     wanted = Wanted(personality=personality, user=user, store=store)
     raise typer.Exit(run(edit_memory(wanted, start=start, as_json=as_json)))
 
@@ -105,7 +107,7 @@ def export_(
     embeddings: Annotated[bool, typer.Option("--embeddings", help="With the vectors; sqlite always has them.")] = False,
     conversations: Annotated[bool, typer.Option(help="With imported conversations.")] = True,
 ) -> None:
-    """Write the facts that the agent remembers, for a backup, another program or Obsidian."""
+    """Write the facts of the trace memory, for a backup, another program or Obsidian."""
     from gateway.cli.memory_traces import export_memory
 
     run(export_memory(target, form=form, user=user, with_embeddings=embeddings, with_conversations=conversations))
@@ -123,7 +125,7 @@ def import_(
     dedup: Annotated[bool, typer.Option(help="Skip what is there already.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Bring in facts from an export, a vault of Obsidian, ChatGPT or a table; safe to repeat."""
+    """Bring facts into the trace memory from an export, a vault of Obsidian, ChatGPT or a table; safe to repeat."""
     from gateway.cli.memory_traces import import_memory
 
     raise typer.Exit(run(import_memory(path, form=form, user=user, is_dry_run=dry_run, dedup=dedup, as_json=as_json)))
@@ -139,7 +141,7 @@ def search(
     explain: Annotated[bool, typer.Option("--explain", help="With what the scores are made of.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find facts that the agent remembers, as it finds them itself."""
+    """Find facts of the trace memory, as the agent finds them."""
     from gateway.cli.memory_traces import search_memory
     from gateway.memory.traces.search import Wanted
 
@@ -148,7 +150,7 @@ def search(
 
 @app.command()
 def consolidate(as_json: AsJson = False) -> None:
-    """Drop what has faded and merge what says the same, now; without a model, so nothing is derived."""
+    """Drop faded facts of the trace memory and merge equal ones, now; without a model, so nothing is derived."""
     from gateway.cli.memory_traces import consolidate_memory
 
     run(consolidate_memory(as_json=as_json))

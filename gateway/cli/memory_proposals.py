@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # only the command that runs loads what it needs
     from gateway.sdk import AsyncEthos
     from gateway.store.sqlite import SqliteStore
 
-app = typer.Typer(help="See what waits for a yes; approve, word anew or refuse it.", no_args_is_help=True)
+app = typer.Typer(help="See what waits for a yes; approve, edit or refuse it.", no_args_is_help=True)
 
 Number = Annotated[int, typer.Argument(min=1, max=LARGEST_ID, help="Its number, from `ethos memory proposals list`.")]
 Numbers = Annotated[
@@ -55,7 +55,7 @@ def edit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Word what would be added anew; it goes on waiting."""
+    """Edit the text that would be added; the proposal goes on waiting."""
     run(_edit(number, text, as_json=as_json))
 
 
@@ -80,7 +80,7 @@ async def _list(*, as_json: bool) -> None:
         say("\n".join(_told(one, names)))
         print_diff(value["diff"] or "It would change nothing now.")
         say("")
-    say("`ethos memory proposals approve N` writes one, `refuse N` lets it go, `edit N` words it anew.")
+    say("`ethos memory proposals approve N` writes one, `refuse N` lets it go, `edit N` edits its text.")
 
 
 async def _decide(numbers: Sequence[int], state: Literal["approved", "refused"], *, as_json: bool) -> None:
@@ -148,7 +148,7 @@ async def _edit(number: int, text: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json((await _described([proposal]))[0])
     else:
-        say(f"Proposal {number} is worded anew, and goes on waiting.")
+        say(f"Proposal {number} is edited, and goes on waiting.")
 
 
 def _typed(proposal: Proposal) -> str | None:
@@ -200,6 +200,8 @@ async def _described(proposals: Sequence[Proposal]) -> list[Mapping[str, Any]]:
 
 
 def _value(proposal: Proposal, diff: str) -> Mapping[str, Any]:
+    from gateway.visible import hidden_count
+
     return {
         "id": proposal.id,
         "state": proposal.state,
@@ -212,6 +214,7 @@ def _value(proposal: Proposal, diff: str) -> Mapping[str, Any]:
         "turn_id": proposal.scope.turn_id,
         "proposed_at": proposal.proposed_at,
         "sources": list(proposal.sources),
+        "hidden_characters": hidden_count(proposal.text),
         "is_edited": proposal.is_edited,
         "updates": [{"action": one.action, "content": one.content} for one in proposal.updates],
         "fact": None if proposal.fact is None else proposal.fact.as_value(),
@@ -221,6 +224,7 @@ def _value(proposal: Proposal, diff: str) -> Mapping[str, Any]:
 
 def _told(proposal: Proposal, names: Mapping[str, str]) -> list[str]:
     from gateway.cli.output import local
+    from gateway.visible import hidden_note
 
     scope = proposal.scope
     who = names.get(scope.author_id or "", scope.author_id or "-")
@@ -231,7 +235,9 @@ def _told(proposal: Proposal, names: Mapping[str, str]) -> list[str]:
     }[proposal.store]
     why = f"had read: {', '.join(proposal.sources)}" if proposal.sources else "every change is reviewed"
     edited = ", edited" if proposal.is_edited else ""
+    hidden = [f"    it {note}, shown as ⟨U+...⟩"] if (note := hidden_note(proposal.text)) else []
     return [
         f"{proposal.id}  {document}  {local(proposal.proposed_at)}{edited}",
         f"    by {who} on {scope.channel or '-'}, turn {scope.turn_id}; {why}",
+        *hidden,
     ]

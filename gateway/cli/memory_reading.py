@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from gateway.cli.data import opened_memory, opened_store, operator_config
-from gateway.cli.named import NotNamed, Wanted, find_memory, labels
+from gateway.cli.memory_traces import facts_about
+from gateway.cli.named import CHANNEL, NotNamed, Wanted, find_memory, labels
 from gateway.cli.output import local, print_diff, print_json, print_table, say
 from gateway.config.file import data_directory
 from gateway.memory.history import HistoryEntry
 from gateway.memory_proposals import Proposal, proposal_number
+from gateway.memory_review import FactOrigin
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
 
 OUTSIDE = "(an editor)"
+OPERATOR = "(the operator)"
 _LOG_COLUMNS = ("id", "when", "who", "channel", "action", "outcome", "file", "turn")
 
 
@@ -64,7 +67,7 @@ async def show_log(wanted: Wanted, *, limit: int, with_diff: bool, as_json: bool
 
 
 async def show_why(line: str, wanted: Wanted, *, as_json: bool) -> None:
-    """Print the change that brought a line in.
+    """Print the change that brought a line in, and the facts of the trace memory that hold its words.
 
     Raises:
         NotNamed: no change is known that did.
@@ -76,6 +79,13 @@ async def show_why(line: str, wanted: Wanted, *, as_json: bool) -> None:
         entry = None
         for store in stores:
             entry = entry or await memory.why(scope, line, store)
+    facts = await facts_about(home, scope, line)
+    if entry is None and facts:
+        if as_json:
+            print_json({"facts": [asdict(fact) for fact in facts]})
+        else:
+            _print_facts(facts)
+        return
     if entry is None:
         where = " and ".join({"user": "USER.md", "memory": "MEMORY.md"}[store] for store in stores)
         raise NotNamed(
@@ -84,7 +94,8 @@ async def show_why(line: str, wanted: Wanted, *, as_json: bool) -> None:
         )
     proposal = await _proposal_of(home, entry)
     if as_json:
-        print_json({**as_value(entry), "proposal": None if proposal is None else asdict(proposal)})
+        told = {"proposal": None if proposal is None else asdict(proposal), "facts": [asdict(fact) for fact in facts]}
+        print_json({**as_value(entry), **told})
         return
     await _print_diffs(home, [entry])
     if proposal is not None:
@@ -92,6 +103,14 @@ async def show_why(line: str, wanted: Wanted, *, as_json: bool) -> None:
         names = await labels(home)
         by = names.get(proposal.decided_by or "", proposal.decided_by)
         say(f"\nProposed in turn {proposal.scope.turn_id}{read}. Approved by {by}, {local(proposal.decided_at)}.")
+    _print_facts(facts)
+
+
+def _print_facts(facts: Sequence[FactOrigin]) -> None:
+    for fact in facts:
+        turn = "" if fact.turn_id is None else f", in turn {fact.turn_id}"
+        proposal = "" if fact.proposal is None else f", approved as proposal {fact.proposal}"
+        say(f"A fact of {local(fact.at)}, {fact.source}{turn}{proposal}:\n    {' '.join(fact.text.split())}")
 
 
 async def _proposal_of(home: Path, entry: HistoryEntry) -> Proposal | None:
@@ -154,15 +173,29 @@ def _rows(entries: Sequence[HistoryEntry], names: Mapping[str, str]) -> list[tup
         (
             entry.id,
             entry.at,
-            OUTSIDE if entry.action == "edit" else names.get(entry.author_id or "", entry.author_id),
+            _who(entry, names),
             entry.channel,
-            f"{entry.action} {entry.refers_to}" if entry.refers_to else entry.action,
+            _action(entry),
             entry.outcome,
             _file(entry.document, names),
             entry.turn_id,
         )
         for entry in entries
     ]
+
+
+def _who(entry: HistoryEntry, names: Mapping[str, str]) -> str | None:
+    if entry.action == "edit":
+        return OUTSIDE
+    if entry.channel == CHANNEL or (entry.author_id is None and entry.action in {"write", "undo"}):
+        return OPERATOR
+    return names.get(entry.author_id or "", entry.author_id)
+
+
+def _action(entry: HistoryEntry) -> str:
+    """What was done; an `edit` that refers to a change brought back what the editor had not read, from that one on."""
+    name = "merge" if entry.action == "edit" and entry.refers_to else entry.action
+    return f"{name} {entry.refers_to}" if entry.refers_to else name
 
 
 def _file(document: str, names: Mapping[str, str]) -> str | None:
@@ -183,6 +216,7 @@ async def _print_diffs(home: Path, entries: Sequence[HistoryEntry]) -> None:
         _, _, who, channel, action, outcome, document, turn = row
         told = [f"{entry.id}", local(entry.at), str(action), str(outcome), str(document or "-")]
         say(("\n" if index else "") + "  ".join(told))
-        say(f"    by {who or '-'} on {channel or '-'}, turn {turn}")
+        by = f"by {who or 'an unknown author'}" + (f" on {channel}" if channel else "")
+        say(f"    {by}, turn {turn}")
         if entry.diff:
             print_diff(entry.diff)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,10 +16,11 @@ from gateway.cli.errors import EXIT_ERROR
 from gateway.cli.memory_meaning import meaning_of
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
-from gateway.config.file import data_directory
+from gateway.config.file import CONFIG_NAME, data_directory
 from gateway.files import make_private_directory
 from gateway.memory.traces.brain import BRAIN_NAME, Brain, PersonIds, open_brain
 from gateway.memory.traces.consolidation import Consolidation
+from gateway.memory.traces.origins import matched_words, origins, source_of
 from gateway.memory.traces.rows import places
 from gateway.memory.traces.search import Found, Wanted
 from gateway.memory.traces.trace import Viewer
@@ -28,8 +29,13 @@ from gateway.memory.traces.transfer.bounds import Bounds, Everything, OfPerson
 from gateway.memory.traces.transfer.detection import ExportFormat, ImportFormat
 from gateway.memory.traces.transfer.exporting import export_traces
 from gateway.memory.traces.transfer.importing import import_traces
+from gateway.memory.traces.turn_facts import viewer_of
+from gateway.memory_review import FactOrigin
+from gateway.protocols import MemoryScope
 from gateway.store.sqlite import SqliteStore
 
+OPERATOR = "operator"
+"""The account of whoever runs the gateway, on the channels that can tell."""
 _SHOWN_ERRORS = 20
 _SNIPPET_CHARS = 100
 
@@ -63,7 +69,7 @@ async def export_memory(
 async def import_memory(
     path: Path, *, form: ImportFormat | Literal["auto"], user: str | None, is_dry_run: bool, dedup: bool, as_json: bool
 ) -> int:
-    """Bring traces in; the exit code: 1 where nothing came in for errors alone.
+    """Bring traces in; the exit code: 1 where not all that the file holds was taken.
 
     Raises:
         NotNamed: there is no such user.
@@ -74,7 +80,7 @@ async def import_memory(
         if user is not None:
             bounds: Bounds = await _of_person(home, user)
         else:
-            bounds = Everything(fallback=await _only_viewer(home))
+            bounds = Everything(fallback=await _only_viewer(home) or await _operator(home, is_dry_run=is_dry_run))
         with _progress("Importing") as progress:
             result = await import_traces(
                 brain, path, form=form, bounds=bounds, dedup=dedup, is_dry_run=is_dry_run, progress=progress
@@ -83,7 +89,10 @@ async def import_memory(
         print_json({**asdict(result), "is_dry_run": is_dry_run})
     else:
         _tell(result, is_dry_run=is_dry_run)
-    return EXIT_ERROR if result.errors and not result.imported and not result.skipped else 0
+    if not operator_config(home).memory.traces.enabled:
+        told = f"the gateway uses these facts once `memory.traces.enabled: true` is in {CONFIG_NAME}"
+        sys.stderr.write(f"ethos: {told}\n")
+    return 0 if result.is_whole else EXIT_ERROR
 
 
 async def search_memory(
@@ -100,28 +109,48 @@ async def search_memory(
         async with meaning_of(home, brain) as why_not:
             found = await brain.search(viewer, wanted)
             problem = why_not()
+        matched = await brain.database.read(
+            lambda connection: [matched_words(connection, each.trace, wanted.query) for each in found]
+        )
     if problem is not None:
         sys.stderr.write(neutralise(f"ethos: searched by the words alone, without their meaning: {problem}") + "\n")
     if as_json:
-        print_json([_as_json(each) for each in found])
+        print_json([_as_json(each) | {"words": words} for each, words in zip(found, matched, strict=True)])
         return
     if not found:
         say("Nothing is remembered that holds any of these words.")
         return
-    for each in found:
+    for each, words in zip(found, matched, strict=True):
         text = " ".join(each.trace.content.split())
         snippet = text if len(text) <= _SNIPPET_CHARS else text[: _SNIPPET_CHARS - 1] + "…"
-        say(f"{each.score:8.3f}  {each.trace.id}  {each.trace.created_at:%Y-%m-%d}  {each.trace.type}\n    {snippet}")
+        trace = each.trace
+        say(f"{_shown(each.score):>8}  {trace.id}  {trace.created_at:%Y-%m-%d}  {trace.type}\n    {snippet}")
         if explain:
-            say(f"    {explained(each)}")
+            say(f"    {explained(each, words)}")
 
 
-def explained(found: Found) -> str:
-    """What a score is made of, in one line: `score = (words 0.60 + meaning 0.31) * strength 0.98; cosine 0.52`."""
-    sum_of = " + ".join(f"{name} {value:.3f}" for name, value in found.parts.items())
+async def facts_about(home: Path, scope: MemoryScope, words: str) -> Sequence[FactOrigin]:
+    """Where the facts of the trace memory come from that hold all of these words; nothing where there is none."""
+    if not (home / BRAIN_NAME).exists():
+        return ()
+    async with _opened_brain(home) as brain:
+        return await origins(brain, viewer_of(scope), words)
+
+
+def explained(found: Found, matched: Sequence[str]) -> str:
+    """What a score is made of: `score = (words 0.60 + meaning 0.31) * strength 0.98; cosine 0.52`, and by which words.
+
+    The words of a store of a few facts weigh next to nothing, so small numbers are shown with their first digits.
+    """
+    sum_of = " + ".join(f"{name} {_shown(value)}" for name, value in found.parts.items())
     factors = "".join(f" * {name} {value:.3f}" for name, value in found.factors.items())
     cosine = "" if found.cosine is None else f"; cosine {found.cosine:.3f}"
-    return f"score = ({sum_of}){factors}{cosine}; strength now {found.strength:.3f}"
+    words = f"; words: {', '.join(matched)}" if matched else ""
+    return f"score = ({sum_of}){factors}{cosine}; strength now {found.strength:.3f}{words}; {source_of(found.trace)}"
+
+
+def _shown(value: float) -> str:
+    return f"{value:.3f}" if not value or abs(value) >= 0.001 else f"{value:.1e}"
 
 
 def _as_json(found: Found) -> dict[str, object]:
@@ -138,6 +167,7 @@ def _as_json(found: Found) -> dict[str, object]:
         "parts": dict(found.parts),
         "factors": dict(found.factors),
         "cosine": found.cosine,
+        "source": source_of(trace),
     }
 
 
@@ -164,8 +194,9 @@ async def _opened_brain(home: Path, *, is_made: bool = False, is_dry_run: bool =
     path = home / BRAIN_NAME
     if not path.exists() and not is_made:
         raise NotNamed(
-            f"there is no trace memory yet ({path}); `ethos memory import` makes one, and so does the gateway once "
-            "memory.traces.enabled is true"
+            "this command is about the trace memory, the facts beside MEMORY.md and USER.md, and there is none yet "
+            f"({path}); `memory.traces.enabled: true` in {CONFIG_NAME} switches it on. `ethos memory show` shows the "
+            "two files"
         )
     with tempfile.TemporaryDirectory() as elsewhere:
         if not path.exists() and is_dry_run:
@@ -199,6 +230,19 @@ async def _only_viewer(home: Path) -> Viewer | None:
     """Whose traces become that do not say whose they are: the only user's."""
     users = await identities(home).users()
     return _person(home, users[0].id) if len(users) == 1 else None
+
+
+async def _operator(home: Path, *, is_dry_run: bool) -> Viewer | None:
+    """Where nobody has talked yet: whoever runs the gateway, as the terminal and the web page will know them."""
+    known = identities(home)
+    if await known.users():
+        return None
+    if is_dry_run:
+        return _person(home, OPERATOR)
+    accounts = [(f"{kind}:{OPERATOR}", "Operator") for kind in ("cli", "web")]
+    user_id = await known.ensure_joined(accounts, via="operator")
+    sys.stderr.write(f"ethos: no person is known yet, so this becomes the operator's ({user_id})\n")
+    return _person(home, user_id)
 
 
 async def _viewer(home: Path, user: str | None, personality: str | None) -> Viewer:
@@ -236,6 +280,13 @@ def _tell(result: ImportResult, *, is_dry_run: bool) -> None:
         say(f"  and {more:,} more; --json shows up to a thousand of them")
     is_one = result.imported == 1
     told = "would be" if is_dry_run else "is" if is_one else "are"
-    rest = f"{result.skipped:,} were there already or hold nothing"
+    there = "was there already or holds" if result.skipped == 1 else "were there already or hold"
+    rest = f"{result.skipped:,} {there} nothing"
     errors = len(result.errors) + result.errors_left_out
-    say(f"{result.imported:,} {'trace' if is_one else 'traces'} {told} new, {rest}, {errors:,} errors.")
+    counted = f"{errors:,} {'error' if errors == 1 else 'errors'}"
+    say(f"{result.imported:,} {'trace' if is_one else 'traces'} {told} new, {rest}, {counted}.")
+    if result.left_out:
+        missing = "1 record was" if result.left_out == 1 else f"{result.left_out:,} records were"
+        say(f"{missing} left out, for the reasons above.")
+    if result.is_broken_off:
+        say("The file could not be read to its end. What comes after that place is missing.")

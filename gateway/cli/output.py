@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway.cli.chat_text import neutralise
+from gateway.visible import visible
 
 _NOTHING = "-"
+_OBEYED = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _GAP = 2
 _NARROWEST = 12
 
@@ -28,8 +31,8 @@ def say(text: str) -> None:
 def print_json(value: Any) -> None:
     """Print one document; times in ISO 8601 and UTC."""
     text = json.dumps(value, ensure_ascii=not _is_utf8(), indent=2, default=_plain)
-    # JSON leaves DEL and C1 as they are, and some terminals obey them.
-    _write("".join(f"\\u{ord(char):04x}" if "\x7f" <= char <= "\x9f" else char for char in text) + "\n")
+    # JSON leaves DEL, C1 and what turns the direction of a text as they are, and some terminals obey them.
+    _write(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, flexible: Collection[str] = ()) -> None:
@@ -73,7 +76,7 @@ def _narrow(widths: list[int], flexible: Collection[int], available: int) -> Non
 def print_diff(diff: str) -> None:
     """Print a unified diff, in colours on a terminal."""
     colours = {"+": "\x1b[32m", "-": "\x1b[31m"} if sys.stdout.isatty() else {}
-    for line in diff.split("\n"):
+    for line in visible(diff).split("\n"):
         before = colours.get(line[:1], "")
         after = "\x1b[0m" if before else ""
         _write(f"    {before}{neutralise(line)}{after}\n")

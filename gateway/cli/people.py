@@ -144,7 +144,7 @@ async def _list(*, as_json: bool) -> None:
             ]
         )
     elif not rows:
-        say("Nobody waits to be let in.")
+        say("There are no pending requests.")
     else:
         columns = ("code", "channel", "account", "name", "asked", "until", "messages")
         table = [
@@ -170,7 +170,7 @@ async def _decide(who: str, *, is_yes: bool, role: Role | None, as_json: bool) -
                 decision = desk.pairing.refuse(request, notice_id=notice_id)
             await desk.store.change(decision.change, decision.notices)
     if request is None or decision is None:
-        raise NotNamed(f"nobody waits with the code or account {who!r}; `ethos users pair list` shows who does")
+        raise NotNamed(f"no request has the code or account {who!r}; `ethos users pair list` shows those that wait")
     for place in decision.woken:
         wake(home, "inbox", place)
     for notice in decision.notices:
@@ -200,7 +200,7 @@ async def _set_rank(who: str, rank: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"accounts": accounts, "rank": rank})
     elif rank == "revoked":
-        say(f"{', '.join(accounts)}: let in nowhere any more, from the next message on.")
+        say(f"{', '.join(accounts)}: access is revoked everywhere, from the next message on.")
     else:
         say(f"{', '.join(accounts)}: {rank}, from the next message on.")
 
@@ -235,4 +235,4 @@ async def _owner_code(*, as_json: bool) -> None:
         print_json({"code": code, "minutes": minutes})
     else:
         say(f"Send this to the agent, in a direct chat, within {minutes} minutes:\n\n  /owner {code}\n")
-        say("Whoever sends it becomes an owner of this gateway. It works once; a new code makes this one void.")
+        say("The account that sends it becomes an owner. It works once; a new code makes this one void.")

@@ -178,5 +178,5 @@ async def _retention(*, is_dry: bool, as_json: bool) -> None:
     if not done:
         say("There is nothing yet.")
         return
-    rows = [(each.what, "for ever" if each.days is None else f"{each.days:g} days", each.amount) for each in done]
+    rows = [(each.what, "without limit" if each.days is None else f"{each.days:g} days", each.amount) for each in done]
     print_table(("what", "is kept", "would go" if is_dry else "went"), rows, flexible=("what",))

@@ -106,13 +106,18 @@ async def _print(sums: Sequence[tuple[tuple[str, ...], DayUsage]], by: Sequence[
     rows = []
     for key, total in sums:
         shown = [_named(value, names) if part == Part.USER else value for part, value in zip(by, key, strict=True)]
-        figures = (total.turns, total.calls, total.input_tokens, total.output_tokens, f"{total.cost_usd:.4f}")
+        figures = (total.turns, total.calls, total.input_tokens, total.output_tokens, _usd(total.cost_usd))
         rows.append((*shown, *figures))
     totals = [sum(getattr(total, name) for _, total in sums) for name in ("turns", "calls")]
     tokens = [sum(getattr(total, name) for _, total in sums) for name in ("input_tokens", "output_tokens")]
     cost_usd = sum(total.cost_usd for _, total in sums)
-    rows.append((*(["in all", *[""] * (len(by) - 1)]), *totals, *tokens, f"{cost_usd:.4f}"))
+    rows.append((*(["in all", *[""] * (len(by) - 1)]), *totals, *tokens, _usd(cost_usd)))
     print_table(columns, rows, flexible=("user", "model"))
+
+
+def _usd(cost_usd: float) -> str:
+    """What it cost; a dash where no price is known, as of a model of one's own."""
+    return f"{cost_usd:.4f}" if cost_usd else "-"
 
 
 def _named(user_id: str, names: dict[str, str]) -> str:

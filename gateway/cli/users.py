@@ -95,7 +95,7 @@ async def _list(*, as_json: bool) -> None:
             ]
         )
     elif not users:
-        say("Nobody is known yet; whoever writes first becomes known.")
+        say("There are no users yet; the first person who writes becomes one.")
     else:
         rows = [
             (user.id, roles.get(user.id, "of the channel"), since(user), account.key, account.label, account.via)

@@ -70,6 +70,13 @@ async def test_words_are_one_message_and_only_the_answer_is_printed(
     assert capsys.readouterr() == ("**hello** there\n", "")
 
 
+async def test_an_answer_without_text_ends_the_wait_and_prints_nothing(
+    gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(gateway.directory, words="say") == EXIT_ANSWERED
+    assert capsys.readouterr() == ("", "")
+
+
 async def test_choices_are_listed_with_the_commands_that_take_them(
     gateway: TalkingGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -135,6 +135,16 @@ async def test_it_says_that_it_is_thinking_until_the_answer_comes(gateway: Talki
         await screen.sees("thinking…")
 
 
+async def test_an_answer_without_text_ends_the_wait_and_shows_nothing(gateway: TalkingGateway) -> None:
+    async with chatting(gateway.directory) as screen:
+        screen.type("say\r")
+        assert await gateway.texts(1) == ["say"]
+        screen.type("say hello\r")
+        await screen.sees("\r\nhello")
+        screen.type(CTRL_C)
+        assert await screen.ends() == EXIT_ANSWERED, "nothing is left to stop"
+
+
 async def test_ctrl_c_stops_the_answer_and_then_leaves(gateway: TalkingGateway) -> None:
     async with chatting(gateway.directory) as screen:
         screen.type("stream the first words\r")
@@ -173,6 +183,13 @@ async def test_commands_are_completed(gateway: TalkingGateway) -> None:
         screen.type("/mem")
         await screen.sees("prints both files")
         screen.type("\t\r")
+        assert await gateway.texts(1) == ["/memory"]
+
+
+async def test_tab_and_enter_typed_at_once_send_the_whole_command(gateway: TalkingGateway) -> None:
+    """Nobody waits for the list of what there is."""
+    async with chatting(gateway.directory) as screen:
+        screen.type("/mem\t\r")
         assert await gateway.texts(1) == ["/memory"]
 
 

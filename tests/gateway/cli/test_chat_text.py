@@ -47,6 +47,10 @@ def test_what_is_neutralised_stays_visible() -> None:
     assert neutralise("a\x1b[2Jb\r\nc\td\x9be\ud800") == "a␛[2Jb\nc\td\ufffde\ufffd"
 
 
+def test_no_text_turns_the_direction_of_what_follows() -> None:
+    assert neutralise("Rex\u202e is a dog\u2066") == "Rex⟨U+202E⟩ is a dog⟨U+2066⟩"
+
+
 def test_plain_text_of_any_script_stays_as_it_is() -> None:
     text = "Grüße, 漢字 👩‍👩‍👧\n\t\u0634\u0643\u0631"
     assert neutralise(text) == text

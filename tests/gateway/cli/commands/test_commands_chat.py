@@ -48,3 +48,31 @@ def test_with_a_broken_configuration_and_no_gateway_the_errors_are_all_there_is(
     answer = ethos("chat", "Hello")
     assert answer.code == EXIT_CONFIG
     assert "there is no model 'nobody'" in answer.err
+
+
+def test_a_client_of_a_running_gateway_needs_none_of_its_secrets(fresh: Path) -> None:
+    """Another shell lacks the variables that the gateway was started with."""
+    key = '{provider: openai, model: m, base_url: "http://127.0.0.1:9/v1", api_key: "${CANARY_KEY}"}'
+    (fresh / "config.yaml").write_text(f"{WITH_TERMINAL}models: {{main: {key}}}\n")
+    environment = {**os.environ, "ETHOS_HOME": str(fresh), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "gateway.cli"]
+    serving = subprocess.Popen(
+        [*command, "serve", "--no-chat"],
+        env={**environment, "CANARY_KEY": "k" * 20},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until_up(serving)
+        chat, doctor = (
+            subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=False, timeout=60)
+            for words in (("chat", "Hello", "there"), ("doctor",))
+        )
+    finally:
+        serving.terminate()
+        serving.communicate(timeout=20)
+    assert (chat.returncode, chat.stderr) == (0, "")
+    assert chat.stdout.strip()
+    assert doctor.returncode == 0, doctor.stdout
+    assert "CANARY_KEY is not set" in doctor.stdout
+    assert "The running gateway has it." in doctor.stdout

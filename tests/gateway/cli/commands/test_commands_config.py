@@ -144,7 +144,7 @@ def test_the_page_has_every_command_of_the_chat() -> None:
     nobody: Any = None
     parts = ("identities", "personalities", "sessions", "memory", "review", "usage", "meter", "linking", "personal")
     known = Commands(**dict.fromkeys(parts, nobody))
-    PairCommand(nobody, nobody).add_to(known)
+    PairCommand(nobody, nobody, lambda _place: True).add_to(known)
     assert re.findall(r"^\| `/([a-z-]+)`", text, re.MULTILINE) == [info.name for info in known.infos]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -14,11 +15,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.cli import doctor_configuration, doctor_files, doctor_stores
+from gateway.cli import doctor_configuration, doctor_files, doctor_running, doctor_stores
 from gateway.errors import StoreUnavailable, UnsafePath
 from gateway.locks import hold
 from tests.gateway.cli.commands.conftest import Ethos
 from tests.gateway.cli.commands.test_commands_status import left, stranger
+from tests.model_formats import Failure
+from tests.model_server import ModelServer
 
 
 class Usage(NamedTuple):
@@ -146,6 +149,27 @@ def test_a_personality_that_asks_for_an_unknown_model_is_told(ethos: Ethos, home
     assert "asks for the model 'gold', which is not among `models`" in only(found()["warning"])
 
 
+async def test_each_model_is_asked_where_that_is_wished(ethos: Ethos, home: Path) -> None:
+    async with ModelServer() as server:
+        server.script([Failure(status=401)], repeats=True)
+        models = "".join(
+            f"  {name}: {{provider: openai, model: {name}, base_url: '{url}', max_retries: 0}}\n"
+            for name, url in (("far", "http://127.0.0.1:1/v1"), ("near", server.openai_url))
+        )
+        (home / "config.yaml").write_text(f"models:\n{models}model: near\nweb: {{port: 0}}\n")
+        unasked = await asyncio.to_thread(ethos, "doctor")
+        assert "It was not asked: `ethos doctor --ask` does." in unasked.out
+        refused = await asyncio.to_thread(ethos, "doctor", "--ask")
+        server.script([])
+        asked = await asyncio.to_thread(ethos, "doctor", "--ask")
+    assert "✗ The model near did not answer: near (near): the API key is missing (HTTP 401)" in refused.out
+    assert "✗ The model far did not answer: far (far): the connection to http://127.0.0.1:1/v1 failed" in asked.out
+    assert "· The model near answered in " in asked.out
+    assert "You said: Say hello in one word." in asked.out
+    assert (unasked.code, refused.code, asked.code) == (0, 1, 1)
+    assert len(server.requests) == 2, "none without `--ask`"
+
+
 def test_the_model_is_named_and_its_missing_library_is_a_problem(
     home: Path, found: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +179,7 @@ def test_the_model_is_named_and_its_missing_library_is_a_problem(
     (home / "config.yaml").write_text(model)
     assert any("The model m answers: small of the provider openai at http" in one["what"] for one in found()["note"])
     monkeypatch.setattr(doctor_configuration, "MODEL_LIBRARY", "no_such_library")
-    assert "libraries for m are not installed. → pip install" in only(found()["problem"])
+    assert "libraries for m are not installed. → `" in only(found()["problem"])
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -406,3 +430,21 @@ def test_several_people_who_share_one_memory_are_worth_a_word(
     (directory / "personality.yaml").write_text("memory_scope: per-user\n")
     (directory / "personality.yaml").chmod(0o600)
     assert found()["warning"] == []
+
+
+@pytest.mark.parametrize(
+    ("most", "used", "is_told"), [(1024, 30, False), (1024, 900, True), (256, 30, True), (65_536, 3_000, False)]
+)
+def test_the_limit_of_open_files_is_compared_with_what_is_used(
+    tmp_path: Path, most: int, used: int, *, is_told: bool
+) -> None:
+    (tmp_path / "7" / "fd").mkdir(parents=True)
+    (tmp_path / "7" / "limits").write_text(
+        f"Max processes  5  5  processes\nMax open files            {most}   {most}  files\n"
+    )
+    for number in range(used):
+        (tmp_path / "7" / "fd" / str(number)).touch()
+    findings = list(doctor_running._about_files(7, tmp_path))
+    assert [finding.level for finding in findings] == (["warning"] if is_told else [])
+    if is_told:
+        assert f"{used} files and connections open, and may have {most}" in findings[0].what

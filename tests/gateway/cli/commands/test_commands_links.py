@@ -74,7 +74,7 @@ def test_what_cannot_be_done_is_said(ethos: Ethos, home: Path, people: dict[str,
     for arguments, words in (
         (("link", "fake:1", people["fake:1"]), "are you already"),
         (("link", "fake:9", "fake:1"), "there is no user fake:9"),
-        (("link", "fake:1", "u_nobody"), "nobody is known as u_nobody"),
+        (("link", "fake:1", "u_nobody"), "there is no user u_nobody"),
         (("link", "fake:1", "fake:"), "is not valid"),
         (("unlink", "fake:1"), "there is no link of fake:1"),
         (("show", "fake:9"), "there is no user fake:9"),

@@ -90,7 +90,7 @@ def test_memory_is_shown_before_there_is_a_data_directory_and_makes_none(ethos: 
     assert (document["store"], document["content"], document["modified_at"]) == ("memory", "", None)
     assert ethos("memory", "log", "--json").value == []
     assert ethos("memory", "log").out == "No change yet.\n"
-    assert "nobody is known yet" in ethos("memory", "show", "--store", "user").err
+    assert "there are no users yet" in ethos("memory", "show", "--store", "user").err
     assert not fresh_home.exists()
 
 
@@ -211,6 +211,7 @@ def test_undo_of_a_text_that_changed_since_shows_the_difference(ethos: Ethos, us
     assert answer.code == 75
     assert "has changed since; nothing was written" in answer.out
     assert "    -By hand.\n" in answer.out
+    assert [entry["action"] for entry in ethos("memory", "log", "--json").value] == ["edit", "add"]  # who was first
     told = ethos("memory", "undo", 1, "--json")
     assert told.code == 75
     assert (told.value["outcome"], told.value["current"], told.value["proposed"]) == (
@@ -249,6 +250,15 @@ def test_what_is_typed_into_the_editor_is_in_the_memory(ethos: Ethos, home: Path
     assert path.read_text() == "The project is called Ethos.\n"
     assert list((home / "run").iterdir()) == []
     assert ethos("memory", "log", "--json").value[0]["action"] == "write"
+
+
+def test_with_a_user_alone_it_is_the_text_about_them_that_is_edited(
+    ethos: Ethos, user_md: Path, editor: Editor
+) -> None:
+    editor('echo "By the operator." >> "$1"')
+    assert ethos("memory", "edit", "--user", "fake:1").out == f"{user_md}: written.\n"
+    assert user_md.read_text() == REX + "By the operator.\n"
+    assert "by (the operator) on command-line" in ethos("memory", "log", "--diff").out
 
 
 def test_the_first_edit_needs_no_data_directory(ethos: Ethos, fresh_home: Path, editor: Editor) -> None:

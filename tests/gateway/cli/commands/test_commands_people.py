@@ -56,8 +56,8 @@ def test_a_stranger_is_listed_approved_and_answered(paired: Path, ethos: Ethos) 
     assert (waiting["code"], waiting["account"], waiting["messages"]) == (code[0], "fake:7", 1)
     assert code[0] in ethos("users", "pair", "list").out
     answer = ethos("users", "pair", "approve", code[0].lower(), "--role", "guest")
-    assert answer.out == 'fake:7 (which calls itself "Person 7") is let in on the channel fake, as a guest.\n'
-    assert ethos("users", "pair", "list").out == "Nobody waits to be let in.\n"
+    assert answer.out == "fake:7 (which calls itself Person 7) is let in on the channel fake, as a guest.\n"
+    assert ethos("users", "pair", "list").out == "There are no pending requests.\n"
     answers = asyncio.run(say(paired, ("7", "/whoami", "x2")))
     assert "guest here" in answers[0]
     assert "You are let in. I answer what you wrote." in answers
@@ -75,7 +75,7 @@ def test_who_does_not_wait_cannot_be_decided_about(paired: Path, ethos: Ethos, w
     for named in ("ACDE-FGHJ", "fake:1", "x"):
         answer = ethos("users", "pair", what, named)
         assert answer.code == 1
-        assert answer.err.strip().endswith("`ethos users pair list` shows who does")
+        assert answer.err.strip().endswith("`ethos users pair list` shows those that wait")
 
 
 def test_the_owners_code_makes_whoever_sends_it_the_owner(paired: Path, ethos: Ethos) -> None:
@@ -104,7 +104,7 @@ def test_a_role_is_a_persons_on_all_their_accounts(home: Path, ethos: Ethos, peo
 
 
 def test_who_is_revoked_is_not_answered_though_the_channel_is_open(home: Path, ethos: Ethos) -> None:
-    assert ethos("users", "revoke", "fake:1").out == "fake:1: let in nowhere any more, from the next message on.\n"
+    assert ethos("users", "revoke", "fake:1").out == "fake:1: access is revoked everywhere, from the next message on.\n"
     assert "You are not let in any more" in asyncio.run(say(home, ("1", "Hello", "x1")))[0]
 
 
@@ -136,7 +136,7 @@ def test_the_doctor_says_that_nobody_is_the_owner_until_somebody_is(
     monkeypatch.setenv("T", "1:t")
     (home / "config.yaml").write_text(REACHABLE)
     assert (
-        "Nobody is the owner on bot yet, so nobody there can let others in. → `ethos users owner-code` makes a code; "
+        "There is no owner on bot yet, so requests to talk wait there. → `ethos users owner-code` makes a code; "
         "send it to the agent there."
     ) in found(ethos, "warning")
     ethos("users", "role", "fake:1", "owner")
@@ -164,7 +164,7 @@ def test_serve_says_how_to_become_the_owner_and_keeps_the_code_out_of_a_services
                 break
         process.terminate()
         process.communicate(timeout=60)
-    assert lines[-1] == "Owner:    nobody yet; `ethos users owner-code` makes a code with which you become it\n"
+    assert lines[-1] == "Owner:    none yet; `ethos users owner-code` makes a code that makes you the owner\n"
     store: Any = open_store(paired / "ethos.sqlite")
 
     async def offered() -> Any:

@@ -87,7 +87,7 @@ def test_retention_says_what_would_go_and_what_went(ethos: Ethos, home: Path) ->
     assert stands_in(home, "Hello there")
     shown = ethos("retention")
     assert "texts of messages in the queues" in shown.out
-    assert "for ever" in shown.out
+    assert "without limit" in shown.out
     assert {each["kind"]: each["amount"] for each in ethos("retention", "--json").value}["messages"] == 0
 
 

@@ -73,10 +73,21 @@ def test_author_source_and_difference_are_shown(ethos: Ethos, waiting: str) -> N
     assert first.pop("proposed_at").endswith("+00:00")
     assert first == {
         "id": 1, "state": "waiting", "store": "user", "personality_id": "assistant", "user_id": waiting,
-        "author_id": waiting, "channel": "fake", "sources": ["quoted mail"], "is_edited": False,
+        "author_id": waiting, "channel": "fake", "sources": ["quoted mail"], "hidden_characters": 0, "is_edited": False,
         "updates": [{"action": "add", "content": "Likes spam."}], "fact": None,
         "diff": "@@ -1 +1,3 @@\n Dog: called Rex\n+\n+Likes spam.",
     }  # fmt: skip
+
+
+def test_hidden_characters_are_shown_and_counted(ethos: Ethos, waiting: str) -> None:
+    assert waiting
+    ethos("memory", "proposals", "edit", 1, "--text", "Likes \u202espam\u202c.\U000e0053\u200b")
+    answer = ethos("memory", "proposals", "list")
+    assert "+Likes ⟨U+202E⟩spam⟨U+202C⟩.⟨U+E0053⟩⟨U+200B⟩\n" in answer.out
+    assert "it holds 4 invisible characters" in answer.out
+    value = ethos("memory", "proposals", "list", "--json")
+    assert value.value[0]["hidden_characters"] == 4
+    assert "\u202e" not in value.out
 
 
 def test_one_is_approved_and_another_refused(ethos: Ethos, home: Path, user_md: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.running import _event_loop
 from gateway.control import ask
 
 
@@ -65,3 +66,8 @@ def test_the_level_of_the_log_can_be_said_on_the_command_line(home: Path) -> Non
     """At `error` the start says nothing but where its page is."""
     seen = first_lines(home, ["--log-level", "error", "--log-format", "json"], "Data: ")
     assert "channel_up" not in seen
+
+
+def test_where_uvloop_is_not_installed_the_loop_of_asyncio_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert _event_loop() is None

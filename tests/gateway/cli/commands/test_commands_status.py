@@ -72,6 +72,44 @@ def test_every_command_works_while_a_gateway_runs(
     assert (home / "personalities" / "assistant" / "MEMORY.md").read_text() == "edited\n"
 
 
+def test_the_link_that_logs_in_is_shown_on_a_terminal_only(
+    ethos: Ethos, held: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" > {opened}.draft\nmv {opened}.draft {opened}\n')
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", str(browser))
+    monkeypatch.setenv("DISPLAY", ":0")
+    left(held, "http://127.0.0.1:8420/")
+    answer = ethos("open")
+    assert (answer.code, answer.out) == (
+        0,
+        f"http://127.0.0.1:8420/ (the token to log in is in {held / 'web-token'})\n",
+    )
+    assert ethos("open", "--json").value["url"] == "http://127.0.0.1:8420/"
+    assert not opened.exists()
+    shown = on_terminal("open")
+    assert shown == f"http://127.0.0.1:8420/?token={'t' * 40}"
+    assert opened.read_text() == "http://127.0.0.1:8420/\n", "no program has the token among its arguments"
+
+
+def on_terminal(*arguments: str) -> str:
+    """What the command prints where its output is a terminal."""
+    person, terminal = os.openpty()
+    try:
+        subprocess.run([sys.executable, "-m", "gateway.cli", *arguments], stdout=terminal, check=True, timeout=60)
+    finally:
+        os.close(terminal)
+    with os.fdopen(person, "rb") as screen:
+        return screen.read1(4096).decode().strip()
+
+
+def test_no_page_is_opened_where_there_is_none(ethos: Ethos, home: Path) -> None:
+    answer = ethos("open")
+    assert (answer.code, answer.err) == (69, f"ethos: no gateway runs on {home}; `ethos serve` starts one\n")
+
+
 def test_what_waits_in_the_queues_is_counted_by_channel(ethos: Ethos, home: Path) -> None:
     with sqlite3.connect(home / "ethos.sqlite") as connection:
         connection.execute(

@@ -41,6 +41,8 @@ def test_facts_are_imported_once_found_and_exported(ethos: Ethos, home: Path, ad
         "skipped": 2,
         "errors": [],
         "errors_left_out": 0,
+        "left_out": 0,
+        "is_broken_off": False,
         "form": "csv",
         "is_dry_run": True,
     }
@@ -48,6 +50,14 @@ def test_facts_are_imported_once_found_and_exported(ethos: Ethos, home: Path, ad
     found = ethos("memory", "search", "bone", "--user", "fake:1", "--explain")
     assert "Rex likes bones" in found.out
     assert "score = (words " in found.out
+    assert "; words: bone; imported\n" in found.out
+    assert "  0.000  " not in found.out
+    (hit,) = ethos("memory", "search", "what about a bone", "--user", "fake:1", "--json").value
+    assert (hit["words"], hit["source"]) == (["bone"], "imported")
+    why = ethos("memory", "why", "likes bones", "--user", "fake:1").out
+    assert why.startswith("A fact of ")
+    assert why.endswith(", imported:\n    Rex likes bones\n")
+    assert ethos("memory", "why", "likes bones", "--user", "fake:2").code == 1
     assert ethos("memory", "search", "bone", "--user", "fake:2").out == (
         "Nothing is remembered that holds any of these words.\n"
     )
@@ -125,15 +135,46 @@ def test_a_whole_export_brings_everybody_s_facts_back_to_whom_they_belong(
 def test_errors_name_the_file_and_the_place_and_what_to_do(ethos: Ethos, home: Path, facts: Path) -> None:
     unnamed = ethos("memory", "import", str(facts))
     assert unnamed.code == 1
-    assert "facts.csv: line 2: it does not say whose it is; name the person (--user)" in unnamed.out
+    assert unnamed.out == (
+        "  facts.csv: line 2: it does not say whose it is; name the person. Others like it are counted, not listed\n"
+        "0 traces are new, 0 were there already or hold nothing, 1 error.\n"
+        "2 records were left out, for the reasons above.\n"
+    )
     assert "there is no user fake:9" in ethos("memory", "import", str(facts), "--user", "fake:9").err
     assert "is not there" in ethos("memory", "import", "/nowhere", "--user", "fake:1").err
     assert "is there already" in ethos("memory", "export", str(facts)).err
+
+
+def test_an_import_that_does_not_take_everything_is_no_success(ethos: Ethos, facts: Path, ada: str) -> None:
+    facts.with_name("x.json").write_text('{"traces": [{"content": "Rex likes bones"}, {"content": "cut of')
+    answer = ethos("memory", "import", str(facts.with_name("x.json")), "--user", ada)
+    assert answer.code == 1
+    assert answer.out.startswith("  x.json: traces: the file breaks off or is no JSON after traces[0] (")
+    assert answer.out.endswith(
+        "\n1 trace is new, 0 were there already or hold nothing, 1 error.\n"
+        "The file could not be read to its end. What comes after that place is missing.\n"
+    )
+
+
+def test_before_the_first_chat_an_import_becomes_the_operators(ethos: Ethos, facts: Path, fresh_home: Path) -> None:
+    """And the terminal, the web page and the command line find it there."""
+    dry = ethos("memory", "import", str(facts), "--dry-run")
+    used_once = "ethos: the gateway uses these facts once `memory.traces.enabled: true` is in config.yaml\n"
+    assert (dry.code, dry.err) == (0, used_once)
+    assert not (fresh_home / "users").exists()
+    answer = ethos("memory", "import", str(facts))
+    assert (answer.code, answer.out) == (0, "2 traces are new, 0 were there already or hold nothing, 0 errors.\n")
+    accounts = json.loads((fresh_home / "users" / "identity-map.json").read_text())["identities"]
+    assert accounts.keys() == {"cli:operator", "web:operator"}
+    assert len({entry["userId"] for entry in accounts.values()}) == 1
+    assert next(iter(accounts.values()))["userId"] in answer.err
+    assert "Rex likes bones" in ethos("memory", "search", "bone").out
 
 
 def test_before_anything_is_remembered_the_commands_say_so(ethos: Ethos, home: Path) -> None:
     for command in (("export", "x"), ("search", "x"), ("consolidate",)):
         answer = ethos("memory", *command)
         assert answer.code == 1
-        assert "there is no trace memory yet" in answer.err
+        assert "the trace memory, the facts beside MEMORY.md and USER.md, and there is none yet" in answer.err
+        assert "`memory.traces.enabled: true` in config.yaml switches it on" in answer.err
     assert not (home / "brain.sqlite").exists()

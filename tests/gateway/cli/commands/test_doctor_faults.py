@@ -196,7 +196,12 @@ FAULTS: list[Fault] = [
     (unreadable_memory, "problem", "USER.md is not a file of this directory", "Move it away"),
     (missing_socket, "warning", "chat.sock is not there", "makes it again"),
     (old_backup, "warning", "ethos.backup, is 30 days old", "Make another one"),
-    (traces_without_libraries, "problem", "libraries for traces are not installed", "ethos-gateway[otel]"),
+    (
+        traces_without_libraries,
+        "problem",
+        "libraries for traces are not installed",
+        "pip install 'opentelemetry-exporter",
+    ),
 ]
 
 
