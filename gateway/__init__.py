@@ -1,3 +1,3 @@
-"""Ethos Gateway: one AI agent, met on every channel. Start with DESIGN.md beside this file."""
+"""Ethos Gateway: one AI agent on every channel you use. Start with DESIGN.md beside this file."""
 
 __version__ = "0.1.0"

@@ -22,11 +22,10 @@ from gateway.parking import expired
 from gateway.preview import Preview
 from gateway.recall import recalled_section
 from gateway.turn_ending import TurnEnding
-from gateway.turn_messages import as_stored, gave_up, reply_to
+from gateway.turn_messages import STOPPED, as_stored, gave_up, reply_to, stopped
 from gateway.turn_services import Services, TurnSettings
 from gateway.untrusted import own_words
 
-STOPPED = "_(stopped)_"
 # What is parked until its time is over is looked at again no sooner.
 SOONEST_EXPIRY_S = 1.0
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.
@@ -84,7 +83,8 @@ class Answering:
         with span("memory.prefetch"):
             memory = await services.memory.prefetch(turn.scope)
         question = own_words(asked.text)
-        recalled = await services.recall.before_turn(turn.scope, question) if services.recall is not None else ()
+        recall = services.recall
+        recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
         history = await services.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
         toolbox = turn.toolbox(services.toolbox)
         adapter = services.adapter(message.conversation.channel)
@@ -100,7 +100,7 @@ class Answering:
             system=system_prompt(
                 personality.prompt,
                 setting,
-                memory=None if memory is None else services.render_memory(memory, question),
+                memory=None if memory is None else await services.render_memory(memory, question),
                 summary=turn.session.summary,
                 can_remember=UPDATE_MEMORY.name in toolbox.names,
                 recalled=recalled_section(recalled),
@@ -164,11 +164,15 @@ class Answering:
         self, turn: OpenTurn, state: AgentState, *, asked: Asked, ending: str | None, supersedes: str | None
     ) -> None:
         memory = await turn.settle_memory(state, asked, self._services.proposals)
-        text = "\n\n".join(part for part in (state.text, ending) if part) or "Done."
+        if ending == STOPPED:
+            text = state.text.strip() or stopped(turn.message)
+        else:
+            text = (state.text + self._ending.said(f"\n\n{ending or ''}", turn.message)).strip() or "Done."
+        text = (text + self._ending.said(memory.notice, turn.message)).strip()
         session = turn.session_after(asked, memory)
         commit = replace(
             self._ending.of(turn.row),
-            replies=(reply_to(turn.row, text + memory.notice, "reply", memory.choices),),
+            replies=(reply_to(turn.row, text, "reply", memory.choices),),
             session=session,
             messages=as_stored(
                 state,

@@ -117,6 +117,7 @@ class Gateway(Composition):
             data_dir=self.home,
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
+            sign_ins=self.store.sign_ins,
             metrics=self._metrics_page if self._metrics is not None else None,
             api=api_of(self),
             host=self.config.web.host,
@@ -210,11 +211,13 @@ class Gateway(Composition):
             await self.web.stop()
 
     async def prove_alive(self) -> None:
-        """Return once the store's writer has answered; costs no fsync.
+        """Return once the store's writer has answered; costs no fsync. It need not answer while it rewrites the file.
 
         Raises:
             StoreUnavailable: that was its answer.
         """
+        if self.store.database.is_held:  # killed over that, it would begin with it again
+            return
         await self.store.database.write(lambda _connection: None, is_durable=False)
 
     def summary(self) -> str:

@@ -214,9 +214,8 @@ class UsageSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSums:
-    """What was used by all together, for each day, person, personality and model."""
+    """What was used by all together, for each person, personality and model."""
 
-    by_day: Mapping[str, UsageSum]
     by_user: Mapping[str, UsageSum]
     by_personality: Mapping[str, UsageSum]
     by_model: Mapping[str, UsageSum]
@@ -247,6 +246,9 @@ class UsageStore(Protocol):
 
     async def spending(self, day: str) -> Sequence[DaySpending]:
         """What was spent in a day, and is reserved, by person and personality."""
+
+    async def by_day(self, *, since: str) -> Mapping[str, UsageSum]:
+        """What was used by all together on that day and on each after it."""
 
     async def summed(self, *, since: str) -> UsageSums:
         """What was used on that day and after it."""

@@ -19,6 +19,7 @@ from gateway.health import LITTLE_DISK_BYTES, ChannelHealth, Health, QueueHealth
 from gateway.identity import IdentityMap
 from gateway.inbox import InboxStore, Parked
 from gateway.memory_sync import MemorySync
+from gateway.outbox import Outbox
 from gateway.supervisor import Supervisor
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ class Parts:
     store: StoreFacts
     supervisor: Supervisor
     dispatcher: Dispatcher
+    outbox: Outbox
     inbox: InboxStore
     memory: MemorySync
     models: ModelStates
@@ -120,16 +122,20 @@ class Checkup:
         """Make the picture. An error may quote what a library said, and with it a secret; so each is looked through."""
         parts, hide = self._parts, self._parts.reloading.hide
         channels = parts.supervisor.statuses
+        seen = [channel_health(one, facts.queues, parts.supervisor.problems(one.name)) for one in channels]
+        impaired = [f"{channel.name}: {channel.error}" for channel in seen if channel.error]
         must_act = [*([facts.store_problem] if facts.store_problem else []), *facts.identity_problems]
         troubles = self._troubles(facts.free_bytes)
         is_started = parts.supervisor.all_tried.is_set()
         return Health(
-            status=verdict(channels=channels, must_act=must_act, troubles=troubles, is_started=is_started),
+            status=verdict(
+                channels=channels, must_act=must_act, troubles=[*troubles, *impaired], is_started=is_started
+            ),
             is_ready=is_started and facts.store_problem is None,
             version=__version__,
             pid=os.getpid(),
             started_at=self._started_at,
-            channels=[_told(channel_health(channel, facts.queues), hide) for channel in channels],
+            channels=[_told(channel, hide) for channel in seen],
             queues=facts.queues,
             models=[_told(model, hide) for model in parts.models.statuses],
             store_problem=facts.store_problem and hide(facts.store_problem),
@@ -143,7 +149,7 @@ class Checkup:
                 hide(problem)
                 for problem in (
                     *must_act,
-                    *(f"{channel.name}: {channel.error}" for channel in channels if channel.error),
+                    *impaired,
                     *troubles,
                     *parts.reloading.problems,
                 )
@@ -159,6 +165,7 @@ class Checkup:
         ]
         if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
             found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._parts.home} is; make room")
+        found += self._parts.outbox.troubles
         if self._parts.memory.late:
             found.append(f"the memory updates of {self._parts.memory.late} turns could not be written yet")
         return found

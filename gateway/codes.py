@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from pathlib import Path
 
+from gateway.command_text import parse_command
 from gateway.errors import FileError
 from gateway.files import make_once, make_private_directory, read_once
+from gateway.messages import InboundMessage, OutboundMessage
 
 LENGTH = 8
 # Without what looks alike in some font or hand: 0 O Q, 1 I L, 2 Z, 5 S, 8 B, U V. Eight of these 22 are 35 bits.
@@ -20,7 +23,15 @@ PEPPER_NAME = "secrets/code-pepper"
 FORMER_PEPPER_NAME = "secrets/link-pepper"
 PEPPER_BYTES = 32
 SEED_BYTES = 16
-_SEPARATORS = str.maketrans("", "", "-_ .`'\"")
+HIDDEN = "····-····"
+"""Shown in the place of a code."""
+# The commands behind which a person types one.
+_WITH_CODE = frozenset({"link", "owner", "pair"})
+_BETWEEN = "-_ .`'\""
+_SEPARATORS = str.maketrans("", "", _BETWEEN)
+_TYPED = re.compile(
+    rf"(?<![^\W_])(?<!:)[{ALPHABET}](?:[{re.escape(_BETWEEN)}]*[{ALPHABET}]){{{LENGTH - 1}}}(?![^\W_])", re.IGNORECASE
+)
 
 
 def new_code() -> str:
@@ -57,6 +68,17 @@ def is_same(code: str, other: str) -> bool:
 def hash_code(code: str, pepper: bytes) -> str:
     """What is stored of a code that is not shown again; says nothing without the pepper."""
     return hmac.new(pepper, code.encode(), hashlib.sha256).hexdigest()
+
+
+def without_codes(message: InboundMessage | OutboundMessage) -> str:
+    """The text of a message for those who neither wrote it nor are to read it: operators, and the log."""
+    if isinstance(message, OutboundMessage):
+        text = message.text
+        for code in message.codes:
+            text = text.replace(code, HIDDEN)
+        return text
+    command = parse_command(message)
+    return message.text if command is None or command.name not in _WITH_CODE else _TYPED.sub(HIDDEN, message.text)
 
 
 def load_pepper(home: Path) -> bytes:

@@ -1,14 +1,15 @@
-"""Which messages are commands."""
+"""Which messages are commands, and how a command is typed."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from gateway.messages import InboundMessage
+from gateway.messages import Capabilities, InboundMessage
 
 # A name, perhaps the bot's own name behind it, and nothing or a blank after that: `/etc/passwd` is no command.
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_-]{0,31})(?:@\w+)?(?:\s+(.*))?", re.DOTALL)
+_NAMED = re.compile(r"```.*?```|(?<!`)`/([a-z][a-z-]*(?: [^`\n]*)?)`(?!`)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,3 +29,27 @@ def parse_command(message: InboundMessage) -> ParsedCommand | None:
     if found is None:
         return None
     return ParsedCommand(name=found[1].lower(), arguments=(found[2] or "").strip())
+
+
+def typed(command: str, capabilities: Capabilities, *, is_direct: bool = True) -> str:
+    """What a person types on a channel for a command, to be shown to them.
+
+    Args:
+        command: `name arguments`, without a slash.
+        capabilities: of the channel on which the person is to type it.
+        is_direct: in a direct chat.
+    """
+    form = capabilities.command_form if is_direct else capabilities.group_command_form or capabilities.command_form
+    return form.replace("{command}", command)
+
+
+def in_form(text: str, capabilities: Capabilities | None, *, is_direct: bool = True) -> str:
+    """Our own words, with each command that they name, `` `/link yes` ``, as it is typed where they are read.
+
+    What stands in a fence stays as it is. None for a channel that is not known now.
+    """
+    if capabilities is None or typed("x", capabilities, is_direct=is_direct) == "/x":
+        return text
+    return _NAMED.sub(
+        lambda named: f"`{typed(named[1], capabilities, is_direct=is_direct)}`" if named[1] else named[0], text
+    )

@@ -12,6 +12,7 @@ from gateway.errors import EthosError
 from gateway.identity import IdentityMap
 from gateway.linking.chat import LinkAnswer, Linking, Speaker
 from gateway.linking.links import Party
+from gateway.marked.validation import did_you_mean
 from gateway.memory_commands import USAGE, MemoryCall, MemoryCommands
 from gateway.memory_proposals import Reviewer
 from gateway.memory_review import MemoryReview
@@ -21,13 +22,16 @@ from gateway.people import PeopleChange
 from gateway.personal import PersonalCommands, PersonalData
 from gateway.personalities import Personalities, Personality
 from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
-from gateway.roles import Right, Role, may, needs
+from gateway.roles import Right, Role, may, memory_of, needs
 from gateway.sessions import Session, SessionStore, new_session
 from gateway.spending import first_day, spending
+from gateway.turn_messages import STOPPED
+from gateway.visible import as_name
 
 __all__ = ["CommandCall", "CommandResult", "Commands", "ParsedCommand", "parse_command"]
 
 SEARCH_LIMIT = 10
+_SPEAKERS = {"user": "you", "assistant": "I"}
 # Their answers are about one person, and are not for a group.
 PERSONAL = frozenset({"export", "forget-me", "memory", "whoami", "search", "usage", "link", "unlink"})
 
@@ -63,6 +67,7 @@ class CommandResult:
         session: to be stored, and to be the active one.
         ask_again: the agent is to answer the last message of the session once more.
         actions: choices that the answer offers.
+        codes: in the answer.
         notices: for others.
         people: who is let in.
         woken: conversations in which messages get their turn now.
@@ -73,6 +78,7 @@ class CommandResult:
     session: Session | None = None
     ask_again: bool = False
     actions: tuple[Action, ...] = ()
+    codes: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     notices: tuple[OutboundMessage, ...] = ()
     people: PeopleChange | None = None
@@ -151,9 +157,11 @@ class Commands:
         """Do it; what goes wrong on purpose becomes the answer."""
         command = self._commands.get(name)
         if command is None:
-            return CommandResult(text=f"There is no command `/{name}`. `/help` shows those that there are.")
+            mine = (f"/{key}" for key, one in self._commands.items() if may(call.role, one.right))
+            near = did_you_mean(f"/{name}", mine)
+            return CommandResult(text=f"There is no command `/{name}`{near}. `/help` shows those that there are.")
         if command.is_personal and not call.message.is_direct:
-            return CommandResult(text=f"Others read the answers here; ask me `/{name}` in a direct chat.")
+            return CommandResult(text="The answer to that is for you alone: ask me in a direct chat.")
         if not may(call.role, command.right):
             return CommandResult(text=f"`/{name}` is for an {needs(command.right)} only, and you are a {call.role}.")
         try:
@@ -193,7 +201,7 @@ class Commands:
             user_id=call.user_id,
             session_id=call.session.id,
             turn_id=call.turn_id,
-            place=call.personality.memory_scope,
+            place=memory_of(call.role, call.personality.memory_scope),
             channel=call.message.conversation.channel,
             author_id=call.user_id,
         )
@@ -207,7 +215,10 @@ class Commands:
 
     async def _whoami(self, call: CommandCall) -> CommandResult:
         accounts = await self._identities.accounts_of(call.user_id)
-        lines = [f"- `{account.key}` {account.label}".rstrip() for account in accounts]
+        lines = [
+            f"- `{account.key}`" + (f", {as_name(account.label)}" if account.label != account.key else "")
+            for account in accounts
+        ]
         links = "".join(f"\n{line}" for line in await self._linking.whoami(call.user_id))
         return CommandResult(
             text=f"You are `{call.user_id}`, {call.role} here, known by:\n\n" + "\n".join(lines) + f"{links}\n\n"
@@ -222,7 +233,8 @@ class Commands:
 
     def _answered(self, answer: LinkAnswer) -> CommandResult:
         link = answer.link
-        return CommandResult(text=answer.text, then=None if link is None else partial(self._linking.carry_out, link))
+        then = None if link is None else partial(self._linking.carry_out, link)
+        return CommandResult(text=answer.text, codes=answer.codes, then=then)
 
     async def _search(self, call: CommandCall) -> CommandResult:
         if not call.arguments:
@@ -230,7 +242,10 @@ class Commands:
         hits = await self._sessions.search_messages(call.arguments, user_id=call.user_id, limit=SEARCH_LIMIT)
         if not hits:
             return CommandResult(text="Nothing was found. Try fewer or other words.")
-        lines = [f"- {hit.created_at:%Y-%m-%d %H:%M} {hit.role}: {_one_line(hit.snippet)}" for hit in hits]
+        lines = [
+            f"- {hit.created_at:%Y-%m-%d %H:%M} UTC, {_SPEAKERS.get(hit.role, hit.role)}: {_one_line(hit.snippet)}"
+            for hit in hits
+        ]
         return CommandResult(text="\n".join(lines))
 
     async def _show_usage(self, call: CommandCall) -> CommandResult:
@@ -239,7 +254,7 @@ class Commands:
         return CommandResult(text=spending(rows, today=today, zone=str(budgets.zone), limit=budgets.user))
 
     async def _stop(self, call: CommandCall) -> CommandResult:
-        return CommandResult(text="Stopped." if call.had_effect else "Nothing was running.")
+        return CommandResult(text=STOPPED if call.had_effect else "Nothing is running.")
 
     async def _export(self, call: CommandCall) -> CommandResult:
         text, files = await self._personal.export(call.user_id, call.message.conversation)

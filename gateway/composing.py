@@ -30,6 +30,7 @@ from gateway.memory.linked_notes import linking_on
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory_review import MemoryReview
 from gateway.memory_sync import MemorySync
+from gateway.messages import Capabilities
 from gateway.meter import Meter
 from gateway.operators import Operators
 from gateway.outbox import Outbox
@@ -124,7 +125,8 @@ class Composition:
             store.outbox,
             self._adapter_if_up,
             policy=policy_of(self.config),
-            on_sent=self._exchanged,
+            on_sent=self._delivered,
+            on_dead=self._gave_up,
         )
         self.linking: Linking = linking_on(
             self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self.outbox.wake
@@ -179,6 +181,7 @@ class Composition:
             self.dispatcher.accepted,
             queued_messages=config.limits.queued_messages_per_user,
             is_let_in=self.entrance.access.is_let_in,
+            capabilities=self._capabilities,
             woken=self.outbox.wake,
         )
         self.supervisor = Supervisor(self.adapters, self.inbox.accept, on_up=self.outbox.channel_is_up)
@@ -190,6 +193,7 @@ class Composition:
             store=self.store.facts,
             supervisor=self.supervisor,
             dispatcher=self.dispatcher,
+            outbox=self.outbox,
             inbox=self.store.inbox,
             memory=self.memory,
             models=self.model_states,
@@ -212,6 +216,7 @@ class Composition:
             presence=self.privacy.presence,
             model=self.meter.model,
             adapter=self._adapter_if_up,
+            capabilities=self._capabilities,
             kind=self._kind,
             render_memory=memory_section(lambda: self.config),
             woken=self.outbox.wake,
@@ -249,6 +254,13 @@ class Composition:
     def _kind(self, channel: str) -> str:
         return self.talk.kind if channel == self.talk.name else self.supervisor.kind(channel)
 
-    def _exchanged(self, channel: str) -> None:
-        self.supervisor.exchanged(channel)
+    def _gave_up(self, channel: str, reason: str) -> None:
+        self.supervisor.gave_up(channel, reason)
+
+    def _delivered(self, channel: str) -> None:
+        self.supervisor.delivered(channel)
         self.privacy.sent()
+
+    def _capabilities(self, channel: str) -> Capabilities | None:
+        adapter = self.talk if channel == self.talk.name else self.supervisor.adapters.get(channel)
+        return None if adapter is None else adapter.capabilities

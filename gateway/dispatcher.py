@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import structlog
 
 from gateway.backoff import delay_s
 from gateway.cancellation import is_cancelled_from_outside
 from gateway.commands import parse_command
+from gateway.company import Company
 from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
 from gateway.failpoints import reach
-from gateway.inbox import InboxRow, InboxStore, NotDue
+from gateway.inbox import InboxRow, InboxStore, NotDue, Suspect
 from gateway.lanes import AGAIN, IDLE, Lanes
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.outbox import DeliveryPolicy
@@ -22,6 +24,8 @@ from gateway.outbox import DeliveryPolicy
 AFTER_FAULT_S = 2.0
 # Where the disk is nearly full, a claim may fit and the turn's commit not: each try costs a call of the model.
 LONGEST_AFTER_FAULT_S = 30.0
+# A file system that is full, broken or read-only, and descriptors that are used up.
+_OF_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE}
 
 _log = structlog.get_logger(__name__)
 
@@ -98,6 +102,7 @@ class Dispatcher:
             after_fault_s=AFTER_FAULT_S,
             workers_per_party=running_turns_per_user,
         )
+        self._company = Company()
         self._running: dict[ConversationRef, TurnControl] = {}
         self._unreleased: dict[ConversationRef, int] = {}
         self._setbacks: dict[ConversationRef, int] = {}  # failures in a row that were not the message's
@@ -161,7 +166,7 @@ class Dispatcher:
 
     async def recover(self) -> int:
         """Take up what an earlier process left; returns how many conversations wait."""
-        await self._store.reclaim(self._owner)
+        await self._store.reclaim(self._owner, self._after_death_s)
         waiting = await self._store.waiting()
         for conversation, sender in (await self._store.speakers()).items():
             self._lanes.belongs(conversation, _party(conversation, sender))
@@ -193,16 +198,25 @@ class Dispatcher:
     # ---- one conversation ------------------------------------------------------------------------------------------
 
     async def _serve(self, conversation: ConversationRef) -> float | None:
+        async with self._company.beside():
+            again_s = await self._take(conversation, is_alone=False)
+        if again_s == "alone":
+            async with self._company.alone():
+                again_s = await self._take(conversation, is_alone=True)
+        return AGAIN if again_s == "alone" else again_s
+
+    async def _take(self, conversation: ConversationRef, *, is_alone: bool) -> float | Literal["alone"] | None:
+        """Answer the next message; "alone": it is to be answered with nothing beside it."""
         if self._is_draining:
             return IDLE
         try:
-            row = await self._claim(conversation)
+            row = await self._claim(conversation, is_alone=is_alone)
         except StoreError as error:
             wait_s = self._after_setback_s(conversation)
             _log.error("inbox_store_failed", error=str(error), again_s=wait_s)
             return wait_s
         if not isinstance(row, InboxRow):
-            return IDLE if row is None else row.due_in_s
+            return row.due_in_s if isinstance(row, NotDue) else "alone" if isinstance(row, Suspect) else IDLE
         reach("turn.claimed")
         again_s = await self._run(conversation, row)
         if again_s is None:
@@ -220,24 +234,24 @@ class Dispatcher:
             self._lanes.belongs(conversation, _party(conversation, row.next_sender))
         return AGAIN if row.has_more else IDLE
 
-    async def _claim(self, conversation: ConversationRef) -> InboxRow | NotDue | None:
+    async def _claim(self, conversation: ConversationRef, *, is_alone: bool) -> InboxRow | NotDue | Suspect | None:
         await self._release_held(conversation)
-        row = await self._store.claim(conversation, owner=self._owner, lease_s=self._lease_s)
+        row = await self._store.claim(conversation, owner=self._owner, lease_s=self._lease_s, is_alone=is_alone)
         if isinstance(row, NotDue):
             self._not_due.add(conversation)
             return row
         self._not_due.discard(conversation)
         if row is None:
             self._setbacks.pop(conversation, None)
-        if row is not None and self._is_draining:  # that began while the claim was on its way
+        if isinstance(row, InboxRow) and self._is_draining:  # that began while the claim was on its way
             await self._give_back(conversation, row, after_s=0.0, error=None, is_counted=False)
             return None
         return row
 
     async def _run(self, conversation: ConversationRef, row: InboxRow) -> float | None:
         """Run the turn; seconds until the conversation is to be looked at again, None when the message is finished."""
-        if row.attempts > self._policy.max_attempts:
-            reason = f"the process ended {row.attempts - 1} times while this was being answered"
+        if row.lone_deaths >= self._policy.max_attempts:
+            reason = f"the process ended {row.lone_deaths} times while this alone was being answered"
             return await self._bury(conversation, row, reason)
         control = self._running[conversation] = self._control(conversation, row)
         control.task = asyncio.create_task(self._turns.run(row, control), name=f"turn {row.turn_id}")
@@ -250,14 +264,9 @@ class Dispatcher:
         except ClaimLost as error:
             _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
             return None
-        except (StoreError, FileError, IdentityMapBroken) as error:  # the disk, not the message: it does not count
-            wait_s = self._after_setback_s(conversation)
-            _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=wait_s)
-            reason = self._policy.hide(str(error))
-            await self._give_back(conversation, row, after_s=wait_s, error=reason, is_counted=False)
-            return wait_s
         except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
-            return await self._failed(conversation, row, error)
+            ended = self._set_back if _is_the_machines(error) else self._failed
+            return await ended(conversation, row, error)
         else:
             self._setbacks.pop(conversation, None)
             return again_s
@@ -265,6 +274,12 @@ class Dispatcher:
             del self._running[conversation]
             if control.is_stop_requested:  # and should its commit have failed, it is stopped the next time as well
                 self._stopped[conversation] = row.turn_id
+
+    def _after_death_s(self, deaths: int) -> float:
+        """How long a message waits that was alone when the process died: the first time it may have been anything."""
+        if deaths == 1:
+            return 0.0
+        return delay_s(deaths - 1, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
 
     def _after_setback_s(self, conversation: ConversationRef) -> float:
         """How long to wait after a failure that was the disk's: longer each time, until a turn succeeds."""
@@ -296,6 +311,14 @@ class Dispatcher:
         if is_ending:
             raise cancelled
         return IDLE  # the turn alone was cancelled, by `drain`
+
+    async def _set_back(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
+        """Try it again however often that is: it is not the message's fault, and does not count."""
+        wait_s = self._after_setback_s(conversation)
+        _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=wait_s)
+        reason = self._policy.hide(str(error))
+        await self._give_back(conversation, row, after_s=wait_s, error=reason, is_counted=False)
+        return wait_s
 
     async def _failed(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
         reason = self._policy.hide(f"{type(error).__name__}: {error}")
@@ -346,6 +369,13 @@ class Dispatcher:
                     await self._store.renew(self._owner, self._lease_s)
                 except StoreError as error:
                     _log.error("lease_not_renewed", error=str(error))
+
+
+def _is_the_machines(error: Exception) -> bool:
+    """Whether it is a failure of the disk, or of a machine that has no more to give, and not of a message."""
+    if isinstance(error, OSError):
+        return error.errno in _OF_MACHINE
+    return isinstance(error, StoreError | FileError | IdentityMapBroken)
 
 
 def _party(conversation: ConversationRef, sender: str) -> tuple[str, str]:

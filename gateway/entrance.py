@@ -47,6 +47,12 @@ class Entrance:
             for conversation in woken:
                 self.reopened(conversation)
 
+    async def claimed(self, message: InboundMessage, account: str) -> None:
+        """Somebody has become an owner: they are asked there from now on, and what they said before is answered."""
+        accounts = await self.pairing.write_down(account, message.sender.display_name)
+        await self.people.keep_chat(account, message.conversation)
+        await self.reopen(accounts)
+
     async def _knocked(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting | None:
         """Somebody who is known elsewhere brings a code from there; None where they are a stranger like any other."""
         command = parse_command(message)
@@ -56,7 +62,8 @@ class Entrance:
         answer = await self.linking.knock(command.arguments, me, turn_id)
         if answer is None:
             return None
-        return Meeting(text=answer.text if answer.is_heard or self.pairing.may_tell(entry.account) else None)
+        is_told = answer.is_heard or self.pairing.may_tell(entry.account)
+        return Meeting(text=answer.text if is_told else None, codes=answer.codes)
 
     async def owners(self, operator_accounts: Collection[str]) -> set[str]:
         """The accounts of owners, besides those of the operator."""
@@ -86,7 +93,11 @@ def make_entrance(
     pairing = Pairing(
         store, people, access, identities, pepper=partial(load_pepper, home), operator_accounts=operator_accounts
     )
-    PairCommand(pairing, identities).add_to(commands)
+
+    def is_by_letter(place: ConversationRef) -> bool:
+        return linking.is_only_claimed(place) is not False  # what is not known now is taken for one
+
+    PairCommand(pairing, identities, is_by_letter).add_to(commands)
     entrance = Entrance(access=access, people=people, pairing=pairing, linking=linking, reopened=reopened)
     linking.when_linked(entrance.let_through)
     return entrance

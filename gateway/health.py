@@ -39,7 +39,7 @@ class ChannelHealth:
         since: of the state.
         last_exchange_at: of the last message accepted or sent.
         connections: how often it was connected since the start.
-        error: why it is not up, for people.
+        error: why it is not up, or what does not work although it is, for people.
         inbox_lag_s: age of the oldest message without an answer; 0 where there is none.
         outbox_lag_s: age of the oldest answer that its platform does not have yet.
     """
@@ -94,8 +94,8 @@ class Health:
         return {key: _plain(value) for key, value in asdict(self).items()}
 
 
-def channel_health(status: ChannelStatus, queues: Sequence[QueueHealth]) -> ChannelHealth:
-    """What the supervisor and the queues know of one channel."""
+def channel_health(status: ChannelStatus, queues: Sequence[QueueHealth], problems: Sequence[str] = ()) -> ChannelHealth:
+    """What the supervisor and the queues know of one channel; `problems` as `Supervisor.problems` has them."""
     lags = {"inbox": 0.0, "outbox": 0.0}
     for queue in queues:
         if queue.channel == status.name and queue.state != "dead":
@@ -107,7 +107,7 @@ def channel_health(status: ChannelStatus, queues: Sequence[QueueHealth]) -> Chan
         since=status.since,
         last_exchange_at=status.last_exchange_at,
         connections=status.connections,
-        error=status.error,
+        error="; ".join(problems) or None,
         inbox_lag_s=lags["inbox"],
         outbox_lag_s=lags["outbox"],
     )

@@ -7,10 +7,11 @@ costs the same however long the session is.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 
 import structlog
 
@@ -28,13 +29,18 @@ CHARS_PER_TOKEN = 4
 # Windows are kept while all of them together are not larger; about 8 MB of text.
 KEPT_TOKENS = 2_000_000
 KEPT_WINDOWS = 2_000
+# More new messages than this, as after a start, are made ready in a thread.
+LONG = 300
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Block:
-    """The messages of one turn; the ids are those of the store, `author` is as the platform shows the person."""
+    """The messages of one turn; the ids are those of the store, `author` is as the platform shows the person.
+
+    The messages stay the same objects as long as the block does, so what is made of them is made once.
+    """
 
     turn_id: str
     user_id: str
@@ -43,6 +49,20 @@ class _Block:
     last_id: int
     tokens: int
     messages: tuple[ChatMessage, ...]
+    _for_others: tuple[ChatMessage, ...] = ()
+
+    def seen_by(self, reader: str) -> tuple[ChatMessage, ...]:
+        """The messages as this user's turn shows them: what another person wrote is data."""
+        if self.user_id == reader:
+            return self.messages
+        if not self._for_others:
+            self._for_others = tuple(
+                replace(said, text=as_data(ANOTHER_SPEAKER, by=self.author, text=said.text))
+                if said.role == "user"
+                else said
+                for said in self.messages
+            )
+        return self._for_others
 
 
 @dataclass(slots=True)
@@ -56,7 +76,7 @@ class _Window:
     def last_id(self) -> int:
         return self.blocks[-1].last_id if self.blocks else 0
 
-    def extend(self, blocks: Iterator[_Block]) -> None:
+    def extend(self, blocks: Iterable[_Block]) -> None:
         for block in blocks:
             self.blocks.append(block)
             self.tokens += block.tokens
@@ -101,12 +121,8 @@ class History:
         What other people than the user `reader` wrote, in a group, is shown as data.
         """
         window = await self._window(session)
-        return tuple(
-            message
-            for block in window.blocks
-            if block.turn_id != leave_out
-            for message in (block.messages if block.user_id == reader else _as_of_another(block))
-        )
+        seen = (block.seen_by(reader) for block in window.blocks if block.turn_id != leave_out)
+        return tuple(chain.from_iterable(seen))
 
     async def last_question(self, session: Session, person: Collection[str]) -> SessionMessage | None:
         """The newest message in the session that was answered, by whoever has these ids; others may write, too."""
@@ -155,9 +171,10 @@ class History:
             after=max(session.summary_until, kept.last_id if kept is not None else 0),
             max_chars=self.budget_tokens * CHARS_PER_TOKEN,
         )
-        self.forget(session.id)
+        blocks = _blocks(messages) if len(messages) <= LONG else await asyncio.to_thread(_blocks, messages)
+        self.forget(session.id)  # nothing is awaited from here on: another turn may be in the same session
         window = kept if kept is not None else _Window()
-        window.extend(_blocks(message for message in messages if message.id > window.last_id))
+        window.extend(block for block in blocks if block.first_id > window.last_id)
         window.trim(after=session.summary_until, budget_tokens=self.budget_tokens)
         self._kept[session.id] = window
         self._kept_tokens += window.tokens
@@ -179,21 +196,18 @@ class History:
             _log.exception("summary_fault", session_id=session.id)
 
 
-def _blocks(messages: Iterator[SessionMessage]) -> Iterator[_Block]:
+def _blocks(messages: Sequence[SessionMessage]) -> list[_Block]:
+    blocks = []
     for turn_id, group in groupby(messages, key=lambda message: message.turn_id):
         turn: Sequence[SessionMessage] = list(group)
-        yield _Block(
+        block = _Block(
             turn_id=turn_id,
-            user_id=turn[0].user_id,
-            author=turn[0].author,
+            user_id=sys.intern(turn[0].user_id),  # the same in turn after turn, and read as a new string each time
+            author=sys.intern(turn[0].author),
             first_id=turn[0].id,
             last_id=turn[-1].id,
             tokens=sum(estimated_tokens(message.text) for message in turn),
             messages=as_chat(turn),
         )
-
-
-def _as_of_another(block: _Block) -> Iterator[ChatMessage]:
-    for said in block.messages:
-        is_theirs = said.role == "user"
-        yield replace(said, text=as_data(ANOTHER_SPEAKER, by=block.author, text=said.text)) if is_theirs else said
+        blocks.append(block)
+    return blocks

@@ -30,7 +30,8 @@ def prepare_home(home: Path) -> None:
 
     Raises:
         UnsafePath: it lies on a file system that cannot lock, is another user's, or is open and full of other things.
-        OSError: it cannot be made.
+        FileError: it cannot be made.
+        OSError: it cannot be looked at.
     """
     if home.is_dir():
         close_to_others(home)

@@ -12,11 +12,14 @@ from typing import Protocol
 
 import structlog
 
-from gateway.commands import parse_command
+from gateway.codes import without_codes
+from gateway.command_text import in_form, parse_command
 from gateway.failpoints import reach
-from gateway.messages import ConversationRef, InboundMessage, OutboundMessage
+from gateway.messages import Capabilities, ConversationRef, InboundMessage, OutboundMessage
 from gateway.observe import note, stage
 
+# A message that was being answered at so many deaths of the process is answered alone from then on.
+SUSPECT_DEATHS = 3
 # Of a sender whose queue is full, so many commands are let in all the same: `/stop` is what helps then.
 COMMANDS_BEYOND = 10
 _UNSTORABLE = re.compile("[\0\ufffd\ud800-\udfff]")
@@ -30,12 +33,14 @@ class InboxRow:
 
     Attributes:
         turn_id: chosen at accept, so that it is the same however often the turn is tried.
-        attempts: claims so far, this one included; a parked message's waits do not count.
+        attempts: claims so far, this one included; a parked message's waits do not count, nor does the end of the
+            process.
         is_told: the person was told already that the message waits.
         has_steps: an earlier try left steps from which the turn goes on; see `TurnStore.load_steps`.
         has_more: its conversation has another message behind it.
         next_sender: who wrote that one; None where there is none.
         accepted_at: by the wall clock.
+        lone_deaths: how often the process died while this, and nothing else, was being answered.
     """
 
     seq: int
@@ -47,6 +52,12 @@ class InboxRow:
     has_more: bool
     next_sender: str | None
     accepted_at: datetime
+    lone_deaths: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """The process died so often while the head of the queue was being answered that it is to be answered alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +102,13 @@ class InboxStore(Protocol):
     async def add(self, message: InboundMessage, turn_id: str, room: Room | None = None) -> int | Refused | None:
         """Commit the message; its sequence number, or None when the event or the message is there already."""
 
-    async def claim(self, conversation: ConversationRef, *, owner: str, lease_s: float) -> InboxRow | NotDue | None:
-        """Take the conversation's oldest unfinished message, if nobody holds it and its time has come."""
+    async def claim(
+        self, conversation: ConversationRef, *, owner: str, lease_s: float, is_alone: bool = False
+    ) -> InboxRow | NotDue | Suspect | None:
+        """Take the conversation's oldest unfinished message, if nobody holds it and its time has come.
+
+        A suspect is taken only by a caller that runs nothing else: `is_alone`.
+        """
 
     async def renew(self, owner: str, lease_s: float) -> None:
         """Put off the end of all leases of the owner."""
@@ -103,8 +119,14 @@ class InboxStore(Protocol):
     async def make_due(self, conversation: ConversationRef) -> None:
         """Let what waits in the conversation be claimed now."""
 
-    async def reclaim(self, owner: str) -> int:
-        """Give back what other owners hold; for a start, when the others are known to be dead."""
+    async def reclaim(self, owner: str, after_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
+        """Give back what other owners hold; for a start, when the others are known to be dead.
+
+        Who of several messages ended the process nobody knows, so a lone death is counted only where it was one.
+
+        Args:
+            after_s: how long a message waits after so many lone deaths.
+        """
 
     async def waiting(self) -> Sequence[tuple[ConversationRef, float]]:
         """Every conversation with an unfinished message, and the seconds until its head is due."""
@@ -126,6 +148,7 @@ class Inbox:
         *,
         queued_messages: int | None = None,
         is_let_in: Callable[[InboundMessage], bool] = lambda _message: True,
+        capabilities: Callable[[str], Capabilities | None] = lambda _channel: None,
         woken: Callable[[ConversationRef], None] = lambda _conversation: None,
     ) -> None:
         """Nothing is accepted yet.
@@ -133,12 +156,14 @@ class Inbox:
         Args:
             queued_messages: of one sender, waiting or being answered; None for no limit.
             is_let_in: whether the writer gets answers; nobody else is told that a queue is full.
+            capabilities: of a channel, by its name.
             woken: told that a conversation has a reply to send.
         """
         self._store = store
         self._on_accepted = on_accepted
         self._queued_messages = queued_messages
         self._is_let_in = is_let_in
+        self._capabilities = capabilities
         self._woken = woken
 
     async def accept(self, message: InboundMessage) -> bool:
@@ -149,6 +174,10 @@ class Inbox:
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was kept.
         """
+        return await self.keep(message) is not None
+
+    async def keep(self, message: InboundMessage) -> int | Refused | None:
+        """Accept, and say where the message stands in the sequence; as `InboxStore.add` says it, raises as `accept`."""
         keeping = asyncio.create_task(self._keep(storable(message)))
         try:
             return await asyncio.shield(keeping)
@@ -156,7 +185,7 @@ class Inbox:
             keeping.add_done_callback(_say_if_not_kept)
             raise
 
-    async def _keep(self, message: InboundMessage) -> bool:
+    async def _keep(self, message: InboundMessage) -> int | Refused | None:
         reach("inbox.accepting")
         turn_id = f"t_{secrets.token_hex(8)}"
         with stage("inbox.accept", turn_id, message.conversation):
@@ -164,7 +193,7 @@ class Inbox:
             is_refused, is_new = isinstance(added, Refused), isinstance(added, int)
             note(is_new=is_new)
             if is_new:
-                _log.debug("message_accepted", text=message.text)
+                _log.debug("message_accepted", text=without_codes(message))
             elif is_refused:
                 note(result="refused")
                 _log.warning("queue_full", user=message.sender.user)
@@ -173,7 +202,7 @@ class Inbox:
             await self._on_accepted(message)
         elif isinstance(added, Refused) and added.is_told:
             self._woken(message.conversation)
-        return added is not None
+        return added
 
     def _room(self, message: InboundMessage, turn_id: str) -> Room | None:
         most = self._queued_messages
@@ -181,17 +210,21 @@ class Inbox:
             return None
         if parse_command(message) is not None:
             return Room(messages=most + COMMANDS_BEYOND, notice=None)
+        text = (
+            f"{most} messages of yours wait for me already, so I did not take this one, and take no others before "
+            "I have caught up. Please send it again later. `/stop` ends what I am doing now."
+        )
+        capabilities = self._capabilities(message.conversation.channel)
         notice = OutboundMessage(
             id=f"{turn_id}.refused",
             conversation=message.conversation,
-            text=f"{most} messages of yours wait for me already, so I did not take this one, and take no others before "
-            "I have caught up. Please send it again later. `/stop` ends what I am doing now.",
+            text=in_form(text, capabilities, is_direct=message.is_direct),
             reply_to=message.id,
         )
         return Room(messages=most, notice=notice if self._is_let_in(message) else None)
 
 
-def _say_if_not_kept(keeping: asyncio.Task[bool]) -> None:
+def _say_if_not_kept(keeping: asyncio.Task[int | Refused | None]) -> None:
     """Nobody waits for it any more, and nobody was told that we have the message: its platform delivers it again."""
     if not keeping.cancelled() and (error := keeping.exception()) is not None:
         _log.warning("not_accepted", error=str(error))

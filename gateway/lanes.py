@@ -15,8 +15,6 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from gateway.cancellation import is_cancelled_from_outside
-
 Lane = TypeVar("Lane", bound=Hashable)
 
 IDLE = None
@@ -62,6 +60,7 @@ class Lanes(Generic[Lane]):
         self._woken_while_served: set[Lane] = set()
         self._timers: dict[Lane, asyncio.TimerHandle] = {}
         self._has_ended = asyncio.Event()
+        self._is_ending = False
 
     @property
     def waiting(self) -> int:
@@ -112,10 +111,15 @@ class Lanes(Generic[Lane]):
 
     async def run(self) -> None:
         """Serve until cancelled; what is being served then is cancelled too."""
+        self._is_ending = False
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(self._workers):
                     workers.create_task(self._work())
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self._is_ending = True
         finally:
             for timer in self._timers.values():
                 timer.cancel()
@@ -131,7 +135,7 @@ class Lanes(Generic[Lane]):
             del self._parties[name]
 
     async def _work(self) -> None:
-        while True:
+        while not self._is_ending:  # also where what was served has kept its cancellation to itself
             name = await self._queue.get()
             party = self._parties[name]
             party.is_queued = False
@@ -144,7 +148,7 @@ class Lanes(Generic[Lane]):
             try:
                 more = await self._serve(lane)
             except asyncio.CancelledError:
-                if is_cancelled_from_outside():
+                if self._is_ending:
                     raise
                 _log.exception("lane_fault", lane=str(lane))
             except Exception:  # noqa: BLE001 (a fault of ours must not end the worker, nor the lane)

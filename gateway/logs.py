@@ -8,6 +8,7 @@ every secret of the configuration is cut out of every line, whoever wrote it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -33,7 +34,8 @@ MIN_SECRET_CHARS = 6
 OURS = ("gateway", "adapters")
 _OUR_FILES = tuple(f"{Path(__file__).parents[1] / package}{os.sep}" for package in OURS)
 # What makes two lines the same: what went wrong, where, and why. Counters and waits differ from time to time.
-_SAMENESS = ("event", "turn_id", "channel", "model", "message_id", "session_id", "error", "reason", "problem")
+_SAMENESS = ("event", "turn_id", "channel", "model", "message_id", "session_id", "error", "reason", "problem",
+             "connection")  # fmt: skip
 
 _stream: TextIO | None = None  # where the log goes; None is standard error
 
@@ -81,13 +83,26 @@ def configure_logs(
     structlog.configure(
         processors=[repeats.processor, *shared, renderer, hide],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=lambda *_: _Lines(stream),
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, hide],
         foreign_pre_chain=shared,
     )
     _listen_to_logging(stream, formatter, repeats, level)
+
+
+class _Lines(structlog.PrintLogger):
+    """Writes each line at once. One that cannot be written is lost, and the work that it tells of goes on.
+
+    Handlers of `logging` do the same: a full disk, or a terminal that was closed, stops the log and nothing else.
+    """
+
+    def msg(self, message: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
+            super().msg(message)
+
+    debug = info = warning = error = critical = exception = msg
 
 
 def _listen_to_logging(stream: TextIO, formatter: logging.Formatter, repeats: Repeats, level: str) -> None:

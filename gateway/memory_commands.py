@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from gateway.errors import MemoryConflict
 from gateway.memory_proposals import Proposal, Reviewer, choices
-from gateway.memory_review import MemoryChange, MemoryReview, NotReviewable, Origin
+from gateway.memory_review import FactOrigin, MemoryChange, MemoryReview, NotReviewable, Origin
 from gateway.messages import Action
 from gateway.protocols import MemoryProvider, MemoryScope, MemoryStoreName
+from gateway.visible import hidden_note, visible
 
 USAGE = "/memory [proposals | approve N | refuse N | edit N text | why words | log | undo [N]]"
 _FILES: dict[MemoryStoreName, str] = {"user": "USER.md", "memory": "MEMORY.md"}
@@ -90,7 +91,7 @@ class MemoryCommands:
             return MemoryAnswer(text="Nothing waits for a yes.")
         shown = [await self._described(one, call.reviewer) for one in waiting[:_SHOWN]]
         more = [f"And {len(waiting) - _SHOWN} more, after these."] if len(waiting) > _SHOWN else []
-        how = "`/memory approve N` applies one, `/memory refuse N` lets it go, `/memory edit N text` words it anew."
+        how = "`/memory approve N` applies one, `/memory refuse N` lets it go, `/memory edit N text` edits its text."
         return MemoryAnswer(text="\n\n".join([*shown, *more, how]), actions=choices(waiting, call.reviewer))
 
     async def _described(self, proposal: Proposal, reviewer: Reviewer) -> str:
@@ -137,8 +138,17 @@ class MemoryCommands:
     async def _why(self, call: MemoryCall) -> MemoryAnswer:
         if not call.words:
             return MemoryAnswer(text="Say a line of my memory, or a part of one: `/memory why Friday`.")
-        origin = await self._review.why(call.scope, call.words)
-        return MemoryAnswer(text=f"{_told(origin, call.reviewer)}\n{_fenced(origin.change.diff)}")
+        facts = await self._review.facts_about(call.scope, call.reviewer.role, call.words)
+        told = [f"A fact, {one.at:%Y-%m-%d %H:%M} UTC, {_quietly(one)}:\n{_fenced(one.text)}" for one in facts]
+        try:
+            origin = await self._review.why(call.scope, call.words)
+        except NotReviewable:
+            if not told:
+                raise
+        else:
+            what = _in_words(origin.change.diff, added="It added:", removed="It took away:")
+            told.insert(0, f"{_told(origin, call.reviewer)}\n{what}")
+        return MemoryAnswer(text="\n\n".join(told))
 
     async def _log(self, call: MemoryCall) -> MemoryAnswer:
         changes = await self._review.log(call.scope, _SHOWN)
@@ -162,11 +172,20 @@ class MemoryCommands:
             raise NotReviewable(
                 "the memory has changed since, so nothing was taken back. Take back the later changes first"
             ) from conflict
-        return MemoryAnswer(text=f"Change {undone.id} is taken back:\n{_fenced(undone.diff)}")
+        what = _in_words(undone.diff, added="It had added this, which is gone:", removed="This is back:")
+        return MemoryAnswer(text=f"Change {undone.id} is taken back. {what}")
 
 
 def _what(proposal: Proposal) -> str:
     return "a fact" if proposal.store == "traces" else _FILES[proposal.store]
+
+
+def _quietly(fact: FactOrigin) -> str:
+    """Where it comes from; a name in it is data and no Markdown."""
+    turn = "" if fact.turn_id is None else f", in turn `{fact.turn_id}`"
+    proposal = "" if fact.proposal is None else f", approved as proposal {fact.proposal}"
+    source = fact.source.replace("`", "'")
+    return f"`{source}`{turn}{proposal}"
 
 
 def _told(origin: Origin, reviewer: Reviewer) -> str:
@@ -186,13 +205,15 @@ def _told(origin: Origin, reviewer: Reviewer) -> str:
 def _by(change: MemoryChange, reviewer: Reviewer) -> str:
     """The author; only the owner is told of others who they are."""
     if change.author_id is None:
-        return "by hand, in an editor" if change.action == "edit" else "by nobody who is known"
+        return "by hand, in an editor" if change.action == "edit" else "by an unknown author"
     if change.author_id == reviewer.user_id:
         return "by you"
     return f"by `{change.author_id}`" if reviewer.role == "owner" else "by another person"
 
 
 def _action(change: MemoryChange) -> str:
+    if change.action == "edit" and change.refers_to is not None:
+        return "merge"  # brought back what the editor had not read
     return f"undo of {change.refers_to}" if change.action == "undo" else change.action
 
 
@@ -200,11 +221,22 @@ def _numbers(words: str) -> Sequence[int]:
     return [int(word) for word in words.replace(",", " ").split() if word.isdecimal() and len(word) < 18]
 
 
-def _fenced(diff: str) -> str:
-    """Lines of a diff in a fence that they cannot end, and not too many for a message."""
+def _in_words(diff: str, *, added: str, removed: str) -> str:
+    """What a change did, for people who read no diffs."""
+    parts = []
+    for title, sign in ((added, "+"), (removed, "-")):
+        text = "\n".join(line[1:] for line in diff.split("\n") if line[:1] == sign).strip("\n")
+        if text.strip():
+            parts.append(f"{title}\n{_fenced(text, language='')}")
+    return "\n".join(parts)
+
+
+def _fenced(diff: str, *, language: str = "diff") -> str:
+    """Lines in a fence that they cannot end, nothing of it hidden, and not too many for a message."""
+    note, diff = hidden_note(diff), visible(diff)
     if len(diff) > _DIFF_CHARS:
         diff = f"{diff[:_DIFF_CHARS]}\n[... {len(diff) - _DIFF_CHARS} more characters]"
     fence = "```"
     while fence in diff:
         fence += "`"
-    return f"{fence}diff\n{diff}\n{fence}"
+    return f"{fence}{language}\n{diff}\n{fence}" + (f"\n**It {note}**, shown as `⟨U+...⟩`." if note else "")

@@ -67,6 +67,12 @@ class Proposal:
         return self.store == "memory" and is_shared(self.scope, self.store)
 
     @property
+    def text(self) -> str:
+        """All that it would write, for whoever judges it."""
+        texts = [update.content for update in self.updates]
+        return "\n".join(texts if self.fact is None else [self.fact.content or ""])
+
+    @property
     def approved_scope(self) -> MemoryScope:
         """Under which it is applied: a turn of its own, so that it is applied once however often that is tried."""
         return replace(self.scope, turn_id=f"{_TURN}{self.id}")
@@ -159,6 +165,11 @@ def proposal_number(turn_id: str) -> int | None:
     return int(number) if number != turn_id and number.isdecimal() else None
 
 
+def has_document(scope: MemoryScope, store: MemoryStoreName) -> bool:
+    """Whether there is such a document at all: what is one person's is not there where others read along."""
+    return scope.user_id is not None or (store == "memory" and scope.place != "per-user")
+
+
 def is_shared(scope: MemoryScope, store: MemoryStoreName) -> bool:
     """Whether others read the document, too."""
     return store == "memory" and scope.place != "per-user"
@@ -182,7 +193,11 @@ def sort_updates(
 
 def may_write(scope: MemoryScope, store: MemoryStoreName, *, writes: MemoryWrites, role: Role) -> bool:
     """Whether a turn may change the document at all, at once or as a proposal."""
-    return writes != "off" and (may(role, "write shared memory") or not is_shared(scope, store))
+    return (
+        writes != "off"
+        and has_document(scope, store)
+        and (may(role, "write shared memory") or not is_shared(scope, store))
+    )
 
 
 def notice(proposals: Sequence[Proposal], reviewer: Reviewer, *, is_direct: bool) -> str:

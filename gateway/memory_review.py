@@ -16,6 +16,7 @@ from gateway.fact_changes import FactChange
 from gateway.memory_proposals import AT_THE_MACHINE, Proposal, ProposalStore, Reviewer, is_shared, proposal_number
 from gateway.memory_sync import MemorySync
 from gateway.protocols import MemoryDocument, MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
+from gateway.roles import Role
 
 _STORES: tuple[MemoryStoreName, ...] = ("user", "memory")
 _LOOKED_AT = 200
@@ -84,6 +85,30 @@ class FactMemory(Protocol):
 
     async def write(self, proposal: Proposal) -> bool:
         """Write what was approved, once however often it is called; False: not now, but later."""
+
+    async def origins(self, scope: MemoryScope, role: Role, words: str) -> Sequence[FactOrigin]:
+        """Where the facts come from that the role may read and that hold all of these words, the best first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactOrigin:
+    """Where a fact of the trace memory comes from.
+
+    Attributes:
+        at: when it was said or happened.
+        source: for people: `said by Ada on web`, `imported`.
+        turn_id: None for what no turn wrote.
+        channel: on which it was said; None where that is not known.
+        proposal: the number under which it waited for a yes; None where it did not.
+    """
+
+    id: str
+    text: str
+    at: datetime
+    source: str
+    turn_id: str | None
+    channel: str | None
+    proposal: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +252,11 @@ class MemoryReview:
         proposal = await self.proposal_of(change)
         turn_id = change.turn_id if proposal is None else proposal.scope.turn_id
         return Origin(change=change, turn_id=turn_id, proposal=proposal)
+
+    async def facts_about(self, scope: MemoryScope, role: Role, words: str) -> Sequence[FactOrigin]:
+        """Where the facts come from that the role may read and that hold all of these words; none without traces."""
+        facts = self._facts()
+        return () if facts is None else await facts.origins(scope, role, words)
 
     async def proposal_of(self, change: MemoryChange) -> Proposal | None:
         """The proposal that a change was, None where it was applied at once."""

@@ -67,6 +67,11 @@ class Action:
     id: str
     label: str
 
+    @property
+    def question(self) -> str:
+        """What it decides, the last word of its id. Once it is chosen in a direct chat, the others of it go too."""
+        return self.id.rpartition(" ")[2]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotedText:
@@ -122,6 +127,7 @@ class OutboundMessage:
         id: constant across retries, and the same for a preview and the message that replaces it.
         text: Markdown (CommonMark); the adapter turns it into what its platform shows, and splits it.
         reply_to: the platform's id of the message that this one answers.
+        codes: those in the text that are for its reader only; lists for operators and the log hide them.
     """
 
     id: str
@@ -130,6 +136,12 @@ class OutboundMessage:
     reply_to: str | None = None
     attachments: tuple[Attachment, ...] = ()
     actions: tuple[Action, ...] = ()
+    codes: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is to be shown: the message only ends the wait for an answer."""
+        return not (self.text or self.attachments or self.actions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +165,15 @@ class Capabilities:
         is_idempotent_send: sending one id twice shows one message, so an uncertain send is simply repeated.
         max_attachment_bytes: 0 where the channel takes no files.
         preview_interval_s: the shortest time between two previews of one message; None where there are none.
+        first_preview_chars: a preview begins with so many, or a whole sentence, or after a moment: people are notified
+            with what it begins with.
+        typing_s: how long the sign of typing is seen.
         is_sender_only_claimed: who wrote is what a letter says of itself, however well that was checked on its way:
             enough for an answer, and not to vouch that another account is the same person.
+        command_form: what a person types there for a command, around `{command}` (`name arguments`).
+        group_command_form: the same where others read along; empty where it is no different.
+        shows_log: its people read the conversation's log, and `send` says that there is news. Only such a channel
+            gets an answer without text and files, which ends their wait and shows nothing.
     """
 
     max_text_chars: int
@@ -162,4 +181,9 @@ class Capabilities:
     is_idempotent_send: bool = False
     max_attachment_bytes: int = 0
     preview_interval_s: float | None = None
+    first_preview_chars: int = 0
+    typing_s: float = 5.0
     is_sender_only_claimed: bool = False
+    command_form: str = "/{command}"
+    group_command_form: str = ""
+    shows_log: bool = False

@@ -1,7 +1,7 @@
 """What happens on the way of a message, said once, for all who want to know: the log, the metrics, the traces.
 
 The core puts a span around each piece of work. Metrics and traces are listeners to the same spans, so they cannot
-disagree. Where nobody listens, which is the default, a span costs one look at an empty tuple.
+disagree. Where nobody listens, which is the default, a span costs one look into a dictionary.
 
 No fact holds what people wrote, who they are, or a secret. A fact that becomes a label has few values.
 """
@@ -67,7 +67,7 @@ class Span:
 
     def __enter__(self) -> Self:
         self._around = _innermost.set(self)
-        for listener in _listeners:
+        for listener in _heard_by(self.name):
             listener.began(self)
         return self
 
@@ -77,7 +77,7 @@ class Span:
         self.duration_s = time.monotonic() - self._began_s
         if kind is not None:
             self.error = kind.__name__
-        for listener in reversed(_listeners):
+        for listener in reversed(_heard_by(self.name)):
             listener.ended(self)
 
 
@@ -93,19 +93,20 @@ class _Unheard(Span):
         return
 
 
-_listeners: tuple[Listener, ...] = ()
+_listeners: tuple[Listener, ...] = ()  # to everything
+_listeners_to: dict[str, tuple[Listener, ...]] = {}  # besides, to the spans of one name
 _innermost: ContextVar[Span | None] = ContextVar("innermost_span", default=None)
 _UNHEARD = _Unheard("", {})
 
 
 def span(name: str, *, turn_id: str | None = None, **facts: Fact) -> Span:
     """A piece of the work that the span around it is about; `turn_id` where there may be none around."""
-    return Span(name, facts, turn_id=turn_id) if _listeners else _UNHEARD
+    return Span(name, facts, turn_id=turn_id) if _listeners or name in _listeners_to else _UNHEARD
 
 
 def note(**facts: Fact) -> None:
     """Add to the innermost span what became known meanwhile."""
-    if _listeners and (around := _innermost.get()) is not None:
+    if (around := _innermost.get()) is not None:
         around.facts |= facts
 
 
@@ -113,12 +114,9 @@ def note(**facts: Fact) -> None:
 def stage(name: str, turn_id: str, conversation: ConversationRef, **facts: Fact) -> Iterator[None]:
     """One stage of a message's way. Every line that is logged meanwhile carries the turn's id."""
     ids = {"turn_id": turn_id, "channel": conversation.channel, "conversation": opaque(conversation)}
-    with structlog.contextvars.bound_contextvars(**ids):
-        if not _listeners:
-            yield
-            return
-        with Span(name, {"channel": conversation.channel, **facts}, turn_id=turn_id):
-            yield
+    about = span(name, turn_id=turn_id, channel=conversation.channel, **facts)
+    with structlog.contextvars.bound_contextvars(**ids), about:
+        yield
 
 
 def waited(name: str, turn_id: str, since: datetime, **facts: Fact) -> None:
@@ -139,14 +137,25 @@ def happened(name: str, **facts: Fact) -> None:
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """Tell the listener of everything in this process, for as long as the block lasts."""
+def listening(listener: Listener, *, only: str | None = None) -> Iterator[None]:
+    """Tell the listener of everything in this process, or of the spans of one name, for as long as the block lasts."""
     global _listeners  # noqa: PLW0603 (one for the process, as a logger is)
-    _listeners = (*_listeners, listener)
+    if only is None:
+        _listeners = (*_listeners, listener)
+    else:
+        _listeners_to[only] = (*_listeners_to.get(only, ()), listener)
     try:
         yield
     finally:
-        _listeners = tuple(other for other in _listeners if other is not listener)
+        if only is None:
+            _listeners = tuple(other for other in _listeners if other is not listener)
+        else:
+            left = tuple(other for other in _listeners_to.pop(only) if other is not listener)
+            _listeners_to.update({only: left} if left else {})
+
+
+def _heard_by(name: str) -> tuple[Listener, ...]:
+    return (*_listeners, *_listeners_to.get(name, ()))
 
 
 def opaque(conversation: ConversationRef) -> str:

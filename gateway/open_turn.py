@@ -16,7 +16,7 @@ from gateway.messages import Action, InboundMessage
 from gateway.personalities import Personality
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.recall import Recall
-from gateway.roles import Role
+from gateway.roles import Role, memory_of
 from gateway.sessions import PROGRAMS, Session, with_title
 from gateway.untrusted import ANOTHER_SPEAKER, EARLIER
 
@@ -63,7 +63,7 @@ class OpenTurn:
             user_id=self.user_id if self.message.is_direct else None,  # others read the answer: only what is shared
             session_id=self.session.id,
             turn_id=self.row.turn_id,
-            place=self.personality.memory_scope,
+            place=memory_of(self.role, self.personality.memory_scope),
             channel=self.message.conversation.channel,
             author_id=self.user_id,
         )

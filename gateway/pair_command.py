@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gateway.access import OWNER_COMMAND
+from gateway.codes import is_same, read_code
 from gateway.commands import CommandCall, CommandResult, Commands
 from gateway.errors import EthosError
 from gateway.identity import IdentityMap
+from gateway.messages import ConversationRef
 from gateway.pairing import Decision, Pairing
 from gateway.people import Request, SetRank
 from gateway.protocols import CommandInfo
 from gateway.roles import ROLES, Role
+from gateway.visible import as_name
 
 PAIR = "pair"
 _USAGE = (
@@ -31,6 +35,8 @@ class PairCommand:
 
     pairing: Pairing
     identities: IdentityMap
+    is_by_letter: Callable[[ConversationRef], bool]
+    """Whether a command that was written there is only said to be its owner's."""
 
     def add_to(self, commands: Commands) -> None:
         """Make the commands known."""
@@ -47,41 +53,54 @@ class PairCommand:
         via = f"{call.user_id} in a chat"
         match words:
             case []:
-                return CommandResult(text=await self._list())
+                return await self._list()
             case ["revoke", account]:
                 return await self._revoke(call, account, via)
             case ["refuse", named]:
                 decision = self.pairing.refuse(await self._find(named), notice_id=f"{call.turn_id}.refused")
-            case ["approve", named] | [named]:
-                decision = await self._let_in(call, named, None, via)
-            case ["approve", named, role] | [named, role]:
-                decision = await self._let_in(call, named, read_role(role), via)
+            case ["approve", named, *more] | [named, *more] if len(more) <= 2:
+                found = await self._let_in(call, named, more, via)
+                if isinstance(found, CommandResult):
+                    return found
+                decision = found
             case _:
                 return CommandResult(text=_USAGE)
         return CommandResult(text=decision.text, notices=decision.notices, people=decision.change, woken=decision.woken)
 
-    async def _let_in(self, call: CommandCall, named: str, role: Role | None, via: str) -> Decision:
+    async def _let_in(self, call: CommandCall, named: str, more: list[str], via: str) -> Decision | CommandResult:
+        """Let them in, or say what is missing: the role, and by letter a code that only its owner was sent."""
         request = await self._find(named)
+        is_by_letter = self.is_by_letter(call.message.conversation)
+        brought = read_code(more.pop()) if is_by_letter and more and read_code(more[-1]) else None
+        if len(more) > 1:
+            return CommandResult(text=_USAGE)
+        role = read_role(more[0]) if more else None
+        proof = self.pairing.proof(request, role, call.account)
+        if is_by_letter and (brought is None or not is_same(brought, proof)):
+            code = self.pairing.code(request)
+            return CommandResult(text=_prove(" ".join(("/pair", code, *more, proof))), codes=(code, proof))
         return await self.pairing.let_in(request, role=role, via=via, notice_id=f"{call.turn_id}.let-in")
 
-    async def _list(self) -> str:
-        waiting = await self.pairing.waiting()
+    async def _list(self) -> CommandResult:
+        waiting = {self.pairing.code(one): one for one in await self.pairing.waiting()}
         if not waiting:
-            return f"Nobody waits to be let in.\n\n{_USAGE}"
+            return CommandResult(text=f"There are no pending requests.\n\n{_USAGE}")
         lines = [
-            f"- `{self.pairing.code(one)}`: {one.account} ({one.label or 'without a name'}) on the channel "
-            f"`{one.channel}`, since {one.first_at:%H:%M} UTC, {one.held} messages kept"
-            for one in waiting
+            f"- `{code}`: `{one.account}`{f', {as_name(one.label)},' if one.label else ''} on the "
+            f"channel `{one.channel}`, since {one.first_at:%H:%M} UTC, {one.held} message{'s'[: one.held != 1]} kept"
+            for code, one in waiting.items()
         ]
-        return "\n".join(lines) + f"\n\n{_USAGE}"
+        return CommandResult(text="\n".join(lines) + f"\n\n{_USAGE}", codes=tuple(waiting))
 
     async def _find(self, named: str) -> Request:
         request = await self.pairing.find(named)
         if request is None:
-            raise NotDecided(f"nobody waits with the code or account {named[:80]!r}; `/pair` shows who does")
+            raise NotDecided(f"no request has the code or account {named[:80]!r}; `/pair` shows those that wait")
         return request
 
     async def _revoke(self, call: CommandCall, named: str, via: str) -> CommandResult:
+        if self.is_by_letter(call.message.conversation):
+            raise NotDecided("anybody can write a letter in your name; use another channel, or `ethos users revoke`")
         user_id = (await self.identities.known((named,))).get(named)
         if user_id == call.user_id:
             raise NotDecided("that is you; another owner can do it, or `ethos users revoke` on the machine")
@@ -89,7 +108,15 @@ class PairCommand:
         if user_id is None and ":" not in named:
             raise NotDecided("expected an account such as `kind:id`; `ethos users list` on the machine shows all")
         change = SetRank(accounts=tuple(theirs or [named]), rank="revoked", via=via, at=datetime.now(UTC))
-        return CommandResult(text=f"{', '.join(theirs or [named])}: let in nowhere any more.", people=change)
+        return CommandResult(text=f"{', '.join(theirs or [named])}: access is revoked everywhere.", people=change)
+
+
+def _prove(command: str) -> str:
+    """For an owner who decides by letter."""
+    return (
+        "Nobody is let in yet: anybody can write a letter in your name. If it was you, answer this with:\n\n"
+        f"`{command}`\n\nIf it was not, do nothing."
+    )
 
 
 def read_role(word: str) -> Role:

@@ -31,6 +31,7 @@ from gateway.people import (
     TurnAway,
 )
 from gateway.roles import Role
+from gateway.visible import as_name
 
 CODE_LIFETIME = timedelta(hours=1)
 WAITING_PER_CHANNEL = 3
@@ -58,11 +59,13 @@ class Meeting:
     Attributes:
         text: the answer to its writer, None where they get none.
         kind: of the answer, for its id.
+        codes: in the answer.
         notices: for others.
     """
 
     text: str | None = None
     kind: str = "reply"
+    codes: tuple[str, ...] = ()
     notices: tuple[OutboundMessage, ...] = ()
     change: PeopleChange | None = None
 
@@ -118,7 +121,7 @@ class Pairing:
             case "pair" | "link":
                 return await self._asked(message, entry.account, turn_id)
             case "claim":
-                return await self._claimed(message, entry.account)
+                return await self._claimed(message, entry.account, turn_id)
             case "refuse" | "revoked":
                 return Meeting(text=self._refusal(message, entry))
         return Meeting()
@@ -131,12 +134,12 @@ class Pairing:
             return None
         channel = message.conversation.channel
         if entry.verdict == "revoked":
-            return "You are not let in any more, so I do not answer. Whoever runs this gateway can change that."
+            return "You are not let in any more, so I do not answer. The owner of this gateway can change that."
         if self._access.rules[channel].mode == "owner":
             return "I answer the owners of this gateway only."
         return (
-            "I do not know you yet, so I do not answer. Ask whoever runs this gateway to let your account "
-            f"`{message.sender.user}` in, by adding it to `allow` of the channel `{channel}`."
+            "I do not know you yet, so I do not answer. Ask the owner of this gateway to add your account "
+            f"`{message.sender.user}` to `allow` of the channel `{channel}`."
         )
 
     async def _asked(self, message: InboundMessage, account: str, turn_id: str) -> Meeting:
@@ -166,8 +169,9 @@ class Pairing:
         )
         code = self.code(request)
         return Meeting(
-            text=_your_code(code, message),
+            text=_your_code(code),
             kind="pairing",
+            codes=(code,),
             notices=await self._notices(request, code, turn_id),
             change=Ask(request=request, is_held=request.held < HELD_MESSAGES),
         )
@@ -181,9 +185,11 @@ class Pairing:
         if not is_told and not is_held:
             return Meeting()
         told = replace(mine, told_at=now if is_told else mine.told_at, conversation=message.conversation)
+        code = self.code(mine)
         return Meeting(
-            text=_your_code(self.code(mine), message) if is_told else None,
+            text=_your_code(code) if is_told else None,
             kind="pairing",
+            codes=(code,),
             change=Ask(request=told, is_held=is_held),
         )
 
@@ -191,23 +197,21 @@ class Pairing:
         """The code of a request, as it is shown."""
         return code_of(request.seed, self._pepper())
 
+    def proof(self, request: Request, role: Role | None, account: str) -> str:
+        """What an owner sends back who decides by letter, so that a forged letter lets nobody in."""
+        return code_of(f"{request.seed} {role} {account}", self._pepper())
+
     async def _notices(self, request: Request, code: str, turn_id: str) -> tuple[OutboundMessage, ...]:
-        """For every owner, in the direct chat that they used last."""
+        """For every owner, in the direct chat that an account of theirs used last."""
         book = await self._people.book()
         accounts = {account for account, rank in book.ranks.items() if rank == "owner"} | set(self._operator_accounts())
-        owners = set((await self._identities.known(accounts)).values())
+        known = await self._identities.known({*accounts, *book.chats})
+        owners = {known[account] for account in accounts if account in known}
+        users = [(known.get(account, account), chat) for account, chat in book.chats.items()]
+        chats = {user: chat for user, chat in users if user in owners}  # of each the last
         return tuple(
-            OutboundMessage(
-                id=f"{turn_id}.notice-{number}",
-                conversation=conversation,
-                text=_somebody_asks(request, code),
-                actions=(
-                    Action(id=f"pair approve {code}", label="Let in"),
-                    Action(id=f"pair refuse {code}", label="Refuse"),
-                ),
-            )
-            for number, (owner, conversation) in enumerate(sorted(book.chats.items()))
-            if owner in owners
+            _notice(request, code, conversation, f"{turn_id}.notice-{number}")
+            for number, (_, conversation) in enumerate(sorted(chats.items()))
         )
 
     def may_tell(self, account: str) -> bool:
@@ -248,7 +252,12 @@ class Pairing:
         await self._store.change(change)
         return code
 
-    async def _claimed(self, message: InboundMessage, account: str) -> Meeting:
+    async def write_down(self, account: str, label: str) -> Sequence[str]:
+        """Give an owner a user id, where they have none; all accounts of theirs."""
+        user_id = await self._identities.resolve(account, label)
+        return [one.key for one in await self._identities.accounts_of(user_id)]
+
+    async def _claimed(self, message: InboundMessage, account: str, turn_id: str) -> Meeting:
         now = self._now()
         tries = [at for at in self._tries.get(account, []) if at > now - OWNER_TRIES_WITHIN]
         if len(tries) >= OWNER_TRIES:
@@ -258,7 +267,12 @@ class Pairing:
         offered = await self._store.owner_code(now)
         if code is not None and offered is not None and is_same(hash_code(code, self._pepper()), offered):
             self._tries.pop(account, None)
-            return Meeting(text=_OWNER, change=ClaimOwner(account=account, at=now))
+            others = [one for one in await self.waiting() if one.account != account]
+            notices = tuple(
+                _notice(one, self.code(one), message.conversation, f"{turn_id}.notice-{number}")
+                for number, one in enumerate(others)
+            )
+            return Meeting(text=_OWNER, notices=notices, change=ClaimOwner(account=account, at=now))
         self._tries[account] = [*tries, now]
         self._tries.move_to_end(account)
         if len(self._tries) > _REMEMBERED:
@@ -305,17 +319,30 @@ def _a(role: Role) -> str:
 
 
 def _named(request: Request) -> str:
-    """The account, and what it calls itself, which cannot end the code span or add a line."""
-    label = request.label.replace("`", "'")
-    return f"`{request.account.replace('`', chr(39))}`" + (f' (which calls itself "{label}")' if label else "")
+    """The account, and what it calls itself."""
+    called = f" (which calls itself {as_name(request.label)})" if request.label else ""
+    return f"`{request.account.replace('`', chr(39))}`{called}"
 
 
-def _your_code(code: str, message: InboundMessage) -> str:
+def _your_code(code: str) -> str:
     minutes = round(CODE_LIFETIME.total_seconds() / 60)
     return (
-        f"I do not know you yet, `{message.sender.user}`. Your code is **{code}**: give it to whoever runs this "
-        f"gateway, within {minutes} minutes. I keep your first {HELD_MESSAGES} messages until then, and answer them "
-        "once you are let in."
+        f"I do not know you yet. Your code is **{code}**. Give it to the owner of this gateway, within {minutes} "
+        f"minutes. I keep your first {HELD_MESSAGES} messages, and answer them once you are let in."
+    )
+
+
+def _notice(request: Request, code: str, conversation: ConversationRef, notice_id: str) -> OutboundMessage:
+    """For one owner."""
+    return OutboundMessage(
+        id=notice_id,
+        conversation=conversation,
+        text=_somebody_asks(request, code),
+        actions=(
+            Action(id=f"pair approve {code}", label="Let in"),
+            Action(id=f"pair refuse {code}", label="Refuse"),
+        ),
+        codes=(code,),
     )
 
 
@@ -330,7 +357,7 @@ def _somebody_asks(request: Request, code: str) -> str:
 
 _FULL = "I do not know you yet, and too many others wait to be let in. Please write again in an hour."
 _LET_IN = "You are let in. I answer what you wrote."
-_REFUSED = "Whoever runs this gateway did not let you in."
+_REFUSED = "The owner of this gateway did not let you in."
 _OWNER = (
     "You are an owner of this gateway now: you are let in everywhere, and say who else is. `/pair` shows who waits, "
     "`/help` shows the rest."

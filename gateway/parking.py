@@ -136,7 +136,7 @@ class Parking:
         if isinstance(error, BudgetExhausted):
             whose = {
                 "user": "You have used up what you may spend here in a day.",
-                "personality": "Whoever answers here has used up what may be spent on it in a day.",
+                "personality": "The personality that answers here has used up its budget for today.",
             }.get(error.budget, "What this gateway may spend in a day is used up.")
             text = (
                 f"{whose} Your message is kept, and I will answer it when the next day begins, in "

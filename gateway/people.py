@@ -126,7 +126,8 @@ class Book:
     Attributes:
         ranks: by account.
         admitted: channel and account.
-        chats: the direct chat that each owner, a user id, used last.
+        chats: the direct chat that each account of an owner used last, by account; the last one used is the last. One
+            from before version 14 of the schema has the user id in place of the account.
     """
 
     ranks: Mapping[str, Rank] = field(default_factory=dict)
@@ -156,7 +157,7 @@ class PeopleStore(Protocol):
     async def change(self, change: PeopleChange, notices: Sequence[OutboundMessage] = ()) -> None:
         """Do it and queue the notices, durably and at once; as part of a turn it is a field of `TurnCommit`."""
 
-    async def keep_chat(self, user_id: str, conversation: ConversationRef) -> None:
+    async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner used last; survives a killed process, perhaps not a power cut."""
 
 
@@ -196,10 +197,11 @@ class People:
                     self._read_at = seen
             return self._book
 
-    async def keep_chat(self, user_id: str, conversation: ConversationRef) -> None:
-        """Note which direct chat an owner used last."""
-        if (await self.book()).chats.get(user_id) != conversation:
-            await self._store.keep_chat(user_id, conversation)
+    async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
+        """Note which direct chat an owner's account used last."""
+        chats = (await self.book()).chats
+        if [*chats.items()][-1:] != [(account, conversation)]:
+            await self._store.keep_chat(account, conversation)
             self.changed()
 
 

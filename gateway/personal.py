@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from gateway.messages import Action, Attachment, ConversationRef, InboundMessage
@@ -31,12 +32,14 @@ class Exported:
 
     Attributes:
         attachment: None where the channel does not take such a file.
-        place: where it lies in the data directory, for the operator.
+        place: where it lies in the data directory.
+        path: where it lies on the machine, for the operator on a channel of their own; None for others.
     """
 
     attachment: Attachment | None
     place: str
     size_bytes: int
+    path: Path | None = None
 
 
 class PersonalData(Protocol):
@@ -65,6 +68,10 @@ class _Code:
     tries: int = 0
 
 
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1_000_000:.1f} MB" if size_bytes >= 100_000 else f"{max(size_bytes / 1000, 0.1):.1f} kB"
+
+
 class PersonalCommands:
     """The two commands; codes are not durable: after a restart the person asks again."""
 
@@ -79,10 +86,11 @@ class PersonalCommands:
         if exported.attachment is not None:
             text = "Here is everything that is kept about you. `README.md` in it says what is what."
             return text, (exported.attachment,)
+        if exported.path is not None:
+            return f"Everything that is kept about you is in `{exported.path}`.", ()
         text = (
-            f"Everything that is kept about you is in a file of {exported.size_bytes / 1_000_000:.1f} MB, which cannot "
-            f"be sent here. Whoever runs this gateway finds it as `{exported.place}`, or writes it anew with "
-            f"`ethos users export {user_id} FILE`; ask them for it, or ask me `/export` on another channel."
+            f"Everything that is kept about you is in a file of {_size(exported.size_bytes)}, which cannot be sent "
+            f"here. Ask the operator of this gateway for `{exported.place}`, or ask me `/export` on another channel."
         )
         return text, ()
 

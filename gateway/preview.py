@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeGuard
 
 import structlog
 
@@ -14,6 +16,8 @@ from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import ChannelAdapter, SupportsPreview, SupportsTyping
 
 WITHDRAW_TIMEOUT_S = 10.0
+FIRST_PREVIEW_S = 1.5
+_SENTENCE = re.compile(r"[.!?…]\s|[。！？\n]")  # noqa: RUF001 (those of other scripts)
 
 _log = structlog.get_logger(__name__)
 
@@ -44,7 +48,7 @@ class Preview:
         self._message = message
         self._text = text
         self._has_grown = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._shown = ""
 
     def grow(self) -> None:
@@ -59,23 +63,38 @@ class Preview:
 
     async def __aenter__(self) -> Self:
         if self._adapter is not None:
-            self._task = asyncio.create_task(self._show(self._adapter), name="preview")
+            self._tasks = [asyncio.create_task(work, name="preview") for work in self._shows(self._adapter)]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
-    async def _show(self, adapter: ChannelAdapter) -> None:
-        if isinstance(adapter, SupportsTyping):
-            await _dropped(adapter.show_typing(self._message.conversation), "typing")
-        interval_s = adapter.capabilities.preview_interval_s
-        if interval_s is None or not isinstance(adapter, SupportsPreview):
-            return
+    def _shows(self, adapter: ChannelAdapter) -> Iterator[Coroutine[Any, Any, None]]:
+        """What is done meanwhile, beside one another."""
+        capabilities = adapter.capabilities
+        if _shows_typing(adapter):
+            yield self._show_typing(adapter, capabilities.typing_s)
+        if capabilities.preview_interval_s is not None and _shows_previews(adapter):
+            yield self._show_text(adapter, capabilities.preview_interval_s, capabilities.first_preview_chars)
+
+    async def _show_typing(self, adapter: SupportsTyping, seen_s: float) -> None:
+        """Again before it is forgotten, as long as nothing is shown that grows."""
+        shown = ""
+        while True:
+            if self._shown == shown:
+                await _dropped(adapter.show_typing(self._message.conversation), "typing")
+            shown = self._shown
+            await asyncio.sleep(0.8 * seen_s)
+
+    async def _show_text(self, adapter: SupportsPreview, interval_s: float, first_chars: int) -> None:
         await self._caught_up(self._message.conversation)
+        await self._begun(first_chars)
         while True:
             await self._has_grown.wait()
             self._has_grown.clear()
@@ -84,6 +103,25 @@ class Preview:
                 self._shown = text  # before it is: an attempt that is cut off may have arrived
                 await _dropped(adapter.preview(replace(self._message, text=text)), "preview")
                 await asyncio.sleep(interval_s)
+
+    async def _begun(self, chars: int) -> None:
+        """Wait until there is something to begin with."""
+        await self._has_grown.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_PREVIEW_S):
+                while len(self._text()) < chars and _SENTENCE.search(self._text()) is None:
+                    self._has_grown.clear()
+                    await self._has_grown.wait()
+        self._has_grown.set()
+
+
+# Asked with every turn: for a class the answer is remembered, an instance is looked through each time (Python 3.11).
+def _shows_typing(adapter: ChannelAdapter) -> TypeGuard[SupportsTyping]:
+    return issubclass(type(adapter), SupportsTyping)
+
+
+def _shows_previews(adapter: ChannelAdapter) -> TypeGuard[SupportsPreview]:
+    return issubclass(type(adapter), SupportsPreview)
 
 
 async def _dropped(attempt: Awaitable[None], what: str) -> None:

@@ -34,7 +34,7 @@ class ChannelAdapter(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Constant while the gateway runs."""
+        """Constant from the first `connect` on."""
 
     async def connect(self) -> None:
         """Prove that the platform can be reached and knows us.
@@ -90,7 +90,7 @@ class SupportsTyping(Protocol):
     """Can show that an answer is on its way."""
 
     async def show_typing(self, conversation: ConversationRef) -> None:
-        """Show it once, for some seconds; a failure is dropped."""
+        """Show it once, for `Capabilities.typing_s`; a failure is dropped."""
 
 
 @runtime_checkable
@@ -145,6 +145,15 @@ class SupportsSendLookup(Protocol):
 
     async def find_sent(self, message: OutboundMessage) -> Receipt | None:
         """Ask the platform; None: it is certainly not there. Raises as `send` does when it cannot be told now."""
+
+
+@runtime_checkable
+class ReportsProblems(Protocol):
+    """Knows what does not work on a channel that is connected."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """One line each, which says what to do; no secret."""
 
 
 @runtime_checkable

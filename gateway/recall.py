@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -26,7 +26,7 @@ class Recollection:
 
     Attributes:
         at: when it was said or happened.
-        source: where it is from, for the model: `said on web`, `imported`.
+        source: where it is from, for the model: `said by Ada on web`, `imported`.
     """
 
     id: str
@@ -38,8 +38,11 @@ class Recollection:
 class Recall(Protocol):
     """What a turn asks of such a memory. Nothing here raises for a memory that cannot be read or written now."""
 
-    async def before_turn(self, scope: MemoryScope, question: str) -> Sequence[Recollection]:
-        """What may bear on the question, best first; empty where nothing is found or nothing can be read."""
+    async def before_turn(self, scope: MemoryScope, question: str, role: Role) -> Sequence[Recollection]:
+        """What may bear on the question, best first, as far as there is room; empty where there is nothing.
+
+        Nothing that everybody shares for a role that may not read that.
+        """
 
     def job(self, scope: MemoryScope, speaker: str, sources: tuple[str, ...] | None) -> IngestJob | None:
         """What is to be committed with the turn so that its facts are taken; None where none may be.
@@ -54,11 +57,26 @@ class Recall(Protocol):
         """Say that a turn of somebody in that role is committed. Returns at once; the work is done elsewhere."""
 
 
+def fitting(best_first: Iterable[Recollection], room_chars: int) -> list[Recollection]:
+    """Those whose section of the prompt is at most so long; one that is too long for the rest is left out."""
+    chosen: list[Recollection] = []
+    left_chars = room_chars - len(_section([]))
+    for each in best_first:
+        line_chars = len(_as_data(each)) + 1
+        if line_chars <= left_chars:
+            chosen.append(each)
+            left_chars -= line_chars
+    return chosen
+
+
 def recalled_section(recollections: Sequence[Recollection]) -> str | None:
     """What is recalled as a section of the system prompt; None for nothing."""
     if not recollections:
         return None
-    lines = (_as_data(each) for each in recollections)
+    return _section([_as_data(each) for each in recollections])
+
+
+def _section(lines: Sequence[str]) -> str:
     return f"{HEADING}\n\n{_RULES}\n\n" + "\n".join(lines)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
+from gateway.protocols import MemoryPlace
+
 Role = Literal["owner", "member", "guest"]
 ROLES: tuple[Role, ...] = get_args(Role)
 """From the most that one may do to the least."""
@@ -14,6 +16,7 @@ Right = Literal[
     "keep own memory",
     "search own messages",
     "choose a personality",
+    "read shared memory",
     "write shared memory",
     "let people in",
 ]
@@ -23,6 +26,7 @@ RIGHTS: Mapping[Right, frozenset[Role]] = {
     "keep own memory": frozenset({"owner", "member", "guest"}),
     "search own messages": frozenset({"owner", "member", "guest"}),
     "choose a personality": frozenset({"owner", "member"}),
+    "read shared memory": frozenset({"owner", "member"}),
     "write shared memory": frozenset({"owner", "member"}),
     "let people in": frozenset({"owner"}),
 }
@@ -31,6 +35,11 @@ RIGHTS: Mapping[Right, frozenset[Role]] = {
 def may(role: Role, right: Right) -> bool:
     """Whether the role has the right."""
     return role in RIGHTS[right]
+
+
+def memory_of(role: Role, place: MemoryPlace) -> MemoryPlace:
+    """Where the `MEMORY.md` is that somebody talks with: their own, where the role may not read a shared one."""
+    return place if may(role, "read shared memory") else "per-user"
 
 
 def highest(roles: Iterable[Role]) -> Role | None:

@@ -16,7 +16,7 @@ from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, Sto
 from gateway.failpoints import reach
 from gateway.messages import InboundMessage
 from gateway.observe import happened
-from gateway.protocols import Accept, AuthenticatesOperator, ChannelAdapter, SupportsBackfill
+from gateway.protocols import Accept, AuthenticatesOperator, ChannelAdapter, ReportsProblems, SupportsBackfill
 
 CONNECT_TIMEOUT_S = 60.0
 FIRST_RETRY_S = 1.0
@@ -41,6 +41,9 @@ class ChannelStatus:
         connections: how often it was connected.
         error: why it is not up, for people; no secret.
         is_proven: a message that was not there before came or went through this connection.
+        undelivered: answers that were given up since one was last delivered.
+        undelivered_since: of the first of these.
+        undelivered_reason: of the last of these.
     """
 
     name: str
@@ -51,6 +54,9 @@ class ChannelStatus:
     connections: int = 0
     error: str | None = None
     is_proven: bool = False
+    undelivered: int = 0
+    undelivered_since: datetime | None = None
+    undelivered_reason: str | None = None
 
 
 class Supervisor:
@@ -114,6 +120,35 @@ class Supervisor:
         if status is not None:
             status.last_exchange_at = datetime.now(UTC)
             status.is_proven = status.is_proven or is_new
+
+    def delivered(self, channel: str) -> None:
+        """Note that the platform has taken an answer."""
+        self.exchanged(channel)
+        status = self._statuses.get(channel)
+        if status is not None:
+            status.undelivered, status.undelivered_since, status.undelivered_reason = 0, None, None
+
+    def gave_up(self, channel: str, reason: str) -> None:
+        """Note that an answer will not be delivered."""
+        status = self._statuses.get(channel)
+        if status is not None:
+            status.undelivered += 1
+            status.undelivered_since = status.undelivered_since or datetime.now(UTC)
+            status.undelivered_reason = reason
+
+    def problems(self, channel: str) -> Sequence[str]:
+        """What does not work on a channel, for people: why it is not up, or what is wrong although it is."""
+        status, adapter = self._statuses[channel], self._adapters[channel]
+        found = [] if status.error is None else [status.error]
+        if status.state == "up" and isinstance(adapter, ReportsProblems):
+            found += adapter.problems
+        if status.undelivered_since is not None:
+            answers = "1 answer" if status.undelivered == 1 else f"{status.undelivered} answers"
+            found.append(
+                f"{answers} could not be delivered since {status.undelivered_since:%Y-%m-%d %H:%M} UTC, and none was: "
+                f"{status.undelivered_reason} (see `ethos outbox list`)"
+            )
+        return found
 
     async def run(self) -> None:
         """Keep every channel connected until cancelled, or until `stop_receiving`; also when there is none left."""
@@ -256,11 +291,11 @@ class Supervisor:
         if status.state != state:
             happened("channel.state", channel=adapter.name, state=state)
             if state == "up":
-                _log.info("channel_up", channel=adapter.name)
+                _log.info("channel_up", channel=adapter.name, connection=status.connections + 1)
             elif state == "auth_failed":
-                _log.error("channel_auth_failed", channel=adapter.name, error=error)
+                _log.error("channel_auth_failed", channel=adapter.name, connection=status.connections, error=error)
             else:
-                _log.warning("channel_down", channel=adapter.name, error=error)
+                _log.warning("channel_down", channel=adapter.name, connection=status.connections, error=error)
             status.state, status.since = state, datetime.now(UTC)
         status.error = error
         if state == "up":

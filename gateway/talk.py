@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -28,6 +28,13 @@ OPERATOR_ACCOUNT = "operator"
 MAX_TEXT_CHARS = 1_000_000
 MAX_ATTACHMENT_BYTES = 4 * 1024 * 1024
 PREVIEW_INTERVAL_S = 0.05
+_CAPABILITIES = Capabilities(
+    max_text_chars=MAX_TEXT_CHARS,
+    markup="markdown",
+    is_idempotent_send=True,
+    shows_log=True,
+    preview_interval_s=PREVIEW_INTERVAL_S,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +70,7 @@ class Talk:
 
     def __init__(self) -> None:
         self._watchers: dict[ConversationRef, set[Watcher]] = {}
+        self._listening = ExitStack()  # to the tools, while anybody watches
 
     @property
     def name(self) -> str:
@@ -77,12 +85,7 @@ class Talk:
     @property
     def capabilities(self) -> Capabilities:
         """Markdown, previews, files that come in, and sends that may be repeated."""
-        return Capabilities(
-            max_text_chars=MAX_TEXT_CHARS,
-            markup="markdown",
-            is_idempotent_send=True,
-            preview_interval_s=PREVIEW_INTERVAL_S,
-        )
+        return _CAPABILITIES
 
     @property
     def operator_account(self) -> str:
@@ -139,39 +142,43 @@ class Talk:
     @contextmanager
     def watched(self, conversation: ConversationRef, watcher: Watcher) -> Iterator[None]:
         """Tell the watcher of all that happens there, until the block ends."""
+        if not self._watchers:
+            self._listening.enter_context(listening(_Tools(self._watchers), only="tool.call"))
         self._watchers.setdefault(conversation, set()).add(watcher)
         try:
-            with listening(_Tools(conversation, watcher)):
-                yield
+            yield
         finally:
             watchers = self._watchers[conversation]
             watchers.discard(watcher)
             if not watchers:
                 del self._watchers[conversation]
+            if not self._watchers:
+                self._listening.close()
 
     def _of(self, conversation: ConversationRef) -> tuple[Watcher, ...]:
         return tuple(self._watchers.get(conversation, ()))
 
 
 class _Tools(Listener):
-    """Tells of the tools that are used in one conversation; the span's stage has bound whose it is."""
+    """Tells those who watch of the tools that are used; the span's stage has bound in which conversation."""
 
-    def __init__(self, conversation: ConversationRef, watcher: Watcher) -> None:
-        self._name = opaque(conversation)
-        self._watcher = watcher
+    def __init__(self, watchers: Mapping[ConversationRef, Collection[Watcher]]) -> None:
+        self._watchers = watchers
 
     def began(self, span: Span) -> None:
         """A tool is about to act."""
-        if self._is_ours(span):
-            self._watcher.show_tool(ToolStep(tool=str(span.facts["tool"]), state="began"))
+        self._show(ToolStep(tool=str(span.facts["tool"]), state="began"))
 
     def ended(self, span: Span) -> None:
         """It has acted, or failed."""
-        if self._is_ours(span):
-            self._watcher.show_tool(ToolStep(tool=str(span.facts["tool"]), state="ended", is_ok=span.error is None))
+        self._show(ToolStep(tool=str(span.facts["tool"]), state="ended", is_ok=span.error is None))
 
     def happened(self, name: str, facts: Mapping[str, Fact]) -> None:
         """Nothing of interest."""
 
-    def _is_ours(self, span: Span) -> bool:
-        return span.name == "tool.call" and structlog.contextvars.get_contextvars().get("conversation") == self._name
+    def _show(self, step: ToolStep) -> None:
+        name = structlog.contextvars.get_contextvars().get("conversation")
+        for conversation, watchers in self._watchers.items():
+            if opaque(conversation) == name:
+                for watcher in watchers:
+                    watcher.show_tool(step)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import time
+from datetime import UTC, datetime, time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,13 +29,16 @@ from gateway.memory.traces.memory import TraceMemory
 from gateway.memory.traces.schedule import ConsolidationSchedule
 from gateway.memory.traces.tools import trace_tools
 from gateway.memory.traces.trace import DAY_MS
-from gateway.memory.traces.turn_facts import RulesOf, TurnFactsTaker
+from gateway.memory.traces.turn_facts import Offers, RulesOf, TurnFactsTaker
 from gateway.personalities import Personalities
 from gateway.protocols import MemoryContext
 
 if TYPE_CHECKING:
     from gateway.composing import Composition
     from gateway.memory.traces.vectorizing import Vectorizing
+
+_HEADINGS_CHARS = 64
+"""More than the headings of a memory section take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,8 @@ def compose_traces(gateway: Composition) -> Traces:
         gists=partial(shorten_old, brain, gist_by(consolidating)) if traces.gist else None,
     )
     embedder, vectorizing = _compose_vectors(gateway, brain)
-    taker = TurnFactsTaker(brain, partial(model, traces.ingest.model), rules, store.proposals, embedder)
+    offers = Offers()
+    taker = TurnFactsTaker(brain, partial(model, traces.ingest.model), rules, store.proposals, embedder, offers=offers)
     memory = TraceMemory(
         brain,
         rules=rules,
@@ -106,6 +110,7 @@ def compose_traces(gateway: Composition) -> Traces:
         ingest=IngestWorker(store.ingest, taker) if traces.ingest.enabled else None,
         schedule=schedule if traces.consolidate.enabled else None,
         vectorizing=vectorizing,
+        offers=offers,
     )
     return Traces(
         memory, tuple(trace_tools(brain, consolidation)), ApprovedFacts(brain, store.proposals), consolidation
@@ -140,6 +145,7 @@ def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> Rules
         most=traces.ingest.most,
         duplicate_from=traces.ingest.duplicate_from,
         consolidate_every_turns=traces.consolidate.every_turns,
+        recall_chars=traces.recall_chars,
     )
 
     def rules(personality_id: str) -> IngestRules:
@@ -153,16 +159,19 @@ def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> Rules
     return rules
 
 
-def memory_section(config: Callable[[], Config]) -> Callable[[MemoryContext, str], str | None]:
+def memory_section(config: Callable[[], Config]) -> Callable[[MemoryContext, str], Awaitable[str | None]]:
     """Makes the memory section of a prompt, of what is remembered and what is asked, as the configuration is then."""
     filler = Filler()
 
-    def section(context: MemoryContext, question: str) -> str | None:
+    async def section(context: MemoryContext, question: str) -> str | None:
         memory = config().memory
-        if not memory.traces.enabled or memory.traces.recall == "tail":
+        chars = len(context.user_memory or "") + len(context.project_memory or "") + _HEADINGS_CHARS
+        if memory.traces.recall == "tail" or chars <= memory.max_chars:
             return render_memory(context, memory.max_chars)
-        return render_memory(
-            context, memory.max_chars, fill=lambda text, room_chars: filler.fill(text, question, room_chars)
-        )
+
+        def fill(text: str, room_chars: int) -> str | None:
+            return filler.fill(text, question, room_chars, datetime.now(UTC).date())
+
+        return await asyncio.to_thread(render_memory, context, memory.max_chars, fill=fill)
 
     return section

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
+from gateway.command_text import in_form
 from gateway.failpoints import reach
 from gateway.inbox import InboxRow
+from gateway.messages import InboundMessage, OutboundMessage
 from gateway.observe import span
 from gateway.turn_commit import InboxEnd, TurnCommit
 from gateway.turn_messages import reply_to
@@ -29,6 +32,7 @@ class TurnEnding:
         *,
         replies: Sequence[str] = (),
         kind: str = "reply",
+        codes: Sequence[str] = (),
         end: InboxEnd = "done",
         error: str | None = None,
     ) -> TurnCommit:
@@ -39,8 +43,18 @@ class TurnEnding:
             turn_id=row.turn_id,
             end=end,
             error=error,
-            replies=tuple(reply_to(row, text, kind) for text in replies),
+            replies=tuple(reply_to(row, self.said(text, row.message), kind, codes=codes) for text in replies),
         )
+
+    def said(self, text: str, message: InboundMessage) -> str:
+        """Our own words for the writer of a message, with commands as they are typed there."""
+        capabilities = self._services.capabilities(message.conversation.channel)
+        return in_form(text, capabilities, is_direct=message.is_direct)
+
+    def noticed(self, notices: Sequence[OutboundMessage]) -> tuple[OutboundMessage, ...]:
+        """Our own words in the direct chats of others, with commands as they are typed there."""
+        capabilities = self._services.capabilities
+        return tuple(replace(one, text=in_form(one.text, capabilities(one.conversation.channel))) for one in notices)
 
     async def commit(self, commit: TurnCommit) -> None:
         """Make it durable, and let its replies be sent.

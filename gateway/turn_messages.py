@@ -9,16 +9,29 @@ from datetime import UTC, datetime
 from gateway.agent.loop import AgentState
 from gateway.attachments import Asked
 from gateway.inbox import InboxRow
-from gateway.messages import Action, OutboundMessage
+from gateway.messages import Action, InboundMessage, OutboundMessage
 from gateway.sessions import SessionMessage
+from gateway.visible import as_name
 
-BURIED = (
-    "Something went wrong here, again and again, while I tried to answer this message. It is kept for whoever runs "
-    "this gateway to look at; please go on with another one."
-)
+STOPPED = "Stopped."
 
 
-def reply_to(row: InboxRow, text: str, kind: str, actions: Sequence[Action] = ()) -> OutboundMessage:
+def buried(text: str) -> str:
+    """What the person is told of a message that failed again and again."""
+    return (
+        f"Something went wrong here, again and again, while I tried to answer your message{_which(text)}. It is kept "
+        "for the owner of this gateway to look at. Please go on with another one."
+    )
+
+
+def _which(text: str) -> str:
+    """The beginning of a message, since not every platform shows which one is answered."""
+    return f" {as_name(text)}" if text.strip() else ""
+
+
+def reply_to(
+    row: InboxRow, text: str, kind: str, actions: Sequence[Action] = (), codes: Sequence[str] = ()
+) -> OutboundMessage:
     """An answer to the message; its id is the same however often the turn is tried."""
     return OutboundMessage(
         id=f"{row.turn_id}.{kind}",
@@ -26,6 +39,7 @@ def reply_to(row: InboxRow, text: str, kind: str, actions: Sequence[Action] = ()
         text=text,
         reply_to=row.message.id,
         actions=tuple(actions),
+        codes=tuple(codes),
     )
 
 
@@ -39,6 +53,15 @@ def problem_of(asked: str, limit_chars: int) -> str | None:
             "Please send the part that matters."
         )
     return None
+
+
+def stopped(message: InboundMessage) -> str:
+    """The answer to a message that was stopped before anything was written.
+
+    The answer to `/stop` tells the person. This one has no text and only ends the wait of a client; the menu of a
+    platform waits for words.
+    """
+    return STOPPED if message.command is not None else ""
 
 
 def gave_up(timeout_s: float) -> str:

@@ -13,7 +13,7 @@ from gateway.history import History
 from gateway.linking.people import People
 from gateway.memory_proposals import ProposalStore
 from gateway.memory_sync import MemorySync
-from gateway.messages import ConversationRef
+from gateway.messages import Capabilities, ConversationRef
 from gateway.parking import Parking
 from gateway.personalities import Personalities
 from gateway.presence import Presence
@@ -44,6 +44,7 @@ class Services:
     Attributes:
         model: by the name of the configuration; None for the default.
         adapter: by the channel's name; None while it is not connected.
+        capabilities: by the channel's name; None where there is no such channel.
         kind: by the channel's name: the platform, which is the first half of an identity's key.
         render_memory: makes the memory section of the prompt, of what is remembered and what is asked.
         recall: a memory that brings up facts by itself; None where there is none.
@@ -65,8 +66,9 @@ class Services:
     presence: Presence
     model: Callable[[str | None], Model]
     adapter: Callable[[str], ChannelAdapter | None]
+    capabilities: Callable[[str], Capabilities | None]
     kind: Callable[[str], str]
-    render_memory: Callable[[MemoryContext, str], str | None]
+    render_memory: Callable[[MemoryContext, str], Awaitable[str | None]]
     woken: Callable[[ConversationRef], None]
     caught_up: Callable[[ConversationRef], Awaitable[None]]
     reopened: Callable[[ConversationRef], None]

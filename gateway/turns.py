@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from gateway.access import Entry
 from gateway.answering import Answering
 from gateway.attachments import Asked, read_message
+from gateway.codes import without_codes
 from gateway.commands import CommandCall, CommandResult, parse_command
 from gateway.dispatcher import TurnControl
 from gateway.errors import PersonalityError
@@ -18,14 +19,13 @@ from gateway.inbox import InboxRow
 from gateway.observe import note, stage, waited
 from gateway.open_turn import OpenTurn
 from gateway.pair_command import PAIR
+from gateway.people import ClaimOwner
 from gateway.roles import Role
 from gateway.sessions import SessionMessage, new_session, session_key
 from gateway.turn_ending import TurnEnding
-from gateway.turn_messages import BURIED, problem_of, reply_to
+from gateway.turn_messages import buried, problem_of, reply_to, stopped
 from gateway.turn_services import Services, TurnSettings
 from gateway.untrusted import EARLIER
-
-STOPPED_EARLY = "Stopped before I could answer."
 
 
 class TurnRunner:
@@ -73,7 +73,7 @@ class TurnRunner:
             services.people.present(entry.account, row.message.sender.display_name) as user_id,
         ):
             if entry.role == "owner" and row.message.is_direct:
-                await services.entrance.people.keep_chat(user_id, row.message.conversation)
+                await services.entrance.people.keep_chat(entry.account, row.message.conversation)
             key = session_key(row.message, user_id, self._settings.session_scope)
             lock = self._session_locks.setdefault(key, asyncio.Lock())
             async with lock:  # one session can be met in two conversations, with the scope `user`
@@ -82,7 +82,8 @@ class TurnRunner:
     async def bury(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
         with stage("turn.bury", row.turn_id, row.message.conversation):
-            await self._ending.commit(self._ending.of(row, replies=(BURIED,), kind="dead", end="dead", error=reason))
+            text = buried(without_codes(row.message))
+            await self._ending.commit(self._ending.of(row, replies=(text,), kind="dead", end="dead", error=reason))
         self._services.parking.ended(row.message.conversation)
 
     async def _meet(self, row: InboxRow, control: TurnControl, entry: Entry) -> None:
@@ -90,20 +91,23 @@ class TurnRunner:
         control.is_decided = True
         async with self._services.entrance.pairing.lock:
             meeting = await self._services.entrance.meet(row.message, entry, row.turn_id)
-            end = self._ending.of(row, replies=() if meeting.text is None else (meeting.text,), kind=meeting.kind)
-            replies = (*end.replies, *meeting.notices)
+            texts = () if meeting.text is None else (meeting.text,)
+            end = self._ending.of(row, replies=texts, kind=meeting.kind, codes=meeting.codes)
+            replies = (*end.replies, *self._ending.noticed(meeting.notices))
             await self._ending.commit(replace(end, replies=replies, people=meeting.change))
+        if isinstance(meeting.change, ClaimOwner):
+            await self._services.entrance.claimed(row.message, entry.account)
 
     async def _run(self, row: InboxRow, control: TurnControl, entry: Entry, user_id: str, key: str) -> float | None:
         role = entry.role
         turn = await self._opened(row, role, user_id, key)
         if isinstance(turn, str) or control.is_stop_requested:
-            await self._say(row, control, turn if isinstance(turn, str) else STOPPED_EARLY)
+            await self._say(row, control, turn if isinstance(turn, str) else stopped(row.message))
             return None
         asked = await read_message(row.message, self._services.adapter(row.message.conversation.channel))
         problem = problem_of(asked.text, self._settings.max_message_chars)
         if problem is not None or control.is_stop_requested:
-            await self._say(row, control, problem or STOPPED_EARLY)
+            await self._say(row, control, problem or stopped(row.message))
             return None
         command = parse_command(row.message)
         if command is None:
@@ -163,9 +167,10 @@ class TurnRunner:
         await self._ending.commit(self._ending.of(row, replies=() if text is None else (text,)))
 
     async def _commit_command(self, turn: OpenTurn, result: CommandResult) -> None:
-        reply = replace(reply_to(turn.row, result.text, "reply", result.actions), attachments=result.attachments)
+        text = self._ending.said(result.text, turn.message)
+        reply = replace(reply_to(turn.row, text, "reply", result.actions, result.codes), attachments=result.attachments)
         commit = replace(self._ending.of(turn.row), session=result.session, people=result.people)
-        await self._ending.commit(replace(commit, replies=(reply, *result.notices)))
+        await self._ending.commit(replace(commit, replies=(reply, *self._ending.noticed(result.notices))))
         for conversation in result.woken:
             self._services.reopened(conversation)
         if result.then is not None:

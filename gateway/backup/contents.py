@@ -67,7 +67,7 @@ def secrets_of(home: Path) -> set[Path]:
         problems = "\n".join(document.sorted_problems())
         raise BackupError(
             f"{problems}\nSo it cannot be told which files hold secrets, which a backup leaves out. "
-            f"Mend {CONFIG_NAME}, or take the secrets in too: --with-secrets."
+            f"Fix {CONFIG_NAME}, or take the secrets in too: --with-secrets."
         )
     real_home = home.resolve()
     for file in secret_files(document.values, path.parent):

@@ -99,7 +99,7 @@ def finish_placing(home: Path) -> bool:
     except OSError as error:
         raise BackupError(
             f"the backup could not be put in place: {error.filename}: {error.strerror}. Nothing is lost: what was "
-            f"there is in {replaced}, the rest of the backup in {unpacked}. Mend that, and start the gateway or `ethos "
+            f"there is in {replaced}, the rest of the backup in {unpacked}. Fix that, and start the gateway or `ethos "
             f"restore` again: it goes on from here."
         ) from error
     path.unlink()

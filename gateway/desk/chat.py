@@ -12,16 +12,14 @@ from datetime import UTC, datetime
 from gateway.desk.caller import Caller, Malformed, NotFound, Refused
 from gateway.desk.stream import HIDDEN_STATES, ConversationStream, Event, said
 from gateway.identity import IdentityMap
+from gateway.inbox import Refused as Refusal
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.personalities import Personalities
-from gateway.protocols import ConversationLog
 from gateway.sdk.models import chat as wire
 from gateway.sessions import Session, conversation_key
+from gateway.store.log import SqliteConversationLog
 from gateway.store.session_edits import SqliteSessionEdits
 from gateway.talk import CHANNEL, MAX_ATTACHMENT_BYTES, OPERATOR_ACCOUNT, Talk
-
-NEWEST_ENTRIES = 50
-"""What was said just now is among so many of the newest; of a late repetition one reads all events from the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +27,16 @@ class ChatParts:
     """What the desk works with.
 
     Attributes:
-        accept: the inbox's.
+        keep: the inbox's.
         join_operator: makes the operator's account here one person with those on other channels.
     """
 
     talk: Talk
-    accept: Callable[[InboundMessage], Awaitable[bool]]
+    keep: Callable[[InboundMessage], Awaitable[int | Refusal | None]]
     sessions: SqliteSessionEdits
     identities: IdentityMap
     personalities: Personalities
-    log: ConversationLog
+    log: SqliteConversationLog
     default_personality: Callable[[], str]
     join_operator: Callable[[], Awaitable[None]]
 
@@ -78,7 +76,7 @@ class ChatDesk:
 
     async def stop(self, caller: Caller, session_id: str, *, seed: str | None = None) -> wire.SentMessage:
         """End the answer that is being written; raises as `send`."""
-        session = await self._own(caller, session_id)
+        session, _ = await self._own(caller, session_id)
         digest = hashlib.sha256(f"stop {caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
         said = self._said(session.conversation, await self._sender(caller), "/stop", digest[:32], ())
         return await self._sent(session, said)
@@ -90,23 +88,23 @@ class ChatDesk:
             NotFound: there is no such session for whoever asks.
             Refused: the session belongs to another channel.
         """
-        session = await self._own(caller, session_id)
+        session, _ = await self._own(caller, session_id)
         return ConversationStream(self._parts.log, session.conversation, after=after).events(self._parts.talk)
 
     async def recent(self, caller: Caller, session_id: str, *, limit: int) -> Sequence[Event]:
         """What was said last, oldest first; `events` goes on behind the last one's place. Raises as `events`."""
-        session = await self._own(caller, session_id)
+        session, _ = await self._own(caller, session_id)
         entries = await self._parts.log.read(session.conversation, limit=limit, newest=True)
         return [Event("message", said(entry), entry.cursor) for entry in entries if entry.state not in HIDDEN_STATES]
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
     async def _sent(self, session: Session, said: InboundMessage) -> wire.SentMessage:
-        await self._parts.accept(said)
+        cursor = await self._parts.keep(said)
         self._parts.talk.told(session.conversation)
-        newest = await self._parts.log.read(session.conversation, limit=NEWEST_ENTRIES, newest=True)
-        place = next((entry.cursor - 1 for entry in newest if entry.id == said.id), 0)
-        return wire.SentMessage(session=session.id, message=said.id, place=place)
+        if not isinstance(cursor, int):  # it was there before, or its sender's queue is full
+            cursor = await self._parts.log.cursor_of(session.conversation, said.id)
+        return wire.SentMessage(session=session.id, message=said.id, place=0 if cursor is None else cursor - 1)
 
     async def _begun(self, sender: Sender, personality_id: str | None, digest: str) -> Session:
         personality = self._parts.personalities.get(personality_id or self._parts.default_personality())
@@ -126,28 +124,31 @@ class ChatDesk:
         return session
 
     async def _continued(self, caller: Caller, message: wire.SendMessage) -> Session:
-        session = await self._own(caller, message.session or "")
+        session, is_active = await self._own(caller, message.session or "")
         if message.personality not in (None, session.personality_id):
             raise Refused(
                 f"{session.personality_id} answers in this session; say `/personality {message.personality}` in it, or "
                 f"begin a new one"
             )
-        await self._parts.sessions.activate(session)
+        if not is_active:
+            await self._parts.sessions.activate(session)
         return session
 
-    async def _own(self, caller: Caller, session_id: str) -> Session:
-        listed = await self._parts.sessions.one(session_id)
+    async def _own(self, caller: Caller, session_id: str) -> tuple[Session, bool]:
+        """The session, and whether the next message of its conversation belongs to it."""
+        head = await self._parts.sessions.head(session_id)
         is_theirs = caller.user_id is None or (
-            listed is not None and listed.session.user_id in await self._parts.sessions.person_ids(caller.user_id)
+            head is not None and head[0].user_id in await self._parts.sessions.person_ids(caller.user_id)
         )
-        if listed is None or not is_theirs:
+        if head is None or not is_theirs:
             raise NotFound(f"there is no session {session_id}")
-        if listed.session.conversation.channel != CHANNEL:
+        session, is_active = head
+        if session.conversation.channel != CHANNEL:
             raise Refused(
-                f"this session belongs to the channel {listed.session.conversation.channel}, and is written there; "
+                f"this session belongs to the channel {session.conversation.channel}, and is written there; "
                 f"fork it to go on here"
             )
-        return listed.session
+        return session, is_active
 
     async def _sender(self, caller: Caller) -> Sender:
         """Whoever holds the key, as an account of this channel."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from gateway.desk.caller import Caller, NotFound, Refused
@@ -11,6 +12,14 @@ from gateway.sdk.models import deliveries as wire
 from gateway.store.deliveries import Delivery, SqliteDeliveries
 
 Change = Literal["retry", "drop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryCounts:
+    """Of one queue: what is not finished, and what was given up."""
+
+    open: int
+    dead: int
 
 
 class DeliveryDesk:
@@ -46,6 +55,17 @@ class DeliveryDesk:
         stored = "ready" if state == "waiting" else state
         rows = await self._rows.unsettled(queue, state=stored, channel=channel, limit=limit, before=before)
         return [_shown(row) for row in rows]
+
+    async def counts(self, caller: Caller, queue: wire.Queue) -> DeliveryCounts:
+        """How many rows are not finished, and how many were given up.
+
+        Raises:
+            NotAllowed: as `list`.
+        """
+        caller.refuse_others(None)
+        rows = await self._rows.counts(queue)
+        dead = sum(count for (_, state), count in rows.items() if state == "dead")
+        return DeliveryCounts(open=sum(rows.values()) - dead, dead=dead)
 
     async def get(self, caller: Caller, queue: wire.Queue, seq: int) -> wire.Delivery:
         """One row, also one that is over.

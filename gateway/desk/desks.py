@@ -59,8 +59,11 @@ def desks_of(gateway: Gateway) -> Desks:
     )
     scopes = _trace_scopes(gateway, naming)
     people = _people_desk(gateway, naming)
+    traces = TraceDesk(
+        TraceParts(brain=gateway.brain, consolidation=gateway.traces.consolidation, scopes=scopes, naming=naming)
+    )
     return Desks(
-        memory=_memory_desk(gateway, naming),
+        memory=_memory_desk(gateway, naming, traces),
         sessions=SessionDesk(store.session_edits, naming, forget=gateway.history.forget),
         chat=_chat_desk(gateway),
         system=SystemDesk(
@@ -73,9 +76,7 @@ def desks_of(gateway: Gateway) -> Desks:
             is_barred=people.is_barred,
         ),
         deliveries=DeliveryDesk(store.deliveries, gateway.wake),
-        traces=TraceDesk(
-            TraceParts(brain=gateway.brain, consolidation=gateway.traces.consolidation, scopes=scopes, naming=naming)
-        ),
+        traces=traces,
         trace_transfer=TraceTransferDesk(gateway.brain, scopes, gateway.transfers),
         people=people,
         pairing=PairingDesk(gateway.entrance, store.people, gateway.wake),
@@ -89,7 +90,7 @@ def _chat_desk(gateway: Gateway) -> ChatDesk:
     return ChatDesk(
         ChatParts(
             talk=gateway.talk,
-            accept=gateway.inbox.accept,
+            keep=gateway.inbox.keep,
             sessions=store.session_edits,
             identities=gateway.identities,
             personalities=gateway.personalities,
@@ -100,7 +101,7 @@ def _chat_desk(gateway: Gateway) -> ChatDesk:
     )
 
 
-def _memory_desk(gateway: Gateway, naming: Naming) -> MemoryDesk:
+def _memory_desk(gateway: Gateway, naming: Naming, traces: TraceDesk) -> MemoryDesk:
     store = gateway.store
     return MemoryDesk(
         MemoryParts(
@@ -111,6 +112,7 @@ def _memory_desk(gateway: Gateway, naming: Naming) -> MemoryDesk:
             identities=gateway.identities,
             naming=naming,
             sizes=lambda: gateway.config.memory,
+            facts=traces.origins,
         )
     )
 

@@ -99,7 +99,7 @@ class KeyDesk:
         return key is not None and key.revoked_at is None and await self._person(key) == caller.user_id
 
     async def _person(self, key: ApiKey) -> str | None:
-        """Whose key it is now; None: everybody's, or of somebody who is let in nowhere any more."""
+        """Whose key it is now; None: everybody's, or of somebody who: access is revoked everywhere."""
         user_id = None if key.user_id is None else self._survivor(key.user_id)
         if user_id is not None and self._is_barred is not None and await self._is_barred(user_id):
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.config import MemoryConfig
@@ -13,15 +13,21 @@ from gateway.identity import IdentityMap
 from gateway.memory.history import HistoryEntry, NoSuchEntry
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.memory_proposals import Proposal, ProposalStore, Reviewer
-from gateway.memory_review import MemoryReview, NotReviewable
+from gateway.memory_review import FactOrigin, MemoryReview, NotReviewable
 from gateway.personalities import Personalities, Personality
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
 from gateway.sdk.models import memory as wire
+from gateway.visible import hidden_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryParts:
-    """What the desk works with; `sizes` gives the configuration in force."""
+    """What the desk works with.
+
+    Attributes:
+        sizes: gives the configuration in force.
+        facts: where those facts come from that a caller may read of a user, and that hold all of these words.
+    """
 
     files: MarkdownFileMemoryProvider
     review: MemoryReview
@@ -30,6 +36,7 @@ class MemoryParts:
     identities: IdentityMap
     naming: Naming
     sizes: Callable[[], MemoryConfig]
+    facts: Callable[[Caller, str | None, str], Awaitable[Sequence[FactOrigin]]]
 
 
 class MemoryDesk:
@@ -108,6 +115,12 @@ class MemoryDesk:
         scope, store = await self._one(caller, wanted)
         return [change_of(entry) for entry in await self._files.log(scope, store, limit, before)]
 
+    async def change_to(self, caller: Caller, wanted: Wanted, version: str) -> wire.Change | None:
+        """The newest change of a document, if it left this version; None: somebody has edited the file since."""
+        scope, store = await self._one(caller, wanted)
+        entries = await self._files.log(scope, store, 1)
+        return change_of(entries[0]) if entries and entries[0].hash_after == version else None
+
     async def diff(self, caller: Caller, change_id: int) -> wire.ChangeTexts:
         """A change, with the whole texts around it.
 
@@ -149,19 +162,22 @@ class MemoryDesk:
         """Where a line, or a part of one, comes from; without a store the user's document is looked at first.
 
         Raises:
-            NotFound: no change is known that brought it in.
+            NotFound: no change is known that brought it in, and no fact holds its words.
             and as `get`.
         """
         scope, stores = await self._parts.naming.memory(caller, wanted)
+        facts = tuple(fact_of(fact) for fact in await self._parts.facts(caller, scope.user_id, line))
         try:
             origin = await self._parts.review.why(scope, line, stores[0] if len(stores) == 1 else None)
         except NotReviewable as error:
-            raise NotFound(str(error)) from error
+            if not facts:
+                raise NotFound(str(error)) from error
+            return wire.Origin(change=None, turn=None, proposal=None, facts=facts)
         entry = await self._files.history.entry(origin.change.id)
         if entry is None:
             raise NoSuchEntry(f"entry {origin.change.id} is not known any more")
         proposal = None if origin.proposal is None else await self._proposal(origin.proposal)
-        return wire.Origin(change=change_of(entry), turn=origin.turn_id, proposal=proposal)
+        return wire.Origin(change=change_of(entry), turn=origin.turn_id, proposal=proposal, facts=facts)
 
     # ---- proposals --------------------------------------------------------------------------------------------------
 
@@ -265,6 +281,19 @@ def reviewer_of(caller: Caller) -> Reviewer:
     return Reviewer(user_id=caller.user_id)
 
 
+def fact_of(fact: FactOrigin) -> wire.FactOrigin:
+    """Where a fact comes from, as it goes over the wire."""
+    return wire.FactOrigin(
+        trace=fact.id,
+        text=fact.text,
+        at=fact.at,
+        source=fact.source,
+        turn=fact.turn_id,
+        channel=fact.channel,
+        proposal=fact.proposal,
+    )
+
+
 def change_of(entry: HistoryEntry) -> wire.Change:
     """A change as it goes over the wire."""
     store, personality, user = _named_by(entry.document)
@@ -324,6 +353,7 @@ def proposal_of(proposal: Proposal, diff: str) -> wire.Proposal:
         turn=scope.turn_id,
         updates=_updates_of(proposal),
         sources=proposal.sources,
+        hidden_characters=hidden_count(proposal.text),
         is_edited=proposal.is_edited,
         proposed_at=proposal.proposed_at,
         decided_at=proposal.decided_at,

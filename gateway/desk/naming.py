@@ -15,7 +15,7 @@ from gateway.marked.validation import did_you_mean
 from gateway.personalities import Personalities
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryStoreName
 
-_MOST_LISTED = 20
+_MOST_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Naming:
             if (self._home / "users" / wanted).is_dir():  # taken out of the map; the memory is still there
                 return wanted
         known = [user.id for user in users] + [account.key for user in users for account in user.accounts]
-        raise NotNamed(f"there is no user {wanted}{did_you_mean(wanted, known)}; {_listed(users)}")
+        raise NotNamed(f"there is no user {wanted}{did_you_mean(wanted, known)}{self._listed(users)}")
 
     async def user_for(self, caller: Caller, wanted: str | None) -> str | None:
         """The same for whoever asks: who sees one person only may name no other.
@@ -96,8 +96,18 @@ class Naming:
         """
         users = await self.identities.users()
         if len(users) > 1:
-            raise Ambiguous(f"there are {len(users)} users; say which with {self._option}:\n{_listed(users)}")
+            raise Ambiguous(f"there are {len(users)} users; say which with {self._option}{self._listed(users)}")
         return users[0].id if users else None
+
+    def _listed(self, users: Sequence[User]) -> str:
+        """Where to find the users; for a person at the command line the first few themselves."""
+        if not users:
+            return "; there are no users yet"
+        if not self._option.startswith("--"):
+            return "; `people` lists all"
+        lines = [f"  {user.id}  {', '.join(one.key for one in user.accounts)}" for user in users[:_MOST_LISTED]]
+        more = [f"  and {len(users) - _MOST_LISTED} more: `ethos users list`"] if len(users) > _MOST_LISTED else []
+        return "\n".join(["; there are:", *lines, *more])
 
     async def memory(self, caller: Caller, wanted: Wanted) -> tuple[MemoryScope, Sequence[MemoryStoreName]]:
         """Whose memory is meant, and which of its stores: those that were not excluded and can be there.
@@ -121,7 +131,7 @@ class Naming:
         if user_id is None:
             stores = [] if is_per_user else [store for store in stores if store != "user"]
         if not stores:
-            raise NotNamed("nobody is known yet, so there is no memory of anybody; whoever writes first becomes known")
+            raise NotNamed("there are no users yet, so nobody has a memory; the first person who writes becomes a user")
         return scope_for(caller, personality.id, user_id, personality.memory_scope), stores
 
 
@@ -155,11 +165,3 @@ def scope_of(caller: Caller, document: str) -> tuple[MemoryScope, MemoryStoreNam
         case ["users", user_id, "personalities", personality_id, "MEMORY.md"]:
             return scope_for(caller, personality_id, user_id, "per-user"), "memory"
     raise InvalidId("document", document)
-
-
-def _listed(users: Sequence[User]) -> str:
-    if not users:
-        return "nobody is known yet"
-    lines = [f"  {user.id}  {', '.join(account.key for account in user.accounts)}" for user in users[:_MOST_LISTED]]
-    more = [f"  and {len(users) - _MOST_LISTED} more: `ethos users list`"] if len(users) > _MOST_LISTED else []
-    return "\n".join(["there are:", *lines, *more])

@@ -66,7 +66,7 @@ class PairingDesk:
         async with self._pairing.lock:
             request = await self._pairing.find(who)
             if request is None:
-                raise NotFound(f"nobody waits with the code or account {who[:80]!r}; perhaps it was decided already")
+                raise NotFound(f"no request has the code or account {who[:80]!r}; perhaps it was decided already")
             if is_yes:
                 decision = await self._pairing.let_in(request, role=role, via=caller.name, notice_id=notice_id)
             else:

@@ -127,7 +127,7 @@ class PeopleDesk:
         return await self._person(user_id)
 
     async def is_barred(self, user_id: str) -> bool:
-        """Whether somebody was let in, and is let in nowhere any more."""
+        """Whether somebody was let in, and: access is revoked everywhere."""
         accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
         return self._given(accounts, await self._parts.entrance.people.book()) == "revoked"
 
@@ -138,7 +138,7 @@ class PeopleDesk:
             Refused: says what to do first.
         """
         if not self._parts.operators.accounts().isdisjoint(accounts):
-            raise Refused("this is whoever runs this gateway, who is always its owner")
+            raise Refused("this is the operator of this gateway, who is always an owner")
         if await self._are_last_owner(accounts):
             raise Refused("this is the last owner; make somebody else an owner first")
 
@@ -214,7 +214,7 @@ class PeopleDesk:
         barred = ["revoked" in ranks_of(theirs, ranks) for theirs in accounts]
         if any(barred) and not all(barred):
             who = user_ids[barred.index(True)]
-            raise Refused(f"{who} is let in nowhere, and linked neither would be; give {who} a role first")
+            raise Refused(f"{who} has no access, and after the link neither would have it; give {who} a role first")
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 

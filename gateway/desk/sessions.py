@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.desk.caller import Caller, NotAllowed, NotFound
@@ -116,6 +116,18 @@ class SessionDesk:
         await self._one(caller, session_id)
         found = await self._store.passage(session_id, before=before, limit=limit + 1)
         return [_message(one) for one in found[-limit:]], len(found) > limit
+
+    async def of_turns(self, caller: Caller, turn_ids: Collection[str]) -> Mapping[str, Sequence[wire.Message]]:
+        """What was said in each of these turns, oldest first, as far as it is still kept.
+
+        Raises:
+            NotAllowed: whoever asks sees one person only.
+        """
+        caller.refuse_others(None)
+        found: dict[str, list[wire.Message]] = {turn_id: [] for turn_id in turn_ids}
+        for message in await self._store.of_turns(turn_ids):
+            found[message.turn_id].append(_message(message))
+        return found
 
     async def channels(self, caller: Caller, messages: Sequence[wire.Message]) -> Mapping[str, str]:
         """On which channel each turn of these began, as far as it is still known.

@@ -51,6 +51,7 @@ class ConversationStream:
         self._has_news = True
         self._is_ended = False
         self._previews: dict[str, str] = {}
+        self._shown: dict[str, str] = {}
         self._passing: deque[Event] = deque(maxlen=MAX_PASSING)
 
     # ---- what it is told --------------------------------------------------------------------------------------------
@@ -102,6 +103,7 @@ class ConversationStream:
                     for entry in entries:
                         self._place = entry.cursor
                         self._previews.pop(entry.id, None)
+                        self._shown.pop(entry.id, None)
                         if entry.state not in HIDDEN_STATES:
                             yield Event("message", said(entry), entry.cursor)
                     self._has_news = self._has_news or len(entries) == PAGE_ENTRIES
@@ -111,10 +113,19 @@ class ConversationStream:
                 while self._passing:
                     yield self._passing.popleft()
                 while self._previews and not self._has_news:
-                    message_id = next(iter(self._previews))
-                    yield Event("preview", wire.Preview(id=message_id, text=self._previews.pop(message_id)))
+                    yield Event("preview", self._growth(next(iter(self._previews))))
                 if not await self._woken():
                     yield None
+
+    def _growth(self, message_id: str) -> wire.Preview:
+        """What the reader has not seen yet of a preview, so that a long answer is not sent again with every word."""
+        text, before = self._previews.pop(message_id), self._shown.pop(message_id, "")
+        offset = len(before) if text.startswith(before) else _common_chars(before, text)
+        if text:
+            self._shown[message_id] = text
+        while len(self._shown) > MAX_PASSING:
+            del self._shown[next(iter(self._shown))]
+        return wire.Preview(id=message_id, offset=offset, delta=text[offset:])
 
     def _pass(self, event: Event) -> None:
         self._passing.append(event)
@@ -132,6 +143,11 @@ class ConversationStream:
         except TimeoutError:
             return False
         return True
+
+
+def _common_chars(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    return next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), len(other))
 
 
 def said(entry: LogEntry) -> wire.ChatMessage:

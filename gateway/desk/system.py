@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
 
-from gateway.budgets import UsageStore, UsageSums
-from gateway.config import Config
+from gateway.budgets import UsageStore, UsageSum, UsageSums
+from gateway.config import Config, DayBudget
 from gateway.config.values import zone_of
 from gateway.desk.caller import Caller
 from gateway.desk.naming import Naming
@@ -78,10 +78,20 @@ class SystemDesk:
         # at once: a third of the time that as many single rows take, and there are thousands
         return wire.Usage.model_validate({"since": since, "time_zone": name, "rows": found})
 
-    async def usage_sums(self, caller: Caller, *, days: int) -> UsageSums:
-        """The same added up; raises as `health`."""
+    async def usage_sums(self, caller: Caller, *, since: date) -> UsageSums:
+        """What was spent on that day and after it, added up; raises as `health`."""
         caller.refuse_others(None)
-        return await self._parts.usage.summed(since=self.usage_since(days)[1].isoformat())
+        return await self._parts.usage.summed(since=since.isoformat())
+
+    async def usage_by_day(self, caller: Caller, *, since: date) -> Mapping[date, UsageSum]:
+        """What all together spent on that day and on each after it; raises as `health`."""
+        caller.refuse_others(None)
+        found = await self._parts.usage.by_day(since=since.isoformat())
+        return {date.fromisoformat(day): used for day, used in found.items()}
+
+    def day_budget(self) -> DayBudget:
+        """What everything together may cost in one day."""
+        return self._parts.config().budgets.gateway or DayBudget()
 
     def usage_since(self, days: int) -> tuple[str, date]:
         """Whose midnight begins a day, and the first of so many days."""

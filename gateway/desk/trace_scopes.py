@@ -37,9 +37,10 @@ class TraceScopes:
         if caller.user_id is None:
             return Viewer(user_id=None, personality_id=self.personality(), session_id=None, extent="everything")
         role = await self.role(caller.user_id)
-        return await self.person(caller.user_id, may_share=may(role, "write shared memory"))
+        may_share, reads_shared = may(role, "write shared memory"), may(role, "read shared memory")
+        return await self.person(caller.user_id, may_share=may_share, reads_shared=reads_shared)
 
-    async def person(self, user_id: str, *, may_share: bool = True) -> Viewer:
+    async def person(self, user_id: str, *, may_share: bool = True, reads_shared: bool = True) -> Viewer:
         """All that is a person's, under each of their ids."""
         ids = await self.person_ids(user_id)
         return Viewer(
@@ -48,6 +49,7 @@ class TraceScopes:
             session_id=None,
             other_ids=tuple(each for each in ids if each != user_id),
             may_share=may_share,
+            reads_shared=reads_shared,
             extent="person",
             sessions=tuple(await self.sessions(user_id)),
         )
@@ -65,7 +67,7 @@ class TraceScopes:
         if user_id is None and wanted.scope in PERSONAL:
             user_id = await self.naming.only_user()
             if user_id is None:
-                raise NotNamed("nobody is known yet, so it can be nobody's; whoever writes first becomes known")
+                raise NotNamed("there are no users yet who could own it; the first person who writes becomes one")
         if wanted.scope == "thread":
             await self._check_session(caller, wanted.session)
         may_share = caller.user_id is None or may(await self.role(caller.user_id), "write shared memory")

@@ -168,5 +168,7 @@ def _report(result: ImportResult, *, is_dry_run: bool) -> wire.ImportReport:
         skipped=result.skipped,
         errors=tuple(result.errors),
         errors_left_out=result.errors_left_out,
+        left_out=result.left_out,
+        is_broken_off=result.is_broken_off,
         is_dry_run=is_dry_run,
     )

@@ -15,15 +15,17 @@ from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.browsing import Listing, TraceBrowser
 from gateway.memory.traces.consolidation import Consolidation
 from gateway.memory.traces.filters import Among
+from gateway.memory.traces.origins import origins
 from gateway.memory.traces.rows import NOT_SHARED
 from gateway.memory.traces.search import MOST, Wanted
 from gateway.memory.traces.trace import ScopeKind, Trace, TraceType, Viewer
+from gateway.memory_review import FactOrigin
 from gateway.observe import happened
 from gateway.sdk.models import traces as wire
 
 CHANGED = "traces.changed"
 """Happens when a trace was changed from a desk, for pages that show it."""
-OFF = "the trace memory is off; set `memory.traces.enabled: true` in config.yaml and start the gateway anew"
+OFF = "the trace memory is off; set `memory.traces.enabled: true` in config.yaml and restart the gateway"
 MOST_RANKED = MOST
 """So many results has a search; a list has all there are."""
 MOST_NEIGHBOURS = 100
@@ -70,6 +72,19 @@ class TraceDesk:
         return self._parts.brain is not None
 
     # ---- looking ---------------------------------------------------------------------------------------------------
+
+    async def origins(self, caller: Caller, user_id: str | None, words: str) -> Sequence[FactOrigin]:
+        """Where the facts come from that hold all of these words; none where traces are off or not for the caller.
+
+        Args:
+            user_id: whose facts the operator wants; None: everybody's. Others are told of their own only.
+        """
+        brain, scopes = self._parts.brain, self._parts.scopes
+        if brain is None or not caller.may("traces:read"):
+            return ()
+        if caller.user_id is None and user_id is not None:
+            return await origins(brain, await scopes.person(user_id), words)
+        return await origins(brain, await scopes.viewer(caller), words)
 
     async def search(self, caller: Caller, wanted: Filters, *, limit: int, explain: bool) -> list[wire.FoundTrace]:
         """The best matches, best first, a hundred at most; being listed is no use.

@@ -139,9 +139,9 @@ class Personalities:
         yield from (name for name in own if name not in built_in and self._stamp(name) != (None, None))
 
     def _stamp(self, personality_id: str) -> _Stamp:
-        directory = self._directory / personality_id
+        directory = f"{self._directory}/{personality_id}"
         try:
-            return sign(directory / SOUL_NAME), sign(directory / SETTINGS_NAME)
+            return sign(f"{directory}/{SOUL_NAME}"), sign(f"{directory}/{SETTINGS_NAME}")
         except NotADirectoryError:
             return None, None
         except OSError:  # no right to look: reading will say so

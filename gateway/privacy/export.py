@@ -177,7 +177,7 @@ def _as_markdown(session: Session, messages: Sequence[SessionMessage], *, is_sha
     if session.summary and not is_shared:
         yield f"\n## Summary of what is older\n\n{session.summary}"
     for message in messages:
-        again = ", answered anew later" if message.is_superseded else ""
+        again = ", answered again later" if message.is_superseded else ""
         tool = f" `{message.tool_name}`" if message.tool_name else ""
         yield f"\n## {_HEADINGS[message.role]}{tool}, {message.created_at:%Y-%m-%d %H:%M:%S}{again}\n\n{message.text}"
     yield ""

@@ -61,7 +61,12 @@ class PrivacyWorker:
         adapter = gateway.supervisor.adapter_if_up(conversation.channel)
         most_bytes = 0 if adapter is None else adapter.capabilities.max_attachment_bytes
         attachment = Attachment(media_type="application/zip", filename=path.name, size_bytes=size_bytes, ref=str(path))
-        return Exported(attachment=attachment if size_bytes <= most_bytes else None, place=name, size_bytes=size_bytes)
+        return Exported(
+            attachment=attachment if size_bytes <= most_bytes else None,
+            place=name,
+            size_bytes=size_bytes,
+            path=path if adapter and adapter.kind not in gateway.operators.kinds_of_others() else None,
+        )
 
     async def write_export(self, user_id: str) -> tuple[str, int]:
         """Write everything about a person into a new file: its path in the data directory, and its size in bytes.

@@ -23,6 +23,7 @@ class Answer:
     """What the agent answered; as a text it is `text`.
 
     Attributes:
+        text: empty where the message was stopped before anything was written.
         session: to go on in.
         message: the id of what was said.
         choices: what the answer offers to choose from.

@@ -12,7 +12,7 @@
             ├── NotAllowed     403, the key may not do that
             ├── NotFound       404, there is no such thing, or not for this key
             ├── NotPossible    409, not as things are now
-            │   ├── Conflict   somebody was faster; has both texts
+            │   ├── Conflict   it changed meanwhile; has both texts
             │   └── InProgress the same write is being done at this moment
             ├── Invalid        422, has the wrong fields
             ├── TooLarge       413

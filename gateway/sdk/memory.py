@@ -39,7 +39,7 @@ class Proposals(Namespace[S]):
 
     @operation
     async def edit(self, proposal: int, content: str, *, idempotency_key: str | None = None) -> Proposal:
-        """Word what would be added anew; it goes on waiting.
+        """Edit the text that would be added; the proposal goes on waiting.
 
         Raises:
             NotFound: there is no such proposal.
@@ -210,8 +210,10 @@ class Memory(Namespace[S]):
     ) -> Origin:
         """Where a line, or a part of one, comes from; without a store, USER.md is looked at first.
 
+        `facts` are those of the trace memory that hold its words; where only they do, there is no `change`.
+
         Raises:
-            NotFound: no change is known that brought it in.
+            NotFound: no change is known that brought it in, and no fact holds it.
         """
         query = {"line": line, "store": store, "personality": personality, "user": user}
         return await self.courier.ask(Request("GET", "/memory/why", Origin, query=query))

@@ -3,40 +3,58 @@
 The event loop never waits for the disk. Writes that arrive while a commit is on its way share the next one, each in a
 savepoint of its own, so one that fails takes back only itself.
 Measured on 2 cores with a disk whose fsync takes 4 ms: 254 commits/s alone, 4 544/s with 16 callers, 34 848/s with 256.
+
+Its checkpoints are asked for and not left to SQLite, which keeps their errors to itself: one that could not sync the
+log would leave a hole in it that nobody knows of. After any I/O error nothing is acknowledged before the log is certain
+again; see `write_ahead_log`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
 import sqlite3
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import structlog
 
 from gateway.errors import StoreUnavailable
 from gateway.failpoints import reach
 from gateway.observe import happened
+from gateway.store.readers import Readers, as_raised
+from gateway.store.write_ahead_log import LogCut, log_of, make_certain
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 MAX_GROUP = 256
+# So many jobs of a crowd share a commit: whoever else wants one waits for no more of them.
+MAX_OF_CROWD = 32
 READERS = 3
 # So long a job that is not urgent waits for another whose commit it can share.
 PATIENCE_S = 0.02
 BUSY_TIMEOUT_MS = 10_000
-# The log is carried over into the file when it has grown to 16 MB: each time costs two fsyncs, so not too often.
-CHECKPOINT_PAGES = 4_000
+# The log is carried over into the file after so many jobs, or when it has grown by 4 MB: each time costs two
+# fsyncs, so not too often. What it had to grow beyond that is given back to the disk.
+CHECKPOINT_JOBS = 1_000
+CHECKPOINT_BYTES = 4 * 1024 * 1024
+# Of each connection, in place of SQLite's 2 MB: what a turn reads was written just now, and the system has the rest.
+CACHE_KIB = 512
+# So often somebody looks whether the files are still there while nothing is committed.
+LOOK_S = 5.0
+# EX_IOERR of sysexits.h: the process cannot go on with its database.
+EXIT_IO_ERROR = 74
 # A commit that takes longer is a fault of the disk's, and no wait for another process: that ends with an error before.
 HANGING_S = BUSY_TIMEOUT_MS / 1_000 + 5.0
 # SQLite's word for a disk that is full, broken, read-only or busy beyond the timeout; the rest are faults of ours.
@@ -75,9 +93,10 @@ def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None 
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         if prepare is not None:
             prepare(connection)
     except BaseException as error:
@@ -99,29 +118,45 @@ def _translated(error: sqlite3.Error, path: Path) -> Exception:
 class Database:
     """One SQLite file: `write` commits, `read` sees what is committed."""
 
-    def __init__(self, path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        prepare: Callable[[sqlite3.Connection], None] | None = None,
+        end: Callable[[str], NoReturn] | None = None,
+    ) -> None:
         """Open the file and start the threads.
 
         Args:
             path: the database file; its directory must exist.
             prepare: run on every new connection, to register SQL functions.
+            end: ends the process at once, saying why: for a database that must not be written to any more, not even
+                by closing it. By default with exit code `EXIT_IO_ERROR`.
 
         Raises:
-            StoreUnavailable: the file cannot be opened, or is not a database.
+            StoreUnavailable: the file cannot be opened, is not a database, or was marked for a check and is damaged.
         """
         self.path = path
         self._connect = partial(connect, path, prepare=prepare)
         self._writer = self._connect()
+        self._writer.execute("PRAGMA wal_autocheckpoint = 0")
+        _check_if_marked(self._writer, path)
+        self._end_process = end or _end_process
+        self._names = (os.fspath(path), os.fspath(log_of(path)))
+        self._files = _identities(self._names)
+        self._is_in_doubt = False
+        self._jobs_in_log = 0
+        self._carried_bytes = 0
         self._level = "FULL"
         self._problem: str | None = None
         self._committing_since_s: float | None = None
         self._seen_version = _data_version(self._writer)
         self._foreign_commits = 0
+        self._asked_alone = 0
         self._jobs: queue.SimpleQueue[Sequence[_Job] | None] = queue.SimpleQueue()
         self._patient: list[_Job] = []
-        self._local = threading.local()
-        self._reader_connections: list[sqlite3.Connection] = []
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._crowd: deque[_Job] = deque()
+        self._readers = Readers(self._connect, most=READERS)
         self._thread = threading.Thread(target=self._write_until_closed, name="store-writer", daemon=True)
         self._thread.start()
         self._is_closed = False
@@ -131,16 +166,24 @@ class Database:
         """Grows when another connection was seen to have committed; looked at with each commit of our own."""
         return self._foreign_commits
 
-    async def write(self, work: Work[T], *, is_durable: bool = True, is_urgent: bool = True) -> T:
+    @property
+    def is_held(self) -> bool:
+        """Work is done alone, or is about to be: a write waits for as long as that takes, such as to copy the file."""
+        return self._asked_alone > 0
+
+    async def write(
+        self, work: Work[T], *, is_durable: bool = True, is_urgent: bool = True, is_of_crowd: bool = False
+    ) -> T:
         """Run `work` in a transaction and return its result once that is committed.
 
-        Jobs are committed in the order in which they are asked for.
+        Jobs are committed in the order in which they are asked for, but those of a crowd in an order of their own.
 
         Args:
             work: called in the writer thread; takes back what it did when it raises.
             is_durable: False lets the commit survive a killed process but perhaps not a power cut, and costs no
                 fsync. A later durable commit makes it durable too.
             is_urgent: False lets it wait a moment for the next job, to share its commit.
+            is_of_crowd: it may be one of thousands that come at once, and lets others pass.
 
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was committed.
@@ -149,7 +192,13 @@ class Database:
             raise StoreUnavailable(f"{self.path} is closed")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        self._patient.append(_Job(work, is_durable, loop, done))
+        job = _Job(work, is_durable, loop, done)
+        if is_of_crowd:
+            self._hand_over()
+            self._crowd.append(job)
+            self._jobs.put([])  # wakes the writer
+            return await done
+        self._patient.append(job)
         if is_urgent:
             self._hand_over()
         elif len(self._patient) == 1:
@@ -170,7 +219,11 @@ class Database:
         done: asyncio.Future[T] = loop.create_future()
         self._hand_over()
         self._jobs.put([_Job(work, True, loop, done, is_alone=True)])  # noqa: FBT003 (a field, not a flag)
-        return await done
+        self._asked_alone += 1
+        try:
+            return await done
+        finally:
+            self._asked_alone -= 1
 
     def _hand_over(self) -> None:
         jobs, self._patient = self._patient, []
@@ -181,7 +234,10 @@ class Database:
         """Run `work` in a reader thread on a connection of its own."""
         if self._is_closed:
             raise StoreUnavailable(f"{self.path} is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+        try:
+            return await self._readers.read(work)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
 
     async def problem(self) -> str | None:
         """Why nothing can be written now, for people; None where all is well. After a failure that is tried out."""
@@ -201,45 +257,50 @@ class Database:
         self._hand_over()
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
-        await asyncio.to_thread(self._readers.shutdown)
-        for connection in (*self._reader_connections, self._writer):
-            connection.close()
-
-    def _read(self, work: Work[T]) -> T:
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = self._connect()
-            self._reader_connections.append(connection)
-        try:
-            return work(connection)
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
+        await self._readers.close()
+        self._writer.close()
 
     # ---- the writer thread -----------------------------------------------------------------------------------------
 
     def _write_until_closed(self) -> None:
         is_open = True
-        while is_open:
+        while is_open or self._crowd:
             group: list[_Job] = []
-            jobs = self._jobs.get()
-            while jobs is not None and not jobs[0].is_alone:
+            jobs = self._next_jobs() if is_open else []
+            while jobs is not None and not (jobs and jobs[0].is_alone):
                 group += jobs
                 if len(group) >= MAX_GROUP or self._jobs.empty():
                     break
                 jobs = self._jobs.get()
-            is_open = jobs is not None
+            is_open = is_open and jobs is not None
+            group += [self._crowd.popleft() for _ in range(min(MAX_OF_CROWD, len(self._crowd)))]
             if group:
                 self._committing_since_s = time.monotonic()
                 results = self._commit(group)
+                self._look_for_files()
                 self._committing_since_s = None
                 _deliver(results)
-            if jobs is not None and jobs[0].is_alone:
+                self._carry_over(len(group))
+            if jobs and jobs[0].is_alone:
                 _deliver([self._outside(jobs[0])])
+        with contextlib.suppress(sqlite3.Error, StoreUnavailable):  # then the next start finds it as a power cut would
+            self._roll_back()
+            self._make_certain()
+
+    def _next_jobs(self) -> Sequence[_Job] | None:
+        """What to do next; nothing where only the crowd waits, or nobody."""
+        try:
+            return self._jobs.get(block=not self._crowd, timeout=LOOK_S)
+        except queue.Empty:
+            if not self._crowd:
+                self._look_for_files()
+            return ()
 
     def _commit(self, group: Sequence[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
         """Run the jobs in one transaction. A commit that fails fails them all: nothing is half done."""
         try:
             self._roll_back()  # where that failed before
+            self._make_certain()
             self._set_level("FULL" if any(job.is_durable for job in group) else "NORMAL")
             self._writer.execute("BEGIN IMMEDIATE")
             self._look_for_others()
@@ -252,6 +313,7 @@ class Database:
             )
         except BaseException as error:  # noqa: BLE001 (the callers get it; the thread must live on)
             cause = self._translated(error)
+            self._doubt(error)
             with contextlib.suppress(sqlite3.Error):  # then the next group begins with it
                 self._roll_back()
             if isinstance(cause, StoreUnavailable):
@@ -273,13 +335,75 @@ class Database:
     def _outside(self, job: _Job) -> tuple[_Job, Any, BaseException | None]:
         try:
             self._roll_back()
+            self._make_certain()
             self._set_level("FULL")
             return job, job.work(self._writer), None
         except BaseException as error:  # noqa: BLE001 (the caller gets it; the thread must live on)
+            self._doubt(error)
             return job, None, self._translated(error)
         finally:
             with contextlib.suppress(sqlite3.Error):  # then the next group begins with it
                 self._roll_back()
+
+    def _doubt(self, error: BaseException) -> None:
+        """After an I/O error nobody knows what of the log is on the disk."""
+        code = getattr(error, "sqlite_errorcode", None)
+        if isinstance(error, OSError) or (code is not None and code & 0xFF == sqlite3.SQLITE_IOERR):
+            self._is_in_doubt = True
+
+    def _make_certain(self) -> None:
+        if not self._is_in_doubt:
+            return
+        try:
+            make_certain(self._writer, self.path)
+        except OSError as error:
+            raise StoreUnavailable(f"{log_of(self.path)}: {error.strerror}. Nothing was committed.") from error
+        except LogCut as error:
+            with contextlib.suppress(OSError):
+                check_mark(self.path).touch()
+            self._end_process(
+                f"{error}: the disk has lost what it was given. Look at the disk. The next start takes up what is "
+                f"whole, and checks the database first."
+            )
+        self._is_in_doubt = False
+        _log.warning("store_log_rewritten", file=self.path.name)
+
+    def _carry_over(self, jobs: int) -> None:
+        """A checkpoint, where there is enough for one."""
+        self._jobs_in_log += jobs
+        try:
+            size_bytes = os.stat(self._names[1]).st_size  # noqa: PTH116 (half the cost of Path.stat, with each commit)
+        except OSError:
+            return
+        self._carried_bytes = min(self._carried_bytes, size_bytes)  # it was cut when it began anew
+        if self._jobs_in_log < CHECKPOINT_JOBS and size_bytes - self._carried_bytes < CHECKPOINT_BYTES:
+            return
+        self._jobs_in_log, self._carried_bytes = 0, size_bytes
+        try:
+            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error as error:
+            self._doubt(error)
+            self._fail(str(self._translated(error)))
+
+    def _look_for_files(self) -> None:
+        """Whether the names still lead to the files that are open: else what is committed is gone with the process."""
+        try:
+            found = _identities(self._names)
+        except OSError:  # it cannot be asked now; whoever commits hears of it
+            return
+        self._files = {name: self._files[name] or identity for name, identity in found.items()}  # the log comes later
+        if found == self._files:
+            return
+        with contextlib.suppress(sqlite3.Error):
+            self._roll_back()
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        database = self._names[0]
+        names = " and ".join(Path(name).name for name in self._names if found[name] != self._files[name])
+        if found[database] == self._files[database]:
+            done = "All that was committed is in the database. Start again."
+        else:
+            done = "Put the file back and start again."
+        self._end_process(f"{names} in {self.path.parent} was deleted or replaced while it was in use. {done}")
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:
@@ -319,6 +443,50 @@ class Database:
         return _translated(error, self.path) if isinstance(error, sqlite3.Error) else error
 
 
+def check_mark(path: Path) -> Path:
+    """The file that says: look whether the database is sound before it is used."""
+    return path.with_name(path.name + ".check")
+
+
+def _check_if_marked(connection: sqlite3.Connection, path: Path) -> None:
+    mark = check_mark(path)
+    if not mark.exists():
+        return
+    try:
+        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check")]
+    except sqlite3.DatabaseError as error:  # so damaged that the check itself stops
+        found = [str(error)]
+    if found != ["ok"]:
+        connection.close()
+        raise StoreUnavailable(
+            f"{path} is damaged since a failure of the disk ({found[0]}). Put a backup in its place; without one, "
+            f"`sqlite3 {path.name} .recover` saves what can be saved. Then delete {mark.name}."
+        )
+    mark.unlink()
+    _log.warning("store_checked", file=path.name)
+
+
+def _identities(names: Sequence[str]) -> dict[str, tuple[int, int] | None]:
+    """Device and inode of each file; None for one that is not there."""
+    found: dict[str, tuple[int, int] | None] = {}
+    for name in names:
+        found[name] = None
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(name)  # noqa: PTH116 (half the cost of Path.stat, twice per commit)
+            found[name] = (status.st_dev, status.st_ino)
+    return found
+
+
+def _end_process(why: str) -> NoReturn:
+    """As a kill would: closing the database would write to it."""
+    try:
+        _log.critical("store_given_up", error=why)
+        sys.stderr.write(f"ethos: {why}\n")
+        sys.stderr.flush()
+    finally:  # on a full disk nothing can be said
+        os._exit(EXIT_IO_ERROR)
+
+
 def _data_version(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA data_version").fetchone()
     return int(version)
@@ -345,6 +513,6 @@ def _resolve(results: Sequence[tuple[_Job, Any, BaseException | None]]) -> None:
         if job.done.cancelled():
             continue
         if error is not None:
-            job.done.set_exception(error)
+            job.done.set_exception(as_raised(error))
         else:
             job.done.set_result(value)

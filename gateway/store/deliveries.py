@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from gateway.codes import without_codes
 from gateway.messages import ConversationRef
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database
@@ -35,6 +36,7 @@ class Delivery:
 
     Attributes:
         id: of the `InboundMessage` or the `OutboundMessage`.
+        text: with the codes hidden that are its reader's or writer's only.
         due_in_s: seconds until it is tried, 0 when it is due or finished.
         is_uncertain: outbox only: an attempt may have arrived.
         error: why the last attempt failed, or what an operator did.
@@ -119,7 +121,8 @@ class SqliteDeliveries:
 
     async def retry(self, queue: Queue, seq: int) -> ConversationRef | None:
         """Try a dead letter again from the start; its conversation, which is to be woken, or None: it is not dead."""
-        afresh = ", is_told = 0, waits_for = NULL" if queue == "inbox" else ""
+        of_inbox = ", is_told = 0, waits_for = NULL, deaths = 0, lone_deaths = 0"
+        afresh = of_inbox if queue == "inbox" else ", failing_since = NULL"
         sql = f"""
             UPDATE {queue} SET state = 'ready', attempts = 0, due_at = ?, ended_at = NULL, waiting_since = ?{afresh}
             WHERE seq = ? AND state = 'dead' RETURNING *
@@ -158,7 +161,7 @@ def _delivery(queue: Queue, row: sqlite3.Row, now_ms: int) -> Delivery:
         id=message.id,
         turn_id=row["turn_id"],
         conversation=message.conversation,
-        text=message.text,
+        text=without_codes(message),
         state=row["state"],
         attempts=row["attempts"],
         due_in_s=0.0 if ended_at_ms is not None else max(0, row["due_at"] - now_ms) / 1000,

@@ -46,7 +46,6 @@ USER_COLUMNS = (
     ("memory_proposals", "decided_by"),
     ("user_links", "survivor"),
     ("user_links", "absorbed"),
-    ("owner_chats", "user_id"),
     ("ingest_jobs", "user_id"),
     ("turns_since_consolidation", "user_id"),
     ("api_keys", "user_id"),
@@ -56,6 +55,7 @@ KEY_COLUMNS = (
     ("account_ranks", "account"),
     ("admissions", "account"),
     ("access_requests", "account"),
+    ("owner_chats", "account"),
     ("held_messages", "account"),
     ("link_requests", "starter"),
     ("link_requests", "redeemer"),
@@ -317,9 +317,9 @@ def _erase_proposals(connection: sqlite3.Connection) -> None:
 
 def _erase_access(connection: sqlite3.Connection) -> None:
     """Who is let in by the configuration stays so; what was granted here is asked for anew."""
-    for table in ("account_ranks", "admissions", "access_requests", "held_messages"):
+    for table in ("account_ranks", "admissions", "access_requests", "held_messages", "owner_chats"):
         connection.execute(f"DELETE FROM {table} WHERE account IN temp.gone_keys")  # noqa: S608 (names of ours)
-    connection.execute("DELETE FROM owner_chats WHERE user_id IN temp.gone_users")
+    connection.execute("DELETE FROM owner_chats WHERE account IN temp.gone_users")  # from before schema 14
 
 
 def _erase_ingest(connection: sqlite3.Connection) -> None:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from gateway.errors import ClaimLost
-from gateway.inbox import InboxRow, NotDue, Parked, Refused, Room
-from gateway.messages import ConversationRef, InboundMessage, Receipt
+from gateway.inbox import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
+from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
 from gateway.outbox import OutboxRow
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionHit, SessionMessage
@@ -67,7 +67,9 @@ class _Inbox:
         here = (row for row in self._of_sender(message) if row.message.conversation == message.conversation)
         return any(row.is_refused and row.is_told and row.seq > oldest for row in here)
 
-    async def claim(self, conversation: ConversationRef, *, owner: str, lease_s: float) -> InboxRow | NotDue | None:
+    async def claim(
+        self, conversation: ConversationRef, *, owner: str, lease_s: float, is_alone: bool = False
+    ) -> InboxRow | NotDue | Suspect | None:
         rows, now_ms = self._tables.open_said(conversation), self._tables.now_ms()
         if not rows:
             return None
@@ -77,6 +79,8 @@ class _Inbox:
                 return None
         elif head.due_at > now_ms:
             return NotDue(due_in_s=(head.due_at - now_ms) / 1000)
+        if head.deaths >= SUSPECT_DEATHS and not is_alone:
+            return Suspect()
         head.state, head.owner, head.lease_until = "running", owner, self._tables.due_ms(lease_s)
         head.attempts += 1
         return InboxRow(
@@ -89,6 +93,7 @@ class _Inbox:
             has_more=len(rows) > 1,
             next_sender=rows[1].message.sender.user if len(rows) > 1 else None,
             accepted_at=head.at,
+            lone_deaths=head.lone_deaths,
         )
 
     async def renew(self, owner: str, lease_s: float) -> None:
@@ -109,11 +114,16 @@ class _Inbox:
             row.due_at = min(row.due_at, self._tables.now_ms())
             row.waiting_since = min(row.waiting_since, self._tables.now_ms())
 
-    async def reclaim(self, owner: str) -> int:
+    async def reclaim(self, owner: str, after_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
         self._tables.correct_waits(self._tables.said.values())
         held = [row for row in self._tables.said.values() if row.state == "running" and row.owner != owner]
         for row in held:
             row.give_back()
+            row.attempts -= 1
+            row.deaths += 1
+            if len(held) == 1:
+                row.lone_deaths += 1
+                self._tables.wait(row, after_s(row.lone_deaths))
         return len(held)
 
     async def waiting(self) -> Sequence[tuple[ConversationRef, float]]:
@@ -155,24 +165,44 @@ class _Outbox:
             attempts=head.attempts,
             is_uncertain=head.is_uncertain,
             has_more=len(rows) > 1,
+            failing_s=None if head.failing_since is None else max(0, now_ms - head.failing_since) / 1000,
         )
 
-    async def record_sent(self, seq: int, receipt: Receipt) -> None:
+    async def record_sent(self, seq: int, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
         row = self._tables.answers[seq]
+        if notice is not None:
+            self._tables.answer(notice, row.turn_id)
         row.state, row.receipt, row.error, row.is_uncertain = "sent", receipt, None, False
 
     async def record_retry(
-        self, seq: int, *, after_s: float, error: str, is_uncertain: bool, is_counted: bool = True
+        self,
+        seq: int,
+        *,
+        after_s: float,
+        error: str,
+        is_uncertain: bool,
+        is_counted: bool = True,
+        is_put_off: bool = False,
     ) -> None:
         row = self._tables.answers[seq]
         if row.state == "sending":
+            row.is_put_off = is_put_off
             self._tables.wait(row, after_s)
             row.state, row.error = "ready", error
             row.is_uncertain = is_uncertain
-            row.attempts -= 0 if is_counted else 1
+            if not is_counted:
+                row.attempts -= 1
+                row.failing_since = self._tables.now_ms() if row.failing_since is None else row.failing_since
 
-    async def record_dead(self, seq: int, error: str) -> None:
+    async def make_reply_due(self, conversation: ConversationRef) -> None:
+        for row in self._tables.open_answers(conversation):
+            row.due_at = min(row.due_at, self._tables.now_ms())
+            row.waiting_since = min(row.waiting_since, self._tables.now_ms())
+
+    async def record_dead(self, seq: int, error: str, notice: OutboundMessage | None = None) -> None:
         row = self._tables.answers[seq]
+        if notice is not None:
+            self._tables.answer(notice, row.turn_id)
         if row.is_open:
             row.state, row.error = "dead", error
 
@@ -186,6 +216,10 @@ class _Outbox:
     async def unsent(self) -> Sequence[tuple[ConversationRef, float]]:
         rows = (row for row in self._tables.answers.values() if row.is_open)
         return self._tables.heads((row.message.conversation, row.due_at) for row in rows)
+
+    async def put_off(self) -> Sequence[ConversationRef]:
+        rows = (row for row in self._tables.answers.values() if row.is_open and row.is_put_off)
+        return list(dict.fromkeys(row.message.conversation for row in rows))
 
 
 class _Sessions:
@@ -285,6 +319,7 @@ class _Turns:
             tables.wait(row, commit.again_after_s)
             row.is_told, row.waits_for = True, commit.waits_for
             row.attempts -= 1
+            row.deaths = 0
         else:
             tables.steps.pop(commit.turn_id, None)
             tables.tools = {key: result for key, result in tables.tools.items() if key[0] != commit.turn_id}

@@ -52,7 +52,13 @@ class InMemoryLinks:
         self._requests[request.id] = RequestRow(request, code_hash, self._tables.now_ms())
 
     async def redeem(
-        self, code_hash: str, guesser: Party, *, turn_id: str, question: Callable[[LinkRequest], OutboundMessage]
+        self,
+        code_hash: str,
+        guesser: Party,
+        *,
+        turn_id: str,
+        second_hash: str | None,
+        question: Callable[[LinkRequest], OutboundMessage],
     ) -> LinkRequest | Wrong | TooManyTries | OwnCode:
         """Use a code up, and queue the question to its starter; counts as a try of the guesser."""
         for row in self._requests.values():
@@ -66,15 +72,19 @@ class InMemoryLinks:
             self._tries[turn_id] = (guesser.account, now_ms)
             recent.append(now_ms)
         of_code = [row for row in self._requests.values() if row.code_hash == code_hash]
-        found = [row for row in of_code if self._now(row).state == "open"]
-        if not found:
+        found = next((row for row in of_code if self._now(row).state == "open"), None)
+        redeemer = None if found is None else found.request.redeemer
+        if found is None or (redeemer is not None and redeemer.account != guesser.account):
             return Wrong(tries_left=TRIES - len(recent))
-        row = found[0]
+        row = found
         if row.request.starter.account == guesser.account:
             return OwnCode()
-        row.request = replace(row.request, state="asked", redeemer=guesser)
         row.redeem_turn, row.begun_at = turn_id, now_ms
-        self._queue([question(row.request)])
+        if second_hash is not None and redeemer is None:
+            row.request, row.code_hash = replace(row.request, redeemer=guesser), second_hash
+        else:
+            row.request = replace(row.request, state="asked", redeemer=guesser)
+            self._queue([question(row.request)])
         return row.request
 
     async def requests_of(self, account: str) -> Sequence[LinkRequest]:

@@ -111,6 +111,7 @@ class InMemoryPeople:
             seq = self._tables.next_seq()
             self._tables.answers[seq] = Answer(seq=seq, turn_id=notice.id, message=notice, due_at=self._tables.now_ms())
 
-    async def keep_chat(self, user_id: str, conversation: ConversationRef) -> None:
+    async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner used last."""
-        self._tables.chats[user_id] = conversation
+        self._tables.chats.pop(account, None)
+        self._tables.chats[account] = conversation

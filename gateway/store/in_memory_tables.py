@@ -32,6 +32,8 @@ class Said:
     error: str | None = None
     is_refused: bool = False
     waits_for: str | None = None
+    deaths: int = 0
+    lone_deaths: int = 0
     waiting_since: int = 0
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -58,6 +60,8 @@ class Answer:
     attempts: int = 0
     is_uncertain: bool = False
     waiting_since: int = 0
+    failing_since: int | None = None
+    is_put_off: bool = False
     error: str | None = None
     receipt: Receipt | None = None
     at: datetime = field(default_factory=lambda: datetime.now(UTC))

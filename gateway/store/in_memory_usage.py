@@ -16,6 +16,7 @@ from gateway.budgets import (
     Limit,
     Scope,
     Totals,
+    UsageSum,
     UsageSums,
     added_up,
     grant,
@@ -111,11 +112,14 @@ class InMemoryUsage:
         ]
         return [*spent, *reserved]
 
+    async def by_day(self, *, since: str) -> Mapping[str, UsageSum]:
+        """What was used by all together on that day and on each after it."""
+        return added_up((row.day, row) for row in await self.spent(since=since))
+
     async def summed(self, *, since: str) -> UsageSums:
         """What was used on that day and after it."""
         rows = await self.spent(since=since)
         return UsageSums(
-            by_day=added_up((row.day, row) for row in rows),
             by_user=added_up((row.user_id, row) for row in rows),
             by_personality=added_up((row.personality_id, row) for row in rows),
             by_model=added_up((row.model, row) for row in rows),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.inbox import InboxRow, NotDue, Parked, Refused, Room
+from gateway.inbox import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.store.clock import correct_waits, steady_ms, wall_ms
 from gateway.store.database import Database
@@ -52,9 +52,11 @@ _RELEASE = """
     WHERE seq = ? AND state = 'running' AND claimed_by = ?
 """
 _RECLAIM = """
-    UPDATE inbox SET state = iif(is_told, 'parked', 'ready'), claimed_by = NULL, lease_until = NULL
-    WHERE state = 'running' AND claimed_by <> ?
+    UPDATE inbox SET state = iif(is_told, 'parked', 'ready'), claimed_by = NULL, lease_until = NULL,
+                     attempts = attempts - 1, deaths = deaths + 1
+    WHERE state = 'running' AND claimed_by <> ? RETURNING seq, lone_deaths
 """
+_DIED_ALONE = "UPDATE inbox SET lone_deaths = ?, due_at = ?, waiting_since = ? WHERE seq = ?"
 _WAITING = """
     SELECT channel, conversation, thread, iif(state = 'running', lease_until, due_at) AS due_at, min(seq)
     FROM inbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread ORDER BY min(seq)
@@ -101,16 +103,18 @@ class SqliteInbox:
                 insert_replies(connection, turn_id, (notice,), now_ms)
             return Refused(is_told=notice is not None) if is_refused else int(added["seq"])
 
-        return await self._database.write(work)
+        return await self._database.write(work, is_of_crowd=True)
 
-    async def claim(self, conversation: ConversationRef, *, owner: str, lease_s: float) -> InboxRow | NotDue | None:
+    async def claim(
+        self, conversation: ConversationRef, *, owner: str, lease_s: float, is_alone: bool = False
+    ) -> InboxRow | NotDue | Suspect | None:
         """Take the conversation's oldest unfinished message, if nobody holds it and its time has come.
 
         A lease that ran out lets another owner take the message; its own owner never gets it twice.
         """
         place = (conversation.channel, conversation.conversation, conversation.thread)
 
-        def work(connection: sqlite3.Connection) -> InboxRow | NotDue | None:
+        def work(connection: sqlite3.Connection) -> InboxRow | NotDue | Suspect | None:
             rows = connection.execute(_OLDEST_TWO, place).fetchall()
             if not rows:
                 return None
@@ -120,6 +124,8 @@ class SqliteInbox:
                     return None
             elif head["due_at"] > now_ms:
                 return NotDue(due_in_s=(head["due_at"] - now_ms) / 1000)
+            if head["deaths"] >= SUSPECT_DEATHS and not is_alone:
+                return Suspect()
             connection.execute(_CLAIM, (owner, now_ms + round(lease_s * 1000), head["seq"]))
             return InboxRow(
                 seq=head["seq"],
@@ -131,6 +137,7 @@ class SqliteInbox:
                 has_more=len(rows) > 1,
                 next_sender=rows[1]["sender"] if len(rows) > 1 else None,
                 accepted_at=from_ms(head["accepted_at"]),
+                lone_deaths=head["lone_deaths"],
             )
 
         return await self._database.write(work, is_durable=False)
@@ -155,17 +162,22 @@ class SqliteInbox:
         row = (self._now_ms(), conversation.channel, conversation.conversation, conversation.thread)
         await self._database.write(statement(_MAKE_DUE, row), is_durable=False)
 
-    async def reclaim(self, owner: str) -> int:
+    async def reclaim(self, owner: str, after_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
         """Give back what other owners hold; for a start, when the others are known to be dead.
 
-        Their attempts count, so a message that kills the process does not do so for ever. What waits never waits
-        longer than it was meant to, nor than an hour, whatever the clock does.
+        What waits never waits longer than it was meant to, nor than an hour, whatever the clock does.
         """
         now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> int:
             correct_waits(connection, "inbox", now_ms)
-            return connection.execute(_RECLAIM, (owner,)).rowcount
+            held = connection.execute(_RECLAIM, (owner,)).fetchall()
+            if len(held) == 1:
+                [row] = held
+                deaths = row["lone_deaths"] + 1
+                due_at = now_ms + round(after_s(deaths) * 1000)
+                connection.execute(_DIED_ALONE, (deaths, due_at, now_ms, row["seq"]))
+            return len(held)
 
         return await self._database.write(work)
 

@@ -36,9 +36,9 @@ _START = """
 """
 _REPLACE = "UPDATE link_requests SET state = 'replaced' WHERE starter = ? AND state IN ('open', 'asked')"
 _OPEN = "SELECT * FROM link_requests WHERE code_hash = ? AND state = 'open' AND begun_at BETWEEN ? AND ?"
-_ASK = """
-    UPDATE link_requests SET state = 'asked', redeemer = ?, redeemer_is = ?, redeem_turn = ?, begun_at = ? WHERE id = ?
-    RETURNING *
+_TYPED = """
+    UPDATE link_requests SET state = ?, code_hash = ?, redeemer = ?, redeemer_is = ?, redeem_turn = ?, begun_at = ?
+    WHERE id = ? RETURNING *
 """
 _REQUESTS_OF = "SELECT * FROM link_requests WHERE starter = ?1 OR redeemer = ?1 ORDER BY begun_at DESC, rowid DESC"
 _TRIES = "SELECT tried_at FROM link_tries WHERE account = ? AND tried_at BETWEEN ? AND ? ORDER BY tried_at"
@@ -82,7 +82,13 @@ class SqliteLinks:
         await self._database.write(work)
 
     async def redeem(
-        self, code_hash: str, guesser: Party, *, turn_id: str, question: Callable[[LinkRequest], OutboundMessage]
+        self,
+        code_hash: str,
+        guesser: Party,
+        *,
+        turn_id: str,
+        second_hash: str | None,
+        question: Callable[[LinkRequest], OutboundMessage],
     ) -> LinkRequest | Wrong | TooManyTries | OwnCode:
         """Use a code up, and queue the question to its starter; counts as a try of the guesser."""
         now_ms = self._now_ms()
@@ -95,13 +101,16 @@ class SqliteLinks:
             if isinstance(tries, TooManyTries):
                 return tries
             found = connection.execute(_OPEN, (code_hash, now_ms - _VALID_MS + 1, now_ms)).fetchone()
-            if found is None:
+            account = storable(guesser.account)
+            if found is None or found["redeemer"] not in {None, account}:
                 return Wrong(tries_left=TRIES - tries)
-            if found["starter"] == guesser.account:
+            if found["starter"] == account:
                 return OwnCode()
-            row = (storable(guesser.account), _party_json(guesser), turn_id, now_ms, found["id"])
-            request = _request(connection.execute(_ASK, row).fetchone(), now_ms)
-            insert_replies(connection, turn_id, [question(request)], now_ms)
+            is_first = second_hash is not None and found["redeemer"] is None
+            step = ("open", second_hash) if is_first else ("asked", code_hash)
+            row = (*step, account, _party_json(guesser), turn_id, now_ms, found["id"])
+            request = _request(connection.execute(_TYPED, row).fetchone(), now_ms)
+            insert_replies(connection, turn_id, [] if is_first else [question(request)], now_ms)
             return request
 
         return await self._database.write(work)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 
 from gateway.messages import ConversationRef
 from gateway.protocols import LogEntry
 from gateway.store.database import Database
-from gateway.store.payloads import from_ms, inbound, is_emptied, outbound
+from gateway.store.payloads import EMPTIED, actions_of, from_ms
 
-_SAID = "SELECT * FROM inbox WHERE channel = ? AND conversation = ? AND thread IS ? AND seq > ? ORDER BY seq "
-_ANSWERED = "SELECT * FROM outbox WHERE channel = ? AND conversation = ? AND thread IS ? AND seq > ? ORDER BY seq "
+# One statement, and so both queues as they are at one moment: else a cursor could skip a row. What was forgotten for
+# its age is not counted: a page of such rows alone would look like the end.
+_ENTRIES = """
+    SELECT * FROM (
+        SELECT 'in' AS direction, seq, message_id AS id, payload, state, accepted_at AS at FROM inbox
+        WHERE channel = ?1 AND conversation = ?2 AND thread IS ?3 AND seq > ?4
+        AND substr(payload, 1, length(?6)) <> ?6 ORDER BY seq {order} LIMIT ?5
+    ) UNION ALL SELECT * FROM (
+        SELECT 'out', seq, id, payload, state, created_at FROM outbox
+        WHERE channel = ?1 AND conversation = ?2 AND thread IS ?3 AND seq > ?4
+        AND substr(payload, 1, length(?6)) <> ?6 ORDER BY seq {order} LIMIT ?5
+    )
+"""
+_OLDEST, _NEWEST = _ENTRIES.format(order="ASC"), _ENTRIES.format(order="DESC")
+_PLACE = "SELECT seq FROM inbox WHERE channel = ? AND conversation = ? AND message_id = ?"
 
 
 class SqliteConversationLog:
@@ -24,48 +38,34 @@ class SqliteConversationLog:
         self, conversation: ConversationRef, *, after: int = 0, limit: int = 200, newest: bool = False
     ) -> Sequence[LogEntry]:
         """Entries with a cursor above `after`, oldest first; with `newest` the last `limit` of them."""
-        place = (conversation.channel, conversation.conversation, conversation.thread, after, limit)
-        order = "DESC LIMIT ?" if newest else "ASC LIMIT ?"
+        place = (conversation.channel, conversation.conversation, conversation.thread, after, limit, EMPTIED)
+        sql = _NEWEST if newest else _OLDEST
 
         def work(connection: sqlite3.Connection) -> list[LogEntry]:
-            connection.execute("BEGIN")  # both queues as they were at one moment, or a cursor could skip a row
-            try:
-                entries = [_said(row) for row in connection.execute(_SAID + order, place) if not is_emptied(row)]
-                entries += [
-                    _answered(row) for row in connection.execute(_ANSWERED + order, place) if not is_emptied(row)
-                ]
-            finally:
-                connection.execute("ROLLBACK")
+            entries = [_entry(row) for row in connection.execute(sql, place).fetchall()]
             entries.sort(key=lambda entry: entry.cursor)
             return entries[-limit:] if newest else entries[:limit]
 
         return await self._database.read(work) if limit > 0 else []
 
+    async def cursor_of(self, conversation: ConversationRef, message_id: str) -> int | None:
+        """Where a person's message stands; None where it is not there."""
+        key = (conversation.channel, conversation.conversation, message_id)
+        row = await self._database.read(lambda connection: connection.execute(_PLACE, key).fetchone())
+        return None if row is None else int(row["seq"])
 
-def _said(row: sqlite3.Row) -> LogEntry:
-    message = inbound(row)
+
+def _entry(row: sqlite3.Row) -> LogEntry:
+    payload = json.loads(row["payload"])
+    is_said = row["direction"] == "in"
     return LogEntry(
         cursor=row["seq"],
-        direction="in",
-        id=message.id,
-        text=message.text,
-        display_name=message.sender.display_name,
-        at=from_ms(row["accepted_at"]),
+        direction=row["direction"],
+        id=row["id"],
+        text=payload["text"],
+        display_name=payload["sender"][2] if is_said else "",
+        at=from_ms(row["at"]),
         state=row["state"],
-        reply_to=message.reply_to,
-    )
-
-
-def _answered(row: sqlite3.Row) -> LogEntry:
-    message = outbound(row)
-    return LogEntry(
-        cursor=row["seq"],
-        direction="out",
-        id=message.id,
-        text=message.text,
-        display_name="",
-        at=from_ms(row["created_at"]),
-        state=row["state"],
-        reply_to=message.reply_to,
-        actions=message.actions,
+        reply_to=payload["reply_to"],
+        actions=() if is_said else actions_of(payload),
     )

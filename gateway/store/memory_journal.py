@@ -6,19 +6,20 @@ process, and what a power cut takes is found again in the evidence beside the fi
 
 from __future__ import annotations
 
+import json
 import sqlite3
-import uuid
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import sha256
 
 from gateway.memory.delta import Delta
 from gateway.memory.journal import (
     HASH_OF_NOTHING,
     LATELY_ENTRIES,
+    MERGE,
     Ask,
+    Change,
     EntryOutcome,
     JournalEntry,
     Key,
@@ -29,6 +30,7 @@ from gateway.memory.journal import (
 from gateway.memory.paths import document_key
 from gateway.memory.rules import clean
 from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 
 _INSERT = """
@@ -95,10 +97,6 @@ class SqliteMemoryJournal:
     async def tail(self, document: str) -> Tail:
         """What was applied last."""
         return await self._database.read(partial(_tail, document=document))
-
-    async def since(self, document: str, moment: datetime) -> Sequence[tuple[int, Ask]]:
-        """What was written at a moment or later, with the entries' ids, oldest first."""
-        return await self._database.read(partial(_since, document=document, moment=moment))
 
     async def knows(self, document: str, text_hash: str) -> bool:
         """Whether a text is one that the document had lately."""
@@ -175,18 +173,14 @@ def _tail(connection: sqlite3.Connection, *, document: str) -> Tail:
         " WHERE document = ? AND outcome IS NULL AND position IS NOT NULL"
     )
     unsettled = frozenset((row["turn_id"], row["update_index"]) for row in connection.execute(sql, (document,)))
-    return Tail(hash=_last_hash(connection, document), unsettled=unsettled)
-
-
-def _since(connection: sqlite3.Connection, *, document: str, moment: datetime) -> list[tuple[int, Ask]]:
-    """By position from the end, and so without an index of times."""
-    sql = "SELECT * FROM memory_journal WHERE document = ? AND outcome = 'applied' ORDER BY position DESC"
-    start, found = _time(moment), list[tuple[int, Ask]]()
-    for row in connection.execute(sql, (document,)):
-        if row["written_at"] < start:
-            break
-        found.append((row["id"], _ask(row)))
-    return found[::-1]
+    sql = (
+        "SELECT hash_after, written_at FROM memory_journal WHERE document = ? AND outcome = 'applied'"
+        " ORDER BY position DESC LIMIT 1"
+    )
+    row = connection.execute(sql, (document,)).fetchone()
+    if row is None:
+        return Tail(hash=HASH_OF_NOTHING, at=None, unsettled=unsettled)
+    return Tail(hash=_hex(row["hash_after"]), at=datetime.fromisoformat(row["written_at"]), unsettled=unsettled)
 
 
 def _knows(connection: sqlite3.Connection, *, document: str, text_hash: str) -> bool:
@@ -197,36 +191,22 @@ def _knows(connection: sqlite3.Connection, *, document: str, text_hash: str) -> 
     return connection.execute(sql, (document, bytes.fromhex(text_hash), LATELY_ENTRIES)).fetchone() is not None
 
 
-def _last_hash(connection: sqlite3.Connection, document: str) -> str | None:
-    sql = (
-        "SELECT hash_after FROM memory_journal WHERE document = ? AND outcome = 'applied'"
-        " ORDER BY position DESC LIMIT 1"
-    )
-    row = connection.execute(sql, (document,)).fetchone()
-    return HASH_OF_NOTHING if row is None else _hex(row["hash_after"])
-
-
 def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, EntryOutcome]:
-    last = _last_hash(connection, write.document)
-    if last is not None and last != write.found_hash and not _settle_dead(connection, write):
-        _insert_edit(connection, write, write.found, last, write.found_hash)
-    if write.overtaken is not None:
-        _insert_edit(connection, write, write.overtaken, write.found_hash, sha256(write.overtaken).hexdigest())
     # What an attempt recorded that never came into place; a repetition of it has a key of its own.
     connection.execute(
         "DELETE FROM memory_journal WHERE document = ? AND outcome IS NULL AND position IS NOT NULL"
-        " AND (refers_to IS NOT NULL OR action IN ('write', 'undo'))",
+        " AND action IN ('write', 'undo', 'edit')",
         (write.document,),
     )
-    position = _next_position(connection, write.document)
+    position, is_known = _end(connection, write.document)
     if not _record_changes(connection, write, position):  # some were not begun, or are settled
-        connection.executemany(_INSERT, [_row(change.ask) for change in write.changes])
         settled = [_outcome(connection, change.ask.key) for change in write.changes]
         if any(settled):
             return {key: outcome for each in settled for key, outcome in each.items()}
+        connection.executemany(_INSERT, [_row(change.ask) for change in write.changes])
         _record_changes(connection, write, position)
     last_position = position + len(write.changes) - 1
-    if write.changes and (last is None or is_due(last_position, len(write.after), len(write.changes))):
+    if write.changes and (not is_known or is_due(last_position, len(write.after), len(write.changes))):
         connection.execute(
             "UPDATE memory_journal SET checkpoint = ? WHERE turn_id = ? AND update_index = ?",
             (zlib.compress(write.after, 1), *write.changes[-1].ask.key),
@@ -234,68 +214,36 @@ def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, EntryO
     return {}
 
 
+def _end(connection: sqlite3.Connection, document: str) -> tuple[int, bool]:
+    """The next position, and whether the text that the last applied entry left is known."""
+    row = connection.execute(
+        "SELECT coalesce(max(position), 0) + 1, coalesce((SELECT hash_after IS NOT NULL FROM memory_journal"
+        " WHERE document = ?1 AND outcome = 'applied' ORDER BY position DESC LIMIT 1), 1)"
+        " FROM memory_journal WHERE document = ?1",
+        (document,),
+    ).fetchone()
+    return int(row[0]), bool(row[1])
+
+
 def _record_changes(connection: sqlite3.Connection, write: Write, position: int) -> bool:
     """Whether all were there to be recorded, and none was settled."""
-    at = _time(write.at)
     cursor = connection.executemany(
         "UPDATE memory_journal SET position = ?, written_at = ?, hash_before = ?, hash_after = ?, prefix_bytes = ?,"
-        " suffix_bytes = ?, removed = ?, inserted = ?, checkpoint = NULL"
+        " suffix_bytes = ?, removed = ?, inserted = ?, checkpoint = ?"
         " WHERE turn_id = ? AND update_index = ? AND outcome IS NULL",
-        [
-            (
-                *(position + number, at, bytes.fromhex(change.hash_before), bytes.fromhex(change.hash_after)),
-                *(change.delta.prefix_bytes, change.delta.suffix_bytes, change.delta.removed, change.delta.inserted),
-                *change.ask.key,
-            )
-            for number, change in enumerate(write.changes)
-        ],
+        [_values(change, position + number, write.at) for number, change in enumerate(write.changes)],
     )
     return not write.changes or cursor.rowcount == len(write.changes)
 
 
-def _settle_dead(connection: sqlite3.Connection, write: Write) -> bool:
-    """Settle the entries of a process that died between replacing the file and saying so: their hash is the proof."""
-    sql = (
-        "SELECT hash_before, position FROM memory_journal WHERE document = ? AND outcome IS NULL AND hash_after = ? "
-        "AND position IS NOT NULL ORDER BY position DESC LIMIT 1"
+def _values(change: Change, position: int, at: datetime) -> tuple[object, ...]:
+    delta, checkpoint = change.delta, change.checkpoint
+    return (
+        *(position, _time(change.ask.at if change.ask.is_by_hand else at)),
+        *(bytes.fromhex(change.hash_before), bytes.fromhex(change.hash_after)),
+        *((delta.prefix_bytes, delta.suffix_bytes, delta.removed, delta.inserted) if delta else (None,) * 4),
+        *(None if checkpoint is None else zlib.compress(checkpoint, 1), *change.ask.key),
     )
-    row = connection.execute(sql, (write.document, bytes.fromhex(write.found_hash))).fetchone()
-    found = row is not None
-    while row is not None:
-        where = (write.document, row["position"])
-        connection.execute("UPDATE memory_journal SET outcome = 'applied' WHERE document = ? AND position = ?", where)
-        sql = (
-            "SELECT hash_before, position FROM memory_journal WHERE document = ? AND outcome IS NULL AND position = ? "
-            "AND hash_after = ?"
-        )
-        row = connection.execute(sql, (write.document, row["position"] - 1, row["hash_before"])).fetchone()
-    return found
-
-
-def _insert_edit(connection: sqlite3.Connection, write: Write, data: bytes, before: str, after: str) -> None:
-    """What somebody wrote outside: who is not known, and the whole text is the checkpoint that all else starts from."""
-    scope = MemoryScope(
-        personality_id=write.scope.personality_id,
-        user_id=None,
-        session_id=None,
-        turn_id=f"edit:{uuid.uuid4().hex}",
-        place=write.scope.place,
-    )
-    ask = Ask(scope=scope, index=0, document=write.document, store=write.store, action="edit", content="", at=write.at)
-    connection.execute(_INSERT, _row(ask))
-    connection.execute(
-        "UPDATE memory_journal SET outcome = 'applied', position = ?, written_at = ?, hash_before = ?, hash_after = ?, "
-        "checkpoint = ? WHERE turn_id = ? AND update_index = 0",
-        (
-            *(_next_position(connection, write.document), _time(write.at), bytes.fromhex(before)),
-            *(bytes.fromhex(after), zlib.compress(data, 1), scope.turn_id),
-        ),
-    )
-
-
-def _next_position(connection: sqlite3.Connection, document: str) -> int:
-    sql = "SELECT coalesce(max(position), 0) + 1 FROM memory_journal WHERE document = ?"
-    return int(connection.execute(sql, (document,)).fetchone()[0])
 
 
 def _settle(connection: sqlite3.Connection, *, outcomes: Mapping[Key, EntryOutcome]) -> None:
@@ -307,6 +255,26 @@ def _settle(connection: sqlite3.Connection, *, outcomes: Mapping[Key, EntryOutco
         " WHERE turn_id = ?2 AND update_index = ?3 AND outcome IS NULL",
         [(outcome, *key, now) for key, outcome in outcomes.items()],
     )
+    for turn_id, _ in outcomes:
+        if turn_id.startswith(MERGE):
+            _propose(connection, turn_id)
+
+
+def _propose(connection: sqlite3.Connection, turn_id: str) -> None:
+    """Make a proposal of what an edit displaced, once."""
+    sql = "SELECT id FROM memory_journal WHERE turn_id = ? AND action = 'edit' AND content <> ''"
+    row = connection.execute(sql, (turn_id,)).fetchone()
+    if row is None:
+        return
+    (number,) = connection.execute("UPDATE memory_proposal_numbers SET last = last + 1 RETURNING last").fetchone()
+    sources = json.dumps(["an edit of the same lines by hand"])
+    connection.execute(
+        "INSERT INTO memory_proposals (id, turn_id, personality_id, user_id, author_id, session_id, channel, place,"
+        " store, updates, sources, proposed_at) SELECT ?, turn_id, personality_id, user_id, author_id, session_id,"
+        " channel, place, store, content, ?, ? FROM memory_journal WHERE id = ?",
+        (number, sources, wall_ms(), row["id"]),
+    )
+    connection.execute("UPDATE memory_journal SET content = '' WHERE id = ?", (row["id"],))
 
 
 def _pending(connection: sqlite3.Connection, *, document: str) -> set[Key]:

@@ -28,13 +28,23 @@ _UNSENT = """
     SELECT channel, conversation, thread, due_at, min(seq)
     FROM outbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread ORDER BY min(seq)
 """
-_SENT = "UPDATE outbox SET state = 'sent', receipt = ?, error = NULL, is_uncertain = 0, ended_at = ? WHERE seq = ?"
+_SENT = """
+    UPDATE outbox SET state = 'sent', receipt = ?, error = NULL, is_uncertain = 0, ended_at = ? WHERE seq = ?
+    RETURNING turn_id
+"""
 _RETRY = """
     UPDATE outbox SET state = 'ready', due_at = ?, waiting_since = ?, error = ?, is_uncertain = ?,
-                      attempts = attempts - ?
+                      attempts = attempts - ?, failing_since = ifnull(failing_since, ?), is_put_off = ?
     WHERE seq = ? AND state = 'sending'
 """
-_DEAD = "UPDATE outbox SET state = 'dead', error = ?, ended_at = ? WHERE seq = ? AND ended_at IS NULL"
+_MAKE_DUE = """
+    UPDATE outbox SET due_at = min(due_at, ?1), waiting_since = min(waiting_since, ?1)
+    WHERE channel = ? AND conversation = ? AND thread IS ? AND ended_at IS NULL
+"""
+_PUT_OFF = "SELECT DISTINCT channel, conversation, thread FROM outbox WHERE ended_at IS NULL AND is_put_off"
+_DEAD = """
+    UPDATE outbox SET state = 'dead', error = ?, ended_at = ? WHERE seq = ? AND ended_at IS NULL RETURNING turn_id
+"""
 _RECOVER = "UPDATE outbox SET state = 'ready', is_uncertain = 1 WHERE ended_at IS NULL AND state = 'sending'"
 
 
@@ -78,27 +88,52 @@ class SqliteOutbox:
                 attempts=head["attempts"] + 1,
                 is_uncertain=bool(head["is_uncertain"]),
                 has_more=len(rows) > 1,
+                failing_s=None if head["failing_since"] is None else max(0, now_ms - head["failing_since"]) / 1000,
             )
 
         return await self._database.write(work, is_durable=is_durable)
 
-    async def record_sent(self, seq: int, receipt: Receipt) -> None:
-        """The platform has it."""
-        row = (receipt_json(receipt), wall_ms(), seq)
-        await self._database.write(statement(_SENT, row))
+    async def record_sent(self, seq: int, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
+        """The platform has it; the notice is queued with that."""
+        await self._end(_SENT, (receipt_json(receipt), wall_ms(), seq), notice)
 
     async def record_retry(
-        self, seq: int, *, after_s: float, error: str, is_uncertain: bool, is_counted: bool = True
+        self,
+        seq: int,
+        *,
+        after_s: float,
+        error: str,
+        is_uncertain: bool,
+        is_counted: bool = True,
+        is_put_off: bool = False,
     ) -> None:
-        """To be sent again after some seconds."""
-        now_ms = self._now_ms()
-        row = (now_ms + round(after_s * 1000), now_ms, storable(error), is_uncertain, 0 if is_counted else 1, seq)
-        await self._database.write(statement(_RETRY, row), is_durable=False)
+        """To be sent again after some seconds.
 
-    async def record_dead(self, seq: int, error: str) -> None:
-        """Give up; the row stays among the dead letters with its reason."""
-        row = (storable(error), wall_ms(), seq)
-        await self._database.write(statement(_DEAD, row))
+        Args:
+            is_counted: False: it was the platform's failure, not the reply's.
+            is_put_off: or as soon as its platform takes replies again.
+        """
+        now_ms = self._now_ms()
+        row = (now_ms + round(after_s * 1000), now_ms, storable(error), is_uncertain)
+        whose = (0, None) if is_counted else (1, now_ms)
+        await self._database.write(statement(_RETRY, (*row, *whose, is_put_off, seq)), is_durable=False)
+
+    async def make_reply_due(self, conversation: ConversationRef) -> None:
+        """Let what waits in the conversation be claimed now."""
+        row = (self._now_ms(), conversation.channel, conversation.conversation, conversation.thread)
+        await self._database.write(statement(_MAKE_DUE, row), is_durable=False)
+
+    async def record_dead(self, seq: int, error: str, notice: OutboundMessage | None = None) -> None:
+        """Give up; the row stays among the dead letters with its reason. The notice is queued with that."""
+        await self._end(_DEAD, (storable(error), wall_ms(), seq), notice)
+
+    async def _end(self, sql: str, values: tuple[object, ...], notice: OutboundMessage | None) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            ended = connection.execute(sql, values).fetchone()
+            if notice is not None and ended is not None:  # none where its person was erased meanwhile
+                insert_replies(connection, ended["turn_id"], (notice,), self._now_ms())
+
+        await self._database.write(work)
 
     async def recover_replies(self) -> int:
         """For a start: what was being sent when the process died becomes unsent and uncertain; how many.
@@ -118,3 +153,8 @@ class SqliteOutbox:
         rows = await self._database.read(lambda connection: connection.execute(_UNSENT).fetchall())
         now_ms = self._now_ms()
         return [(conversation_of(row), max(0, row["due_at"] - now_ms) / 1000) for row in rows]
+
+    async def put_off(self) -> Sequence[ConversationRef]:
+        """Every conversation whose head waits until its platform takes replies again."""
+        rows = await self._database.read(lambda connection: connection.execute(_PUT_OFF).fetchall())
+        return [conversation_of(row) for row in rows]

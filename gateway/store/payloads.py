@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -109,11 +109,6 @@ def emptied(payload: str) -> str:
     return _encode({"is_emptied": True, **kept})
 
 
-def is_emptied(row: Row) -> bool:
-    """Whether what was said in the row is forgotten."""
-    return bool(row["payload"].startswith(EMPTIED))
-
-
 def _nothing_of(value: object) -> object:
     return "" if isinstance(value, str) else [] if isinstance(value, list) else {} if isinstance(value, dict) else None
 
@@ -127,6 +122,7 @@ def outbound_json(message: OutboundMessage) -> str:
                 "reply_to": message.reply_to,
                 "attachments": _attachments_json(message.attachments),
                 "actions": [[action.id, action.label] for action in message.actions],
+                "codes": message.codes,
             }
         )
     )
@@ -141,8 +137,14 @@ def outbound(row: Row) -> OutboundMessage:
         text=payload["text"],
         reply_to=payload["reply_to"],
         attachments=_attachments(payload["attachments"]),
-        actions=tuple(Action(id=action_id, label=label) for action_id, label in payload["actions"]),
+        actions=actions_of(payload),
+        codes=tuple(payload.get("codes", ())),  # rows from before 0.1.0 have none
     )
+
+
+def actions_of(payload: Mapping[str, Any]) -> tuple[Action, ...]:
+    """The choices that the payload of a reply offers."""
+    return tuple(Action(id=action_id, label=label) for action_id, label in payload["actions"])
 
 
 def receipt_json(receipt: Receipt) -> str:

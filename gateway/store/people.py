@@ -68,10 +68,10 @@ _OFFER = """
     INSERT INTO owner_code (only_row, code_hash, expires_at) VALUES (1, ?, ?)
     ON CONFLICT (only_row) DO UPDATE SET code_hash = excluded.code_hash, expires_at = excluded.expires_at
 """
+_CHATS = "SELECT * FROM owner_chats ORDER BY used"
 _KEEP_CHAT = """
-    INSERT INTO owner_chats (user_id, channel, conversation, thread) VALUES (?, ?, ?, ?)
-    ON CONFLICT (user_id) DO UPDATE SET
-        channel = excluded.channel, conversation = excluded.conversation, thread = excluded.thread
+    INSERT OR REPLACE INTO owner_chats (account, channel, conversation, thread, used)
+    VALUES (?, ?, ?, ?, (SELECT ifnull(max(used), 0) + 1 FROM owner_chats))
 """
 
 
@@ -161,7 +161,7 @@ class SqlitePeople:
                 admitted=frozenset(
                     (row["channel"], row["account"]) for row in connection.execute("SELECT * FROM admissions")
                 ),
-                chats={row["user_id"]: conversation_of(row) for row in connection.execute("SELECT * FROM owner_chats")},
+                chats={row["account"]: conversation_of(row) for row in connection.execute(_CHATS)},
             )
 
         return await self._database.read(work)
@@ -198,9 +198,9 @@ class SqlitePeople:
 
         await self._database.write(work)
 
-    async def keep_chat(self, user_id: str, conversation: ConversationRef) -> None:
+    async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner used last; survives a killed process, perhaps not a power cut."""
-        row = (user_id, conversation.channel, conversation.conversation, conversation.thread)
+        row = (account, conversation.channel, conversation.conversation, conversation.thread)
         await self._database.write(statement(_KEEP_CHAT, row), is_durable=False)
 
 

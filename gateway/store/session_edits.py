@@ -27,6 +27,11 @@ _LISTED = """
     SELECT *, rowid AS number, (SELECT count(*) FROM messages WHERE session_id = sessions.id) AS message_count
     FROM sessions WHERE {where} ORDER BY updated_at DESC, rowid DESC LIMIT ?
 """
+_HEAD = """
+    SELECT *, EXISTS (
+        SELECT 1 FROM session_keys WHERE session_keys.key = sessions.key AND session_id = sessions.id
+    ) AS is_active FROM sessions WHERE id = ?
+"""
 _COPY_SESSION = """
     INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, thread, title, summary,
                           summary_until, created_at, updated_at, is_tainted, is_titled, forked_from)
@@ -97,6 +102,11 @@ class SqliteSessionEdits:
         row = await self._database.read(lambda connection: connection.execute(sql, (session_id, 1)).fetchone())
         return None if row is None else _listed(row)
 
+    async def head(self, session_id: str) -> tuple[Session, bool] | None:
+        """One without what the list counts, and whether the next message of its key belongs to it."""
+        row = await self._database.read(lambda connection: connection.execute(_HEAD, (session_id,)).fetchone())
+        return None if row is None else (session_of(row), bool(row["is_active"]))
+
     async def found(self, query: str, *, user_id: str | None, before: int | None) -> Sequence[SessionHit]:
         """The newest messages with all words of the query, the best first; `before`: those with a lower id."""
         await self._index.catch_up()
@@ -120,6 +130,12 @@ class SqliteSessionEdits:
         values = (session_id, _NO_ID if before is None else before, limit)
         rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
         return [message_of(row) for row in reversed(rows)]
+
+    async def of_turns(self, turn_ids: Collection[str]) -> Sequence[SessionMessage]:
+        """All messages of these turns, oldest first; copies in other sessions are left out."""
+        sql = f"SELECT * FROM messages WHERE turn_id IN ({', '.join('?' * len(turn_ids))}) ORDER BY id"  # noqa: S608 (placeholders only)
+        rows = await self._database.read(lambda connection: connection.execute(sql, tuple(turn_ids)).fetchall())
+        return [message_of(row) for row in rows]
 
     async def channels(self, turn_ids: Collection[str]) -> dict[str, str]:
         """On which channel the message of each turn came; a turn whose message is gone or a copy is left out."""

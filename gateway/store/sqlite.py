@@ -24,6 +24,7 @@ from gateway.store.schema import migrate
 from gateway.store.search_index import SearchIndex, register_functions
 from gateway.store.session_edits import SqliteSessionEdits
 from gateway.store.sessions import SqliteSessions
+from gateway.store.sign_ins import SqliteSignIns
 from gateway.store.turns import SqliteTurns
 from gateway.store.usage import SqliteUsage
 
@@ -49,6 +50,7 @@ class SqliteStore:
     index: SearchIndex
     api_keys: SqliteApiKeys
     session_edits: SqliteSessionEdits
+    sign_ins: SqliteSignIns
 
     async def problems(self) -> Sequence[str]:
         """What is wrong with the file's structure, nothing when it is sound; reads the whole file."""
@@ -100,4 +102,5 @@ def open_store(path: Path, *, now_ms: Callable[[], int] = steady_ms) -> SqliteSt
         index=index,
         api_keys=SqliteApiKeys(database),
         session_edits=SqliteSessionEdits(database, index),
+        sign_ins=SqliteSignIns(database),
     )

@@ -29,7 +29,7 @@ _END = """
 # The wait that begins now is not the message's fault: the attempt is taken back.
 _PARK = """
     UPDATE inbox SET state = 'parked', claimed_by = NULL, lease_until = NULL, error = ?, due_at = ?, waiting_since = ?,
-                     waits_for = ?, is_told = 1, attempts = attempts - 1
+                     waits_for = ?, is_told = 1, attempts = attempts - 1, deaths = 0
     WHERE seq = ? AND state = 'running' AND claimed_by = ?
 """
 # A summary that was saved while the turn ran is not taken back.

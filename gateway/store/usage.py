@@ -155,6 +155,11 @@ class SqliteUsage:
 
         return await self._database.read(work)
 
+    async def by_day(self, *, since: str) -> Mapping[str, UsageSum]:
+        """What was used by all together on that day and on each after it."""
+        rows = await self._database.read(lambda connection: connection.execute(_OF_DAYS, (since,)).fetchall())
+        return {day: _sum(sums) for day, *sums in rows}
+
     async def summed(self, *, since: str) -> UsageSums:
         """What was used on that day and after it."""
 
@@ -164,7 +169,6 @@ class SqliteUsage:
                 for user, personality, model, *sums in connection.execute(_OF_SPENDERS, (since,))
             ]
             return UsageSums(
-                by_day={day: _sum(sums) for day, *sums in connection.execute(_OF_DAYS, (since,))},
                 by_user=added_up((user, used) for user, _, _, used in spenders),
                 by_personality=added_up((personality, used) for _, personality, _, used in spenders),
                 by_model=added_up((model, used) for _, _, model, used in spenders),

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from gateway.errors import ConfigError
+from gateway.extras import how_to_install
 from gateway.observe import listening
 
 if TYPE_CHECKING:  # 0.05 s that nobody needs who has switched it off
@@ -35,7 +36,7 @@ async def start_traces(stack: AsyncExitStack, endpoint: str | None) -> None:
 
         traces = exported(endpoint)
     except ImportError as error:
-        problem = f"telemetry.traces: {error}. `pip install 'ethos-gateway[otel]'`, or set it to false"
+        problem = f"telemetry.traces: {error}. Run {how_to_install('otel')}, or set it to false"
         raise ConfigError([problem]) from error
     stack.push_async_callback(traces.close)
     stack.enter_context(listening(traces))

@@ -12,6 +12,7 @@ import pytest
 from gateway.codes import (
     ALPHABET,
     FORMER_PEPPER_NAME,
+    HIDDEN,
     PEPPER_NAME,
     code_of,
     hash_code,
@@ -21,8 +22,10 @@ from gateway.codes import (
     new_seed,
     read_code,
     remove_former_pepper,
+    without_codes,
 )
 from gateway.errors import FileError
+from tests.conformance.stores import said
 
 PEPPER = b"p" * 32
 
@@ -126,3 +129,18 @@ def test_a_former_pepper_that_cannot_be_removed_is_named(tmp_path: Path) -> None
     (tmp_path / FORMER_PEPPER_NAME).mkdir(parents=True)
     with pytest.raises(FileError, match="remove it by hand"):
         remove_former_pepper(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/link ACDE-FGHJ", f"/link {HIDDEN}"),
+        ("/owner a c d e f g h j", f"/owner {HIDDEN}"),
+        ("/pair approve `acdefghj` guest KMNP-RTWX", f"/pair approve `{HIDDEN}` guest {HIDDEN}"),
+        ("/pair refuse kind:34679467", "/pair refuse kind:34679467"),
+        ("/search ACDE-FGHJ", "/search ACDE-FGHJ"),
+        ("the part ACDE-FGHJ is sold out", "the part ACDE-FGHJ is sold out"),
+    ],
+)
+def test_a_typed_code_is_hidden_where_a_command_takes_one(text: str, shown: str) -> None:
+    assert without_codes(said("one", text=text)) == shown

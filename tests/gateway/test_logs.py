@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
+import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,12 @@ import structlog
 from pydantic import BaseModel, SecretStr
 
 from gateway import logs, memory_sync, parking
-from gateway.errors import FileError, ModelUnavailable, PermanentSendError, TransientSendError
+from gateway.cli.running import _open_log
+from gateway.codes import HIDDEN
+from gateway.errors import FileError, ModelUnavailable, PermanentSendError, StoreUnavailable, TransientSendError
 from gateway.logs import REPEAT_S, Repeats, configure_logs, secrets_in
 from gateway.observe import opaque
+from gateway.store.database import Database
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel, call
 
@@ -140,6 +146,20 @@ async def test_texts_that_were_asked_for_are_shown_beside_their_ids(house: House
     assert told == {"message_accepted": "how are you?", "reply_sent": "fine"}
 
 
+async def test_no_code_is_in_the_texts_that_were_asked_for(house: House, stream: io.StringIO) -> None:
+    configure_logs("debug", "json", stream=stream, is_text_shown=True)
+    async with house.gateway(fake={"access": "pairing"}) as (gateway, channel):
+        owners = await gateway.entrance.pairing.offer_owner()
+        answer = await channel.ask("hello")
+        await channel.ask(f"/owner {owners}")
+        await settled(gateway)
+    assert "Your code is **" in answer
+    told = stream.getvalue()
+    assert f"Your code is **{HIDDEN}**" in told
+    assert f"/owner {HIDDEN}" in told
+    assert owners not in told
+
+
 # ---- secrets --------------------------------------------------------------------------------------------------------
 
 
@@ -224,6 +244,56 @@ def test_what_goes_on_failing_is_told_once_and_then_with_its_number(
     now_s[0] += REPEAT_S
     _log.error("store_failed", error="full")
     assert lines(stream)[-1]["repeated"] == 49
+
+
+async def test_a_log_on_the_full_disk_stops_nothing_but_itself(tmp_path: Path) -> None:
+    """The database reports a failure in its only writer thread: were the line an error there, nobody would commit."""
+
+    def fail(_: sqlite3.Connection) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_FULL, "SQLITE_FULL"
+        raise error
+
+    database = Database(tmp_path / "d.db")
+    try:
+        with Path("/dev/full").open("w") as full:
+            configure_logs("info", "json", stream=full)
+            _log.warning("said by anybody")
+            async with asyncio.timeout(10):
+                with pytest.raises(StoreUnavailable):
+                    await database.write(fail)
+                await database.write(lambda connection: connection.execute("CREATE TABLE t (x)"))
+            os.dup2(os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT), full.fileno())  # there is room again
+            _log.warning("and so on")
+        assert (tmp_path / "log").read_text().splitlines()[-1].startswith('{"event": "and so on"')
+    finally:
+        structlog.reset_defaults()
+        await database.close()
+
+
+def test_what_is_said_while_the_gateway_of_a_chat_is_put_away_breaks_nothing(tmp_path: Path) -> None:
+    """Its log is closed by then."""
+    with _open_log(tmp_path) as stream:
+        configure_logs("info", "json", stream=stream)
+    _log.warning("said too late")
+    structlog.reset_defaults()
+
+
+def test_the_log_of_the_chat_takes_the_name_of_any_file(tmp_path: Path) -> None:
+    with _open_log(tmp_path) as stream:
+        configure_logs("info", "json", stream=stream)
+        _log.warning("unreadable", path="users/\udcff")
+        structlog.reset_defaults()
+    assert "users/\\udcff" in (tmp_path / "gateway.log").read_text()
+
+
+def test_a_channel_that_goes_down_again_for_the_same_reason_is_told_each_time(stream: io.StringIO) -> None:
+    configure_logs("info", "json", stream=stream)
+    for connection in (1, 2):
+        _log.info("channel_up", channel="a", connection=connection)
+        for _ in range(2):
+            _log.warning("channel_down", channel="a", connection=connection, error="the line was cut")
+    assert [line["event"] for line in lines(stream)] == ["channel_up", "channel_down"] * 2
 
 
 def test_faults_of_different_kinds_are_each_told(stream: io.StringIO) -> None:

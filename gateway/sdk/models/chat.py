@@ -72,6 +72,7 @@ class ChatMessage(Wire):
         author: who said it.
         id: that of `SentMessage`, or of a preview.
         place: the event's id, once more.
+        text: empty where the message that it answers was stopped before anything was written.
         reply_to: the message that it answers.
     """
 
@@ -85,10 +86,24 @@ class ChatMessage(Wire):
 
 
 class Preview(Wire):
-    """The event `preview`: the answer so far, until the message with its id comes; empty: withdrawn."""
+    """The event `preview`: the answer grows, until the message with its id comes.
+
+    What is shown of it now is `shown[:offset] + delta`; where that is empty, it is withdrawn. A new stream begins with
+    an offset of 0.
+
+    Attributes:
+        id: of the message that will come.
+        offset: how many code points of what was shown still stand.
+        delta: what follows them.
+    """
 
     id: str
-    text: str
+    offset: int
+    delta: str
+
+    def shown(self, before: str) -> str:
+        """The answer so far, of what this stream had shown before."""
+        return before[: self.offset] + self.delta
 
 
 class Tool(Wire):

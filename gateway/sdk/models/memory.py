@@ -46,13 +46,17 @@ class Document(DocumentInfo):
 
 
 class WriteDocument(Sent):
-    """Put `content` in place of the whole text, if it is still `expectedVersion`."""
+    """Put `content` in place of the whole text, if it is still `expectedVersion`.
+
+    Attributes:
+        expected_version: may be left out where the header `If-Match` has the document's `ETag`.
+    """
 
     store: StoreName
     personality: PersonalityId | None = None
     user: UserName | None = None
     content: Text
-    expected_version: Version
+    expected_version: Version | None = None
 
 
 class Change(Wire):
@@ -62,7 +66,8 @@ class Change(Wire):
         author: who wrote the message it came from; None for an edit made outside of the gateway.
         action: `write` replaced the text in one of our interfaces, `edit` was made outside of them.
         diff: the lines that went and came.
-        refers_to: the change that it took back, or made again.
+        refers_to: the change that it took back; of an `edit`, the oldest one that the editor had not read, which this
+            one brings back.
     """
 
     id: int
@@ -107,6 +112,7 @@ class Proposal(Wire):
     Attributes:
         store: of a document, or `traces`: then it is about one fact, and `updates` has its new text, if there is one.
         sources: what the turn had read that is not its author's.
+        hidden_characters: how many of its text nobody can see, such as zero-width ones; show them before you ask.
         diff: what it would change in the text of now; empty where it is decided, or would change nothing.
     """
 
@@ -121,6 +127,7 @@ class Proposal(Wire):
     turn: str
     updates: tuple[Update, ...]
     sources: tuple[str, ...]
+    hidden_characters: int = 0
     is_edited: bool
     proposed_at: datetime
     decided_at: datetime | None
@@ -134,14 +141,38 @@ class EditProposal(Sent):
     content: Annotated[str, Field(min_length=1, max_length=1 << 20)]
 
 
-class Origin(Wire):
-    """Where a line of the memory comes from.
+class FactOrigin(Wire):
+    """Where a fact of the trace memory comes from.
 
     Attributes:
-        turn: in which it was said, also where the change had to wait for a yes.
-        proposal: None where it was applied at once.
+        trace: its id.
+        at: when it was said or happened.
+        source: in words: `said by Ada on web`, `imported`.
+        turn: None for what no turn wrote.
+        channel: None where it is not known.
+        proposal: the number under which it waited for a yes; None where it did not.
     """
 
-    change: Change
-    turn: str
+    trace: str
+    text: str
+    at: datetime
+    source: str
+    turn: str | None
+    channel: str | None
+    proposal: int | None
+
+
+class Origin(Wire):
+    """Where a line of the memory comes from, and the facts that hold all of its words.
+
+    Attributes:
+        change: the one that brought the line into a file; None where only facts hold it.
+        turn: in which it was said, also where the change had to wait for a yes.
+        proposal: None where it was applied at once.
+        facts: of the trace memory, the best first; none where it is off, or not for whoever asks.
+    """
+
+    change: Change | None
+    turn: str | None
     proposal: Proposal | None
+    facts: tuple[FactOrigin, ...]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from gateway.sdk.models.wire import Id, Sent, Wire
 
-Title = Annotated[str, Field(min_length=1, max_length=200)]
+Title = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")]
+"""One line, with something to see in it."""
 
 
 class Snippet(Wire):
@@ -92,4 +93,4 @@ class UpdateSession(Sent):
     """Another title, or pinned or not; what is None stays."""
 
     title: Title | None = None
-    is_pinned: bool | None = None
+    is_pinned: StrictBool | None = None

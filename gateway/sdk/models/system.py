@@ -12,7 +12,7 @@ class Channel(Wire):
     """A configured connection to a platform, and what waits for it.
 
     Attributes:
-        error: why it is not up, for people.
+        error: why it is not up, or what does not work although it is, for people.
         inbox_lag_s: age of the oldest message without an answer.
         outbox_lag_s: age of the oldest answer that the platform does not have yet.
     """

@@ -27,7 +27,7 @@ class Trace(Wire):
 
     Attributes:
         scope: `user`, that person's everywhere; `persona`, that person's with one personality; `thread`, of one
-            session; `organization`, everybody's.
+            session; `organization`, of owners and members.
         user: whose it is; None where it is not one person's.
         strength: from 0 to 1, what is left of it now.
         stability_days: the time in which the strength falls to 1/e.
@@ -195,6 +195,8 @@ class ImportReport(Wire):
         skipped: traces that were there already, were deleted, or had nothing in them.
         errors: each names the file and the place; a thousand at most.
         errors_left_out: how many more there were.
+        left_out: records that do not come in; `errors` says why.
+        is_broken_off: the file cannot be read to its end, so that more may be missing.
     """
 
     format: str
@@ -202,4 +204,6 @@ class ImportReport(Wire):
     skipped: int
     errors: tuple[str, ...]
     errors_left_out: int
+    left_out: int = 0
+    is_broken_off: bool = False
     is_dry_run: bool

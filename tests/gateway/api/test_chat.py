@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 import pytest
 
+from gateway import observe
 from gateway.app import Gateway
 from gateway.config import Config
+from gateway.desk.chat import ChatDesk
+from gateway.messages import InboundMessage
+from gateway.sdk.models.chat import SendMessage
+from gateway.store.database import Database
 
 from .conftest import OPERATOR, WAIT_S
 
@@ -296,3 +302,48 @@ async def test_a_stream_ends_with_its_key_before_it_tells_anything_more(
 def test_no_channel_of_the_configuration_takes_the_apis_name() -> None:
     with pytest.raises(ValueError, match="the gateway's own channel"):
         Config(channels={"api": {"kind": "web"}})  # type: ignore[dict-item]
+
+
+async def test_a_message_in_a_session_asks_the_store_no_more_often_than_it_did(
+    gateway: Gateway, operator_api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the one write that accepts it: the session before. Its place in the log is known from the write."""
+    session, _ = await answered(operator_api, "Hello")
+    await gateway.outbox.drain(WAIT_S)
+    counted: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        plain = getattr(Database, name)
+
+        def counting(*args: Any, **more: Any) -> Any:
+            counted[name] += 1
+            return plain(*args, **more)
+
+        monkeypatch.setattr(Database, name, counting)
+
+    async def keep(_message: InboundMessage) -> int:
+        counted["keep"] += 1
+        return 8
+
+    assert gateway.web is not None
+    assert gateway.web.api is not None
+    desk = ChatDesk(replace(gateway.web.api.desks.chat._parts, keep=keep))
+    count("read")
+    count("write")
+    sent = await desk.send(OPERATOR, SendMessage(text="Hello again", session=session))
+    assert sent.place == 7
+    assert counted == {"read": 1, "keep": 1}
+
+
+async def test_all_who_watch_cost_one_listener_to_the_tools(gateway: Gateway, operator_api: httpx.AsyncClient) -> None:
+    """Every span asks every listener, so a thousand of them would slow every turn down; and one does, if to all."""
+    session, _ = await answered(operator_api, "Hello")
+    async with AsyncExitStack() as stack:
+        for _ in range(5):
+            heard = await stack.enter_async_context(listening(operator_api, session))
+            await until(heard, lambda one: one.name == "live")
+        assert observe._listeners == ()
+        assert len(observe._listeners_to["tool.call"]) == 1
+        await say(operator_api, "Remember that I like green tea", session)
+        seen = await until(heard, is_answer)
+    assert [one.data["state"] for one in seen if one.name == "tool"] == ["began", "ended"]

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from gateway.app import Gateway
-from gateway.desk.caller import PERMISSIONS, NotFound
-from gateway.web.api.paging import cursor_of, place_of
+from gateway.desk.caller import PERMISSIONS
+from gateway.web.api.paging import WrongCursor, cursor_of, place_of
 
 
 async def test_the_document_is_openapi_3_1_and_says_what_every_call_needs(operator_api: httpx.AsyncClient) -> None:
@@ -102,5 +102,5 @@ def test_a_cursor_brings_back_its_place(place: tuple[int | None]) -> None:
     ],
 )
 def test_what_is_no_cursor_of_this_list_is_refused(cursor: str) -> None:
-    with pytest.raises(NotFound, match="no such page"):
+    with pytest.raises(WrongCursor, match="no such page"):
         place_of("list", cursor, int)

@@ -6,10 +6,17 @@ import asyncio
 import hashlib
 
 import httpx
+import pytest
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from gateway.app import Gateway
+from gateway.desk.caller import Caller
 from gateway.store.clock import wall_ms
 from gateway.store.idempotency import KEPT_MS, Answered, SqliteIdempotency
+from gateway.web.api.idempotency import IdempotentWrites
+from gateway.web.auth import CALLER
 
 NOTHING = hashlib.sha256(b"").hexdigest()
 BODY = {"store": "memory", "content": "Once.\n", "expectedVersion": NOTHING}
@@ -98,3 +105,45 @@ async def test_a_body_without_end_is_cut_off(operator_api: httpx.AsyncClient) ->
 
     response = await operator_api.put("/memory", content=endless(), headers={"content-type": "application/json"})
     assert response.status_code == 413
+
+
+PARTS: list[Message] = [
+    {"type": "http.request", "body": b"half of ", "more_body": True},
+    {"type": "http.request", "body": b"it", "more_body": False},
+]
+GONE: Message = {"type": "http.disconnect"}
+
+
+@pytest.mark.parametrize("path", ["/memory", "/traces/import"])
+async def test_a_write_that_broke_off_is_not_done_by_halves_and_may_be_sent_again(gateway: Gateway, path: str) -> None:
+    done: list[bytes] = []
+    answers: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            done.append(await Request(scope, receive).body())
+            answer = PlainTextResponse("done")
+        except ClientDisconnect:
+            answer = PlainTextResponse("It broke off.", 422)
+        await answer(scope, receive, send)
+
+    async def call(*parts: Message) -> None:
+        coming = list(parts)
+
+        async def receive() -> Message:
+            return coming.pop(0)
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answers.append(message["status"])
+
+        headers = [(b"idempotency-key", b"k")]
+        scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+        await writes(scope | {CALLER: Caller(name="tests")}, receive, send)
+
+    writes = IdempotentWrites(app, SqliteIdempotency(gateway.store.database, owner="here"))
+    await call(PARTS[0], GONE)
+    await call(*PARTS, GONE)
+    await call(*PARTS, GONE)
+    assert done == [b"half of it"]
+    assert answers[1:] == [200, 200]

@@ -78,21 +78,30 @@ async def test_a_write_whose_text_is_there_already_is_no_conflict(operator_api: 
     [
         (NOTHING, None, 200),
         (NOTHING, f'"{NOTHING}"', 200),
-        (NOTHING, f'"{"0" * 64}"', 409),
-        ("0" * 64, f'"{NOTHING}"', 409),
-        (None, f'"{NOTHING}"', 422),
+        (NOTHING, f'"{"0" * 64}"', 412),
+        ("0" * 64, f'"{NOTHING}"', 412),
+        (None, f'"{NOTHING}"', 200),
+        (None, f'"{"0" * 64}"', 412),
+        (None, f'W/"{NOTHING}"', 412),
+        (None, "nonsense", 412),
+        (None, "*", 428),
+        (None, f'"{NOTHING}", "{"0" * 64}"', 428),
+        (None, None, 428),
+        ("0" * 64, None, 409),
         (NOTHING, "*", 200),
-        (NOTHING, f'W/"{NOTHING}"', 409),
-        (NOTHING, "nonsense", 409),
+        (NOTHING, f'W/"{NOTHING}"', 412),
+        (NOTHING, "nonsense", 412),
     ],
 )
 async def test_a_write_says_which_version_was_read_and_its_if_match_must_not_differ(
     operator_api: httpx.AsyncClient, in_body: str | None, if_match: str | None, status: int
 ) -> None:
-    body = {"store": "memory", "content": "Text.\n", "expectedVersion": in_body}
+    body = {"store": "memory", "content": "Text.\n"} | ({} if in_body is None else {"expectedVersion": in_body})
     headers = {} if if_match is None else {"if-match": if_match}
     response = await operator_api.put("/memory", json=body, headers=headers)
     assert response.status_code == status
+    if status in (409, 412):
+        assert (response.json()["status"], response.json()["current"]) == (status, "")
     if status == 200:
         assert response.headers["etag"] == f'"{response.json()["version"]}"'
 
@@ -114,6 +123,7 @@ async def test_whoever_is_not_known_is_404_and_whoever_is_not_clear_is_422(
     assert (await operator_api.get("/memory", params={"store": "memory", "personality": "nobody"})).status_code == 404
     unclear = await operator_api.get("/memory", params={"store": "user"})
     assert (unclear.status_code, unclear.json()["type"]) == (422, "urn:ethos:problem:ambiguous")
+    assert unclear.json()["detail"] == "there are 2 users; say which with `user`; `people` lists all"
     found = await operator_api.get("/memory", params={"store": "user", "user": "mail:ada@example.org"})
     assert found.json()["user"] == ada
 
@@ -202,6 +212,15 @@ async def test_what_waits_for_others_hides_nothing_of_ones_own(
     async with client_with(key) as api:
         waiting = (await api.get("/memory/proposals", params={"limit": 2})).json()["items"]
     assert [one["id"] for one in waiting] == mine[1:]
+
+
+async def test_a_proposal_says_how_much_of_it_nobody_can_see(
+    gateway: Gateway, operator_api: httpx.AsyncClient, ada: str
+) -> None:
+    await proposed(gateway, ada, "Likes tea.\u200b\U000e0053")
+    await proposed(gateway, ada, "Likes milk.")
+    waiting = (await operator_api.get("/memory/proposals")).json()["items"]
+    assert [one["hiddenCharacters"] for one in waiting] == [2, 0]
 
 
 async def test_a_proposal_is_worded_anew_approved_once_and_then_written(

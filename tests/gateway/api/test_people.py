@@ -113,7 +113,7 @@ async def test_a_refused_stranger_is_told_and_cannot_be_decided_on_again(door: D
     code = await door.knocks("7")
     assert (await door.client.post("/people/pairing/refuse", json={"who": "fake:7"})).json()["outcome"] == "refused"
     await settled(door.gateway)
-    assert door.channel.sent[-1].text == "Whoever runs this gateway did not let you in."
+    assert door.channel.sent[-1].text == "The owner of this gateway did not let you in."
     for action in ("approve", "refuse"):
         again = await door.client.post(f"/people/pairing/{action}", json={"who": code})
         assert (again.status_code, again.json()["type"]) == (404, "urn:ethos:problem:not-found")
@@ -144,7 +144,7 @@ async def test_everybody_is_listed_newest_first_in_pages_and_found_by_a_part_of_
     [found] = (await door.client.get("/people", params={"q": "FAKE:2"})).json()["items"]
     assert found["id"] == ids[1]
     for cursor in ("x", first["nextCursor"][:-4]):
-        assert (await door.client.get("/people", params={"cursor": cursor})).status_code == 404
+        assert (await door.client.get("/people", params={"cursor": cursor})).status_code == 400
 
 
 async def test_who_is_not_known_is_said_so(door: Door) -> None:
@@ -183,7 +183,7 @@ async def test_whoever_runs_the_gateway_cannot_be_locked_out(door: Door) -> None
     ):
         response = await call
         assert response.status_code == 409
-        assert response.json()["detail"] == "this is whoever runs this gateway, who is always its owner"
+        assert response.json()["detail"] == "this is the operator of this gateway, who is always an owner"
     assert (await door.person(me["id"]))["role"] == "owner"
 
 

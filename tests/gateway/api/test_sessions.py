@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
+import pytest
 
 from gateway.app import Gateway
 from gateway.messages import ConversationRef
@@ -298,3 +299,24 @@ async def test_a_session_that_is_deleted_while_a_turn_runs_brings_nothing_back_o
     assert kept is not None
     assert (kept.title, kept.summary) == ("", "")
     assert "4711" not in (await operator_api.get(f"/sessions/{session}/export")).text
+
+
+@pytest.mark.parametrize("title", ["", " ", "\t", "\0", "a\0b", "a\nb", " \x1f "])
+async def test_a_title_is_one_line_with_something_to_see(operator_api: httpx.AsyncClient, title: str) -> None:
+    response = await operator_api.patch("/sessions/s_1", json={"title": title})
+    assert (response.status_code, response.json()["errors"][0]["where"]) == (422, "body.title")
+
+
+@pytest.mark.parametrize("value", [0, 1, "true", "no"])
+async def test_only_true_and_false_are_booleans(operator_api: httpx.AsyncClient, value: object) -> None:
+    response = await operator_api.patch("/sessions/s_1", json={"isPinned": value})
+    assert (response.status_code, response.json()["errors"][0]["where"]) == (422, "body.isPinned")
+
+
+async def test_a_parameter_that_an_address_does_not_take_is_a_mistake(operator_api: httpx.AsyncClient) -> None:
+    response = await operator_api.get("/sessions", params={"limt": 5, "q": "tea", "x": 1})
+    assert response.status_code == 422
+    assert response.json()["errors"] == [
+        {"where": "query.limt", "problem": "this address has no such parameter (did you mean `limit`?)"},
+        {"where": "query.x", "problem": "this address has no such parameter"},
+    ]

@@ -73,6 +73,24 @@ def without_time(data: bytes) -> Any:
     return {name: re.sub(r'"exportedAt": ?\d+', "", text) for name, text in texts.items()}
 
 
+async def test_each_export_has_a_content_type_that_the_document_names(desk: Traced) -> None:
+    document = (await desk.api.get("/openapi.json")).json()
+    operation = next(item for path, item in document["paths"].items() if path.endswith("/traces/export"))["get"]
+    sent_as = set()
+    for form in EXPORT_FORMATS:
+        sent_as.add((await desk.api.get("/traces/export", params={"format": form})).headers["content-type"])
+    assert sent_as == set(operation["responses"]["200"]["content"])
+    assert "application/octet-stream" not in sent_as
+
+
+async def test_errors_of_an_import_name_no_option_of_the_command_line(desk: Traced) -> None:
+    answer = await desk.api.post("/traces/import", content=b"what is this", params={"name": "x.bin"})
+    assert answer.status_code == 422
+    told = answer.json()["detail"] + "".join((await sent(desk, b'{"traces": [7, {}, {"content": "x"}]}'))["errors"])
+    assert "--" not in told
+    assert "`ethos" not in told
+
+
 async def test_a_dry_run_says_what_would_happen_and_changes_nothing(desk: Traced) -> None:
     await desk.add("I like tea")
     body = b"content,tags\nI like tea,warm\nI like trains,\n,lost\n"

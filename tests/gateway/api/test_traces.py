@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from gateway.linking.operator import operate
-from gateway.memory.traces.trace import DAY_MS, Owner, Trace
+from gateway.memory.traces.trace import DAY_MS, Owner, Trace, Viewer
 from gateway.people import SetRank
 from tests.gateway.api.traces import Traced, traced
 from tests.gateway.memory.traces.transfer.corpora import Held, fill
@@ -102,7 +102,7 @@ async def test_a_list_comes_in_pages_without_a_gap_or_a_repetition(
     assert sorted(seen) == sorted(f"fact {number}" for number in range(25))
     if not query:
         assert seen == [f"fact {number}" for number in reversed(range(25))]
-    assert (await desk.api.get("/traces", params={"cursor": "nonsense"})).status_code == 404
+    assert (await desk.api.get("/traces", params={"cursor": "nonsense"})).status_code == 400
 
 
 async def test_a_trace_is_corrected_deleted_and_brought_back(house_with_traces: Traced) -> None:
@@ -301,17 +301,23 @@ async def test_a_person_sees_all_their_personalities_and_sessions_by_their_key(h
     assert (await key.post("/traces", json={"content": "x", "scope": "thread"})).status_code == 422
 
 
-async def test_what_everybody_shares_is_changed_by_members_and_not_by_guests(house_with_traces: Traced) -> None:
+async def test_what_everybody_shares_is_read_and_changed_by_members_and_not_by_guests(
+    house_with_traces: Traced,
+) -> None:
     desk = house_with_traces
     shared = await desk.add("the office closes at six", scope="organization", user=None)
     account = "mail:ada@example.org"
-    for rank, status in (("guest", 403), ("member", 200)):
+    for rank, status in (("guest", 404), ("member", 200)):
         at = desk.brain.now()
         change = SetRank(accounts=(account,), rank="guest" if rank == "guest" else "member", via="test", at=at)
         await desk.gateway.store.people.change(change)
         desk.gateway.entrance.people.changed()
         key = await desk.of(desk.ada)
-        assert await desk.contents(key, q="office") == [shared["content"]]
+        assert await desk.contents(key, q="office") == ([] if rank == "guest" else [shared["content"]])
+        assert (await key.get(f"/traces/{shared['id']}")).status_code == status
+        exported = await key.get("/traces/export", params={"format": "json"})
+        assert exported.status_code == 200
+        assert (shared["content"] in exported.text) == (rank == "member")
         answer = await key.patch(f"/traces/{shared['id']}", json={"tags": [rank]})
         assert answer.status_code == status, answer.text
         added = await key.post("/traces", json={"content": f"for all, by a {rank}", "scope": "organization"})
@@ -347,3 +353,24 @@ async def test_a_key_that_may_only_read_changes_nothing(house_with_traces: Trace
     assert await desk.contents(reader) == ["I like tea"]
     assert (await reader.delete(f"/traces/{made['id']}")).status_code == 403
     assert (await reader.post("/traces/import", content=b"{}")).status_code == 403
+
+
+async def test_memory_why_answers_with_facts_that_no_file_holds(house_with_traces: Traced) -> None:
+    desk = house_with_traces
+    viewer = Viewer(user_id=desk.ada, personality_id="assistant", session_id=None)
+    said = {"turnId": "t_1", "channel": "web", "sessionId": "s_1"}
+    trace = Trace(content="Ada's dog is called Rex", owner=Owner("user", desk.ada), source="turn", metadata=said)
+    await desk.brain.add(viewer, trace)
+    await desk.add("Ben's cat is called Rex", user=desk.ben)
+    asked = {"line": "called Rex", "user": desk.ada}
+    origin = (await desk.api.get("/memory/why", params=asked)).json()
+    assert (origin["change"], origin["turn"], origin["proposal"]) == (None, None, None)
+    [fact] = origin["facts"]
+    assert (fact["text"], fact["turn"], fact["channel"]) == (trace.content, "t_1", "web")
+    assert (fact["trace"], fact["source"], fact["proposal"]) == (trace.id, "said on web", None)
+    assert abs(datetime.fromisoformat(fact["at"]) - trace.created_at) < timedelta(milliseconds=1)
+    own = await (await desk.of(desk.ada, "memory:read", "traces:read")).get("/memory/why", params={"line": "Rex"})
+    assert [each["text"] for each in own.json()["facts"]] == [trace.content]
+    without = await (await desk.of(desk.ada, "memory:read")).get("/memory/why", params={"line": "Rex"})
+    assert without.status_code == 404, "a key that may not read traces"
+    assert (await desk.api.get("/memory/why", params={**asked, "line": "called Max"})).status_code == 404

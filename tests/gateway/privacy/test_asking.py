@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,34 @@ class Asked:
 
     async def bury(self, user_id: str, farewell_id: str) -> None:
         self.buried.append((user_id, farewell_id))
+
+
+class Written(Asked):
+    """Writes a file that the channel does not take."""
+
+    def __init__(self, path: Path | None, size_bytes: int) -> None:
+        super().__init__()
+        self._exported = Exported(attachment=None, place="exports/u_1/x.zip", size_bytes=size_bytes, path=path)
+
+    async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
+        assert (user_id, conversation.channel) == ("u_1", "fake")
+        return self._exported
+
+
+@pytest.mark.parametrize(
+    ("path", "size_bytes", "told"),
+    [
+        (Path("/home/ada/.ethos/exports/u_1/x.zip"), 3_600, "is in `/home/ada/.ethos/exports/u_1/x.zip`."),
+        (None, 3_600, "a file of 3.6 kB, which cannot be sent here. Ask the operator of this gateway for `exports/u_1"),
+        (None, 31_400_000, "a file of 31.4 MB, "),
+    ],
+)
+async def test_who_can_read_the_data_directory_is_told_the_whole_path(
+    path: Path | None, size_bytes: int, told: str
+) -> None:
+    text, files = await PersonalCommands(Written(path, size_bytes)).export("u_1", message().conversation)
+    assert told in text
+    assert files == ()
 
 
 class Clock:

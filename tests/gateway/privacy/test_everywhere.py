@@ -86,7 +86,7 @@ async def let_in(gateway: Gateway, phone: FakeChannel, person: str) -> None:
 
 async def link(phone: FakeChannel, desk: FakeChannel, person: str) -> None:
     await say(desk, f"Remember that my desk is kanarie{person}desk", f"{person}desk")
-    code = re.findall(r"`/link (\S+)`", await say(phone, "/link", person))[0]
+    code = re.findall(r"/link (\w{4}-\w{4})", await say(phone, "/link", person))[0]
     await say(desk, f"/link {code}", f"{person}desk")
     await until_told(phone, f"acct-{person}desk-77")
     await say(phone, "/link yes", person)
@@ -329,7 +329,7 @@ async def test_what_came_with_a_link_that_was_undone_goes_from_the_other_side_to
         await say(channel, "Remember that my dog is called Rex", "eve")
         await say(channel, "Remember that my cat is called kanarieadacat", "ada")
         before = (await user_ids(gateway))[account("ada")]
-        code = re.findall(r"`/link (\S+)`", await say(channel, "/link", "eve"))[0]
+        code = re.findall(r"/link (\w{4}-\w{4})", await say(channel, "/link", "eve"))[0]
         await say(channel, f"/link {code}", "ada")
         await until_told(channel, "Your code was typed")
         await say(channel, "/link yes", "eve")

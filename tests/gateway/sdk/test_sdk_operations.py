@@ -41,7 +41,7 @@ async def test_a_document_is_written_looked_at_and_taken_back(client: AsyncEthos
     assert change.action == "write"
     texts = await client.memory.diff(change.id)
     assert (texts.before, texts.after) == ("", "Tea at five.\n")
-    assert (await client.memory.why("Tea", store="memory")).change.id == change.id
+    assert (await client.memory.why("Tea", store="memory")).change == change
     assert (await client.memory.undo(change.id)).content == ""
     assert (await client.memory.restore(change.id, NOTHING)).content == "Tea at five.\n"
     assert len([one async for one in client.memory.history(limit=2)]) == 2

@@ -75,7 +75,7 @@ def test_the_editor_writes_the_profile_and_keeps_both_texts_of_a_conflict(
         f'#!/bin/sh\nprintf "Likes cake.\\n" >> "$1"\n[ -e "{served}/done" ] || printf "Likes rain.\\n" >> "{path}"\n'
         f'touch "{served}/done"\n'
     )
-    assert "faster" in run("profile.py", EDITOR=str(editor)).stdout
+    assert "changed meanwhile" in run("profile.py", EDITOR=str(editor)).stdout
     written = blocking.memory.get("user").content
     assert "Likes cake." in written
     assert "Likes rain." in written

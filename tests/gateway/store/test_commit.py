@@ -66,8 +66,10 @@ class FailingDatabase:
         self._is_after = is_after
         self.statements = 0
 
-    async def write(self, work: Callable[[Any], Any], *, is_durable: bool = True) -> Any:
-        return await self._database.write(lambda connection: work(_Failing(connection, self)), is_durable=is_durable)
+    async def write(self, work: Callable[[Any], Any], *, is_durable: bool = True, **options: bool) -> Any:
+        return await self._database.write(
+            lambda connection: work(_Failing(connection, self)), is_durable=is_durable, **options
+        )
 
     def run(self, do: Callable[[], Any]) -> Any:
         self.statements += 1
@@ -183,7 +185,7 @@ from tests.gateway.store.test_commit import full_commit
 class Hanging:
     def __init__(self, database):
         self.database = database
-    async def write(self, work, *, is_durable=True):
+    async def write(self, work, *, is_durable=True, **options):
         def hang(connection):
             work(connection)
             print("written", flush=True)
@@ -259,7 +261,7 @@ async def test_a_process_killed_between_the_writes_and_the_commit_of_a_turn_leav
         assert await store.turns.unsettled_memory() == []
         assert await store.inbox.reclaim("the next process") == 1
         row = await claimed(store)
-        assert (row.turn_id, row.attempts) == ("t_a", 2)
+        assert (row.turn_id, row.attempts, row.lone_deaths) == ("t_a", 1, 1)
         await store.turns.commit_turn(full_commit(row.seq))
         assert len(await store.sessions.messages("s_k")) == 2
     finally:

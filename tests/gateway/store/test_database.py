@@ -16,6 +16,7 @@ import pytest
 
 from gateway.errors import StoreUnavailable
 from gateway.store import database as database_module
+from gateway.store import readers as readers_module
 from gateway.store.database import Database
 
 PAGE_BYTES = 4096
@@ -83,6 +84,35 @@ async def test_one_that_is_not_urgent_shares_the_next_commit_and_comes_before_it
     await patient
     assert before == 1
     assert commits == ["COMMIT"]
+
+
+async def test_a_crowd_lets_others_pass_and_keeps_its_own_order(database: Database) -> None:
+    holding, go_on = asyncio.Event(), threading.Event()
+    loop, order = asyncio.get_running_loop(), []
+
+    def hold(_: sqlite3.Connection) -> None:
+        loop.call_soon_threadsafe(holding.set)
+        assert go_on.wait(10)
+
+    holder = asyncio.create_task(database.write(hold, is_durable=False))
+    await holding.wait()
+    crowd = [asyncio.create_task(database.write(lambda _, x=x: order.append(x), is_of_crowd=True)) for x in range(200)]
+    await asyncio.sleep(0)
+    other = asyncio.create_task(database.write(lambda _: order.append("other")))
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(holder, other, *crowd)
+    assert order.index("other") <= database_module.MAX_OF_CROWD
+    assert [x for x in order if x != "other"] == list(range(200))
+
+
+async def test_what_a_crowd_asked_for_before_closing_is_done(tmp_path: Path) -> None:
+    database = Database(tmp_path / "crowd.db")
+    await database.write(lambda c: c.execute("CREATE TABLE t (x INTEGER UNIQUE)").close())
+    crowd = [asyncio.create_task(database.write(insert(x), is_of_crowd=True)) for x in range(100)]
+    await asyncio.sleep(0)
+    await database.close()
+    await asyncio.gather(*crowd)
 
 
 async def test_one_that_is_not_urgent_is_committed_when_nothing_else_comes(database: Database) -> None:
@@ -282,3 +312,94 @@ async def test_what_another_connection_commits_is_noticed_with_the_next_commit_o
     assert one.foreign_commits == seen + 1
     await one.close()
     await other.close()
+
+
+async def test_a_quick_read_does_not_wait_for_slow_ones_and_threads_are_started_when_needed(database: Database) -> None:
+    def readers() -> int:
+        return sum(thread.name.startswith("store-reader") for thread in threading.enumerate())
+
+    before = readers()
+    assert await rows(database) == []
+    assert await rows(database) == []
+    assert readers() == before + 1
+    go_on = threading.Event()
+    slow = [asyncio.create_task(database.read(lambda _: go_on.wait(10))) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert await rows(database) == []
+    go_on.set()
+    assert await asyncio.gather(*slow) == [True, True]
+    assert readers() == before + 3
+
+
+async def test_many_quick_reads_at_once_take_one_thread(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers_module, "HELP_AFTER_S", 60.0)
+    before = {thread.name for thread in threading.enumerate()}
+    assert await asyncio.gather(*(rows(database) for _ in range(50))) == [[]] * 50
+    assert {thread.name for thread in threading.enumerate()} - before == {"store-reader-0"}
+
+
+async def test_a_read_that_fails_or_is_given_up_takes_nothing_from_the_others(database: Database) -> None:
+    go_on = threading.Event()
+    given_up = [asyncio.create_task(database.read(lambda _: go_on.wait(10))) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(rows(database)) for _ in range(3)]
+    await asyncio.sleep(0)
+    for task in (*given_up, waiting[0]):
+        task.cancel()
+    go_on.set()
+    failing = database.read(lambda c: c.execute("SELECT nothing FROM t"))
+    with pytest.raises(sqlite3.OperationalError, match="nothing"):
+        await failing
+    assert await asyncio.gather(*waiting[1:]) == [[], []]
+
+
+async def test_what_is_read_while_the_loop_is_busy_wakes_it_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, woken, read = asyncio.get_running_loop(), [0], threading.Semaphore(0)
+    plain = loop.call_soon_threadsafe
+
+    def counting(*args, **more):
+        woken[0] += 1
+        return plain(*args, **more)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counting)
+    reading = [asyncio.create_task(database.read(lambda _: read.release())) for _ in range(20)]
+    await asyncio.sleep(0)
+    for _ in reading:
+        assert read.acquire(timeout=10)
+    await asyncio.gather(*reading)
+    assert woken[0] <= 4
+
+
+def test_the_process_ends_when_its_files_are_gone_though_it_cannot_say_why(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, sys, pathlib\n"
+        "from gateway.store.database import Database\n"
+        "async def main():\n"
+        "    path = pathlib.Path(sys.argv[1])\n"
+        "    database = Database(path)\n"
+        "    await database.write(lambda c: c.execute('CREATE TABLE t (x)').close())\n"
+        "    path.unlink()\n"
+        "    await database.write(lambda c: c.execute('INSERT INTO t VALUES (1)').close())\n"
+        "asyncio.run(main())\n"
+    )
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", script, str(tmp_path / "d.db")]
+        ran = subprocess.run(command, stdout=full, stderr=full, check=False, timeout=20)
+    assert ran.returncode == database_module.EXIT_IO_ERROR
+
+
+async def test_work_that_raises_stop_iteration_takes_nothing_from_those_that_come_with_it(database: Database) -> None:
+    """A future takes none; a coroutine would raise a RuntimeError in its place."""
+
+    def exhausted(_connection: sqlite3.Connection) -> object:
+        return next(iter(()))
+
+    written = asyncio.gather(database.write(exhausted), database.write(insert(1)), return_exceptions=True)
+    read = asyncio.gather(database.read(exhausted), rows(database), rows(database), return_exceptions=True)
+    async with asyncio.timeout(20):
+        for results in (await written, await read):
+            assert isinstance(results[0], RuntimeError)
+            assert not any(isinstance(result, BaseException) for result in results[1:])
+    assert await rows(database) == [1]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.messages import ConversationRef
 from gateway.store.session_edits import SessionFilter, SqliteSessionEdits
 from gateway.store.sqlite import SqliteStore, open_store
 
@@ -64,9 +65,29 @@ async def test_what_was_spent_is_added_up_in_the_order_of_an_index(tmp_path: Pat
     path = tmp_path / "ethos.sqlite"
     store = open_store(path)
     statements.clear()
+    await store.usage.by_day(since="2026-11-01")
     await store.usage.summed(since="2026-11-01")
     steps = plan_of(path, [text for text in statements if "usage_days" in text])
     assert len(steps) == 2
     assert any("PRIMARY KEY (day>?)" in step for step in steps), steps
     assert any("COVERING INDEX usage_days_by_spender" in step for step in steps), steps
+    await store.close()
+
+
+@pytest.mark.parametrize("newest", [False, True])
+async def test_a_conversation_is_read_with_one_statement_from_the_indexes_of_both_queues(
+    tmp_path: Path, statements: list[str], newest: bool
+) -> None:
+    """One statement sees both queues at one moment, and costs half of a transaction around two."""
+    path = tmp_path / "ethos.sqlite"
+    store = open_store(path)
+    where = ConversationRef(channel="api", conversation="c")
+    await store.log.read(where)
+    statements.clear()
+    await store.log.read(where, newest=newest)
+    assert len(statements) == 1
+    steps = plan_of(path, statements)
+    assert any("INDEX inbox_log" in step for step in steps), steps
+    assert any("INDEX outbox_log" in step for step in steps), steps
+    assert not [step for step in steps if "TEMP B-TREE" in step], steps
     await store.close()

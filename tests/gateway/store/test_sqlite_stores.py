@@ -7,13 +7,26 @@ from pathlib import Path
 import pytest
 
 from gateway.budgets import Limit
+from gateway.messages import Receipt
+from gateway.store.retention import empty_rows, full_rows
 from gateway.store.sqlite import open_store
 from tests.conformance.ingest import IngestSuite
 from tests.conformance.links import LinkSuite
 from tests.conformance.people_stores import PeopleSuite
 from tests.conformance.proposals import ProposalSuite
 from tests.conformance.session_stores import SearchSuite, SessionSuite
-from tests.conformance.stores import House, InboxSuite, LogSuite, OutboxSuite, TurnSuite
+from tests.conformance.stores import (
+    HERE,
+    House,
+    InboxSuite,
+    LogSuite,
+    OutboxSuite,
+    TurnSuite,
+    answer,
+    claimed_reply,
+    said,
+    turn,
+)
 from tests.conformance.usage import UsageSuite, spend
 
 
@@ -35,7 +48,17 @@ class TestTurns(TurnSuite):
 
 
 class TestLog(LogSuite):
-    pass
+    async def test_what_was_forgotten_for_its_age_does_not_hide_what_was_said_since(self, sqlite_house: House) -> None:
+        store = sqlite_house.store
+        for _ in range(4):
+            await turn(store)
+        database = store.database  # type: ignore[attr-defined]
+        old = await database.read(lambda connection: full_rows(connection, "inbox", after=0, before_ms=2**60))
+        assert len(old) == 4
+        await database.write(lambda connection: empty_rows(connection, "inbox", old))
+        await store.inbox.add(said("new"), "t_new")
+        for newest in (False, True):
+            assert [entry.id for entry in await store.log.read(HERE, limit=3, newest=newest)] == ["new"]
 
 
 class TestPeople(PeopleSuite):
@@ -78,3 +101,16 @@ async def test_two_processes_at_once_do_not_spend_more_than_there_is(tmp_path: P
 
 class TestLinks(LinkSuite):
     pass
+
+
+async def test_a_reply_whose_person_was_erased_while_it_was_sent_needs_no_notice(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "ethos.sqlite")
+    try:
+        await turn(store, replies=(answer("r1"),))
+        row = await claimed_reply(store)
+        await store.database.write(lambda connection: connection.execute("DELETE FROM outbox").close())
+        await store.outbox.record_dead(row.seq, "given up", answer("r1.given-up"))
+        await store.outbox.record_sent(row.seq, Receipt(message_ids=("p1",)), answer("r1.late"))
+        assert await store.outbox.unsent() == []
+    finally:
+        await store.close()

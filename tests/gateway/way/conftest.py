@@ -15,7 +15,10 @@ from gateway import parking, supervisor
 from gateway.agent.model import Model
 from gateway.app import Gateway
 from gateway.config.file import load_config
+from gateway.store.deliveries import Queue
 from tests.fake_channel import FakeChannel
+
+QUEUES: tuple[Queue, ...] = ("inbox", "outbox")
 
 
 class House:
@@ -61,6 +64,12 @@ class House:
             finally:
                 stop.set()
                 await running
+
+
+async def listed(gateway: Gateway) -> str:
+    """The texts that an operator sees in the lists of both queues."""
+    deliveries = gateway.store.deliveries
+    return "\n".join([row.text for queue in QUEUES for row in await deliveries.rows(queue, chosen="all")])
 
 
 async def settled(gateway: Gateway) -> None:

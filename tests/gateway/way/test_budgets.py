@@ -157,14 +157,13 @@ async def test_a_call_that_is_stopped_holds_its_reservation_no_longer(house: Hou
     hang = Hang()
     model = ScriptedModel([hang, "never"])
     async with house.gateway(model, budgets={"user": {"tokens": 100_000}}) as (gateway, channel):
-        message = await channel.say("hello")
+        await channel.say("hello")
         await asyncio.wait_for(hang.started.wait(), 20)
         held = await gateway.store.database.read(
             lambda connection: connection.execute("SELECT count(*) FROM reservations").fetchone()[0]
         )
         assert held == 1
-        await channel.say("/stop")
-        await channel.answers_to(message)
+        assert await channel.ask("/stop") == "Stopped."
         await settled(gateway)
         held = await gateway.store.database.read(
             lambda connection: connection.execute("SELECT count(*) FROM reservations").fetchone()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -69,7 +70,14 @@ async def test_help_names_every_command(house: House) -> None:
 
 async def test_an_unknown_command_is_told_and_not_sent_to_the_model(house: House) -> None:
     async with house.gateway(ScriptedModel()) as (_, channel):
-        assert await channel.ask("/halp") == "There is no command `/halp`. `/help` shows those that there are."
+        known = "`/help` shows those that there are."
+        assert await channel.ask("/halp") == f"There is no command `/halp` (did you mean `/help`?). {known}"
+        assert await channel.ask("/weather") == f"There is no command `/weather`. {known}"
+
+
+async def test_only_commands_that_one_may_use_are_offered(house: House) -> None:
+    async with house.gateway(ScriptedModel(), fake={"role": "guest"}) as (_, channel):
+        assert "did you mean" not in await channel.ask("/pairs")
 
 
 async def test_new_starts_a_fresh_session_for_good_and_memory_still_applies(house: House) -> None:
@@ -131,6 +139,9 @@ async def test_search_finds_what_this_person_said_and_nothing_of_others(house: H
         text = await channel.ask("/search zebra", conversation="a", user="1")
         assert "striped" in text
         assert "blue" not in text
+        assert re.search(r"^- [\d-]+ [\d:]+ UTC, you: ", text, re.MULTILINE)
+        assert "user:" not in text
+        assert "assistant:" not in text
         assert (await channel.ask("/search", user="1")).startswith("Say what to look for")
         assert await channel.ask("/search nowhere", user="1") == "Nothing was found. Try fewer or other words."
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import itertools
+import os
+import re
 import sys
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +102,63 @@ async def test_a_disk_that_fills_during_a_turn_delays_the_answer_and_does_not_lo
                 await asyncio.sleep(0)
         await make_room(gateway)
         assert await channel.answers_to(message) == [long.strip()]
+
+
+async def test_a_directory_that_finds_no_room_delays_the_answer_and_buries_no_message(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first code makes the directory of secrets. The log of the database may still have room by then."""
+    mkdir, refused = os.mkdir, itertools.count(1)
+
+    def full(path: Any, *rest: Any) -> None:
+        if os.fspath(path).endswith("secrets") and next(refused) <= 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        mkdir(path, *rest)
+
+    monkeypatch.setattr(os, "mkdir", full)
+    monkeypatch.setattr(dispatcher_module, "LONGEST_AFTER_FAULT_S", 0.01)
+    async with house.gateway(ScriptedModel(), fake={"access": "pairing"}) as (gateway, channel):
+        message = await channel.say("hello")
+        (answer,) = await channel.answers_to(message)
+        assert re.search(r"[0-9A-Z]{4}-[0-9A-Z]{4}", answer)
+        assert next(refused) > 20
+        assert not await gateway.store.deliveries.rows("inbox", chosen="dead")
+
+
+async def test_descriptors_that_are_used_up_delay_the_answer_and_bury_no_message(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory is opened to be listed, as that of the identity map before its first write."""
+    scandir, refused = os.scandir, itertools.count(1)
+
+    def used_up(path: Any = ".") -> Any:
+        if Path(os.fspath(path)).name == "users" and next(refused) <= 20:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return scandir(path)
+
+    monkeypatch.setattr(dispatcher_module, "LONGEST_AFTER_FAULT_S", 0.01)
+    async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
+        monkeypatch.setattr(os, "scandir", used_up)
+        message = await channel.say("hi")
+        assert await channel.answers_to(message) == ["hello"]
+        assert next(refused) > 20
+        assert not await gateway.store.deliveries.rows("inbox", chosen="dead")
+
+
+async def test_a_file_that_is_written_anew_for_minutes_is_no_reason_to_be_restarted(house: House) -> None:
+    """It is, when a person was erased; a process that is killed over it begins with it again."""
+    async with house.gateway() as (gateway, _):
+        may_end = threading.Event()
+        rewriting = asyncio.create_task(gateway.store.database.alone(lambda _: may_end.wait(20)))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            await gateway.prove_alive()
+        may_end.set()
+        assert await rewriting
+        holding = asyncio.create_task(gateway.store.database.write(lambda _: None))
+        await asyncio.sleep(0)
+        await gateway.prove_alive()
+        assert holding.done(), "otherwise it waits for the writer"
 
 
 async def test_a_memory_that_cannot_be_written_now_is_written_later(

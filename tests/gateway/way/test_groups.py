@@ -21,6 +21,19 @@ async def test_what_is_known_of_a_person_is_not_in_a_prompt_whose_answer_others_
     assert "The release is on Friday." in model.requests[-1].system
 
 
+async def test_in_a_group_it_says_that_a_note_is_kept_for_a_direct_chat(house: House) -> None:
+    async with house.gateway() as (gateway, channel):
+        await channel.ask("remember that my cat is Mia")
+        await settled(gateway)
+        for question in ("what is my cat?", "what do you know about me?"):
+            mention = channel.message(question, conversation="group", is_direct=False, mentions_bot=True)
+            await channel.deliver(mention)
+            [answer] = await channel.answers_to(mention)
+            assert "Mia" not in answer
+            assert "for a direct chat" in answer
+        assert "Mia" in await channel.ask("what is my cat?")
+
+
 async def test_a_group_can_neither_write_nor_search_what_is_one_persons(house: House) -> None:
     about = call("update_memory", '{"action": "add", "store": "user", "content": "x"}')
     search = call("search_conversations", '{"query": "secret"}', id="c2")
@@ -43,7 +56,7 @@ async def test_commands_about_a_person_are_answered_in_a_direct_chat_only(house:
             asked = channel.message(f"/{name}", conversation="group", is_direct=False, mentions_bot=True)
             await channel.deliver(asked)
             [answer] = await channel.answers_to(asked)
-            assert answer.startswith("Others read the answers here; ask me `/")
+            assert "ask me in a direct chat" in answer
 
 
 async def test_what_was_forwarded_is_no_order(house: House) -> None:

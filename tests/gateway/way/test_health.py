@@ -110,7 +110,33 @@ async def test_dead_letters_are_counted_and_count_for_no_lag(house: House) -> No
         await settled(gateway)
         health = await gateway.health()
         assert [(queue.queue, queue.state, queue.messages) for queue in health.queues] == [("outbox", "dead", 1)]
-        assert (health.status, of(health, "fake").outbox_lag_s) == ("ok", 0)
+        assert of(health, "fake").outbox_lag_s == 0
+
+
+async def test_a_channel_whose_answers_are_all_given_up_is_not_well_until_one_is_delivered(house: House) -> None:
+    async with house.gateway(ScriptedModel("one", "two", "three")) as (gateway, channel):
+        channel.failures += [PermanentSendError("it is not allowed")] * 2
+        for number in range(2):
+            await channel.say(f"hi {number}")
+            await settled(gateway)
+        health = await gateway.health()
+        assert (health.status, of(health, "fake").state) == ("degraded", "up")
+        (problem,) = health.problems
+        assert problem.startswith("fake: 2 answers could not be delivered since 20")
+        assert problem.endswith("it is not allowed (see `ethos outbox list`)")
+        assert of(health, "fake").error == problem.removeprefix("fake: ")
+        await channel.ask("hello?")
+        await settled(gateway)
+        health = await gateway.health()
+        assert (health.status, health.problems, of(health, "fake").error) == ("ok", [], None)
+
+
+async def test_what_an_adapter_says_does_not_work_is_told_while_its_channel_is_up(house: House) -> None:
+    async with house.gateway(ScriptedModel()) as (gateway, channel):
+        await channel.connected()
+        channel.problems = ["it may send no files: allow it"]
+        health = await until(gateway, lambda health: health.is_ready)
+        assert (health.status, health.problems) == ("degraded", ["fake: it may send no files: allow it"])
 
 
 async def test_a_model_that_is_away_is_told_once_in_the_log_and_as_long_as_it_lasts_in_health(
@@ -170,6 +196,17 @@ async def test_little_room_on_the_disk_is_told_before_it_is_full(house: House, m
         monkeypatch.setattr(shutil, "disk_usage", _refuse)
         health = await gateway.health()
         assert (health.status, health.disk_free_bytes) == ("ok", None)
+
+
+async def test_what_does_not_work_on_a_channel_that_is_up_is_told(house: House) -> None:
+    async with house.gateway(ScriptedModel()) as (gateway, channel):
+        await channel.connected()
+        channel.problems = ["nobody is heard; set `x`"]  # type: ignore[attr-defined]
+        health = await until(gateway, lambda health: health.is_ready)
+        assert (health.status, health.problems) == ("degraded", [f"{channel.name}: nobody is heard; set `x`"])
+        assert [(one.state, one.error) for one in health.channels] == [("up", "nobody is heard; set `x`")]
+        channel.problems = []  # type: ignore[attr-defined]
+        assert (await gateway.health()).status == "ok"
 
 
 def _refuse(_path: Path) -> None:

@@ -33,7 +33,7 @@ from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.messages import Attachment
 from gateway.personalities import Personalities
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryUpdate
-from tests.adapters.webhook.other_side import SECRET, signed
+from tests.adapters.webhook.other_side import SECRET, ReplyReceiver, signed
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_private_files import open_to_others, umask
 
@@ -215,12 +215,7 @@ async def test_row_25_what_people_are_called_on_a_channel_becomes_no_path(house:
 
 async def test_row_25_no_address_of_the_web_leads_to_a_file(house: House, watch: Watch) -> None:
     """2 100 addresses and bodies, with the token, and signed where a signature is asked for."""
-    channels = {
-        "fake": {"kind": "tests.fake_channel"},
-        "web": {"kind": "web"},
-        "shop": {"kind": "webhook", "secret": SECRET, "reply_url": "http://127.0.0.1:9/"},
-    }
-    async with house.served(channels=channels) as gateway:
+    async with ReplyReceiver() as receiver, house.served(channels=channels_of(receiver)) as gateway:
         assert gateway.web is not None
         token = (house.home / "web-token").read_text().strip()
         async with httpx.AsyncClient(base_url=gateway.web.url, trust_env=False) as client:
@@ -243,6 +238,14 @@ async def test_row_25_no_address_of_the_web_leads_to_a_file(house: House, watch:
                 if number % 500 == 0:
                     assert open_to_others(Path(watch.home)) == []
         await settled(gateway)
+
+
+def channels_of(receiver: ReplyReceiver) -> dict[str, dict[str, str]]:
+    return {
+        "fake": {"kind": "tests.fake_channel"},
+        "web": {"kind": "web"},
+        "shop": {"kind": "webhook", "secret": SECRET, "reply_url": receiver.url},
+    }
 
 
 async def asked(client: httpx.AsyncClient, shape: str, name: str, number: int) -> tuple[int, bytes]:

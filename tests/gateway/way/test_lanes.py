@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -172,3 +173,44 @@ async def test_a_lane_whose_next_work_is_somebody_elses_waits_with_theirs() -> N
             lanes.wake(f"ada {number}", "ada")
         await asyncio.wait_for(lanes.idle(), 20)
     assert order[:4] == ["group", "ada 0", "group", "ada 1"]
+
+
+async def test_they_end_though_what_is_served_keeps_its_cancellation_to_itself() -> None:
+    """As libraries do that tell an end from outside as a failure of their own."""
+    serving = asyncio.Event()
+
+    async def serve(_lane: str) -> float | None:
+        try:
+            serving.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise TimeoutError from error
+
+    lanes: Lanes[str] = Lanes(serve, workers=2, after_fault_s=0.001)
+    running = asyncio.create_task(lanes.run())
+    lanes.wake("a")
+    await serving.wait()
+    running.cancel()
+    done, _ = await asyncio.wait([running], timeout=5)
+    assert done
+    assert running.cancelled()
+
+
+async def test_a_library_that_cancels_its_own_work_takes_no_worker_away() -> None:
+    async def serve(lane: str) -> float | None:
+        served.append(lane)
+        task = asyncio.current_task()
+        if lane != "plain" and task is not None:
+            task.cancel()  # and nobody takes that back
+            with contextlib.suppress(*([asyncio.CancelledError] if lane == "quiet" else [])):
+                await asyncio.sleep(0)
+        return IDLE
+
+    served: list[str] = []
+    async with running(serve, workers=1) as lanes:
+        for lane in ("quiet", "loud", "plain"):
+            lanes.wake(lane)
+        async with asyncio.timeout(5):
+            while len(set(served)) < 3:
+                await asyncio.sleep(0)
+    assert {"quiet", "loud", "plain"} == set(served)

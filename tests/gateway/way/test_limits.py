@@ -51,7 +51,8 @@ async def test_ten_thousand_messages_of_one_person_delay_another_by_one_turn_at_
             begun = len(model.asked)
             other = await channel.say(f"other {number}", conversation=f"o{number}", user=f"o{number}")
             assert await channel.answers_to(other) == ["here"]
-            assert model.asked.index(other.text) - begun <= 1
+            before = model.asked[begun : model.asked.index(other.text)]
+            assert sum(text.startswith("flood") for text in before) <= 1  # a summary is asked for beside the turns
         assert gateway.dispatcher.running + gateway.dispatcher.waiting > 0  # the flood is not over
 
 
@@ -94,9 +95,9 @@ async def test_a_full_queue_is_said_once_and_stop_still_works(house: House) -> N
         refused = [await channel.say(f"too much {number}") for number in range(3)]
         assert "2 messages of yours wait for me already" in (await channel.answers_to(refused[0]))[0]
         stop = await channel.say("/stop")
-        assert await channel.answers_to(running) == ["_(stopped)_"]
         assert await channel.answers_to(waiting) == ["two"]
         assert await channel.answers_to(stop) == ["Stopped."]
+        assert await channel.answers_to(running, 0) == []
         await settled(gateway)
         assert not [one for one in channel.sent if one.reply_to in {message.id for message in refused[1:]}]
         assert await channel.ask("after") == "after"

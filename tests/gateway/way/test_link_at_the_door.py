@@ -106,7 +106,7 @@ async def test_whom_an_owner_refused_is_not_heard_with_a_code_either(house: Hous
         await become_owner(gateway, channel)
         asked = code_in(await channel.ask("let me in", **EVE))
         await owner_says(channel, f"/pair refuse {asked}")
-        await channel.until(lambda: "Whoever runs this gateway did not let you in." in to(channel, "eve"))
+        await channel.until(lambda: "The owner of this gateway did not let you in." in to(channel, "eve"))
         code = await code_of(channel, PHONE)
         assert await silent(channel, f"/link {code}", EVE)
         assert await gateway.store.links.requests_of("fake:3") == []

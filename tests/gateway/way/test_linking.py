@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from gateway.app import Gateway
-from gateway.codes import ALPHABET, PEPPER_NAME
+from gateway.codes import ALPHABET, HIDDEN, PEPPER_NAME
 from gateway.errors import FileError
 from gateway.linking import job, words
 from gateway.messages import Action, Capabilities, OutboundMessage, QuotedText
 from tests.fake_channel import FakeChannel
-from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.conftest import House, listed, settled
 from tests.scripted_model import ScriptedModel, call
 
 PHONE = {"conversation": "phone", "user": "1"}
@@ -26,7 +26,7 @@ EVE = {"conversation": "eve", "user": "3"}
 
 
 async def code_of(channel: FakeChannel, who: dict[str, str]) -> str:
-    return re.findall(r"`/link (\S+)`", await channel.ask("/link", **who))[0]
+    return re.findall(r"/link (\w{4}-\w{4})", await channel.ask("/link", **who))[0]
 
 
 async def told(channel: FakeChannel, who: dict[str, str], words: str) -> OutboundMessage:
@@ -143,6 +143,33 @@ async def test_a_code_is_used_once_and_never_in_a_group(house: House) -> None:
         assert request.redeemer.account == "fake:2"
 
 
+async def test_a_mistyped_code_is_called_one_and_a_second_yes_promises_nothing(house: House) -> None:
+    async with house.gateway() as (_, channel):
+        assert await channel.ask("/link ABCD-EF", **DESK) == words.NOT_A_CODE
+        await link(channel)
+        assert await channel.ask("/link yes", **PHONE) == words.LINKED_ALREADY
+        await channel.ask("/unlink", **PHONE)
+        await told(channel, DESK, "No longer linked")
+        assert await channel.ask("/link yes", **PHONE) == words.NOTHING_ASKED
+
+
+async def test_each_side_is_told_what_to_type_where_it_is(house: House) -> None:
+    """The desk is on a platform that takes the commands of its apps only."""
+    spaced = Capabilities(max_text_chars=4_000, command_form="/bot {command}")
+    async with house.gateway() as (_, channel):
+        plain, channel.capabilities = channel.capabilities, spaced
+        given = await channel.ask("/link", **PHONE)
+        code = re.findall(r"\n/bot link (\w{4}-\w{4})\n", given)[0]
+        assert f"\n/link {code}\n" in given, "for channels that there may be elsewhere"
+        assert "type `/bot link no`" in await channel.ask(f"/link {code}", **DESK)
+        assert "`/bot link yes` or" in (await told(channel, PHONE, "Your code was typed")).text
+        await channel.ask("/link yes", **PHONE)
+        assert "`/bot unlink`" in (await told(channel, DESK, "Linked:")).text
+        assert "- `/bot link [code]`" in await channel.ask("/help", **DESK)
+        channel.capabilities = plain
+        assert "- `/link [code]`" in await channel.ask("/help", **DESK)
+
+
 async def test_five_tries_and_no_more_also_after_a_restart(house: House) -> None:
     async with house.gateway() as (_, channel):
         for left in (4, 3, 2, 1, 0):
@@ -174,13 +201,46 @@ async def test_nothing_that_is_stored_gives_the_code_away_but_the_answer_itself(
         assert pepper.parent.stat().st_mode & 0o777 == 0o700
 
 
+async def test_an_operator_reads_no_code_in_the_queues(house: House) -> None:
+    async with house.gateway() as (gateway, channel):
+        code = await code_of(channel, PHONE)
+        channel.capabilities = Capabilities(max_text_chars=4_000, is_sender_only_claimed=True)
+        answer = await channel.ask(f"/link {code}", **DESK)
+        second = re.findall(r"/link (\w{4}-\w{4})", answer)[0]
+        texts = await listed(gateway)
+        assert code not in texts
+        assert second not in texts
+        assert texts.count(f"/link {HIDDEN}") == 3  # the two answers, and the letter
+
+
+async def test_a_forged_letter_with_a_code_takes_nothing_over(house: House) -> None:
+    """Eve holds a code of her own, and a letter that says it comes from the desk; its answer goes to the desk."""
+    async with house.gateway() as (_, channel):
+        await channel.ask("remember that my cat is Mia", **DESK)
+        code = await code_of(channel, EVE)
+        by_letter = Capabilities(max_text_chars=4_000, is_sender_only_claimed=True)
+        by_login, channel.capabilities = channel.capabilities, by_letter
+        answer = await channel.ask(f"/link {code}", **DESK)
+        assert "Nothing is linked yet" in answer
+        second = re.findall(r"/link (\w{4}-\w{4})", answer)[0]
+        assert "no such code" in await channel.ask(f"/link {code}", **DESK)
+        channel.capabilities = by_login
+        assert await channel.ask("/link yes", **EVE) == words.NOT_TYPED_YET
+        assert "no such code" in await channel.ask(f"/link {second}", **EVE), "it is good for the desk only"
+        assert not [one for one in channel.sent if "Your code was typed" in one.text]
+        channel.capabilities = by_letter
+        assert await channel.ask("/link no", **DESK) == words.REFUSED
+        assert len(set(users(house.home).values())) == 2
+
+
 async def test_a_letter_neither_starts_nor_confirms_nor_ends_a_link_and_may_redeem(house: House) -> None:
     async with house.gateway() as (_, channel):
         code = await code_of(channel, PHONE)
         by_letter = Capabilities(max_text_chars=4_000, is_sender_only_claimed=True)
         by_login, channel.capabilities = channel.capabilities, by_letter
         assert await channel.ask("/link", **DESK) == words.ONLY_CLAIMED
-        assert "I am asking" in await channel.ask(f"/link {code}", **DESK)
+        second = re.findall(r"/link (\w{4}-\w{4})", await channel.ask(f"/link {code}", **DESK))[0]
+        assert "I am asking" in await channel.ask(f"/link {second}", **DESK)
         assert await channel.ask("/link yes", **PHONE) == words.ONLY_CLAIMED
         assert await channel.ask("/unlink", **DESK) == words.NOT_BY_LETTER
         channel.capabilities = by_login

@@ -142,8 +142,28 @@ async def test_a_guest_never_writes_what_others_read_neither_at_once_nor_as_a_pr
         await settled(gateway)
         assert not shared(gateway).exists()
         assert (await file_of(gateway, "3")).read_text() == "My own.\n"
-        stores = [one.store for one in await gateway.store.proposals.proposals()]
-        assert "memory" not in stores
+        assert not any(one.is_shared for one in await gateway.store.proposals.proposals())
+
+
+async def test_a_guest_is_shown_nothing_of_the_memory_that_others_share(house: House) -> None:
+    model = ObeyingModel()
+    async with peopled(house, model=model) as (gateway, channel):
+        await says(channel, "REMEMBER<<memory|The release is on Friday.>>", "1")
+        await settled(gateway)
+        assert "Friday" in shared(gateway).read_text()
+        before = len(model.requests)
+        for who, is_shown in (("2", True), ("3", False)):
+            assert ("Friday" in await says(channel, "/memory", who)) is is_shown
+            why = await says(channel, "/memory why Friday", who)
+            assert ("The release is on Friday" in why) is is_shown
+            await says(channel, "When is it?", who)
+            assert ("Friday" in model.requests[-1].system) is is_shown
+        assert len(model.requests) > before
+        await says(channel, "REMEMBER<<memory|My boat is Argo.>>", "3")
+        await settled(gateway)
+        assert "Argo" in await says(channel, "/memory", "3")
+        assert "Argo" not in shared(gateway).read_text()
+        assert "Argo" not in await says(channel, "/memory", "2")
 
 
 async def test_in_a_group_the_answer_says_that_something_waits_and_not_what(house: House) -> None:
@@ -364,12 +384,12 @@ async def test_why_names_turn_time_channel_and_author_and_how_it_was_reviewed(ho
         [entry] = [one for one in await gateway.memory_files.log() if one.document.startswith("personalities")]
         member = (await file_of(gateway, "2")).parent.name
         when = f"{entry.at:%Y-%m-%d %H:%M} UTC"
-        where = f"on `fake`, in turn `{entry.turn_id}`.\n```diff\n"
+        where = f"on `fake`, in turn `{entry.turn_id}`.\nIt added:\n```\n"
         assert await says(channel, "/memory why release") == (
-            f"Change {entry.id}, {when}, by `{member}`, {where}@@ -0,0 +1 @@\n+The release is on Friday.\n```"
+            f"Change {entry.id}, {when}, by `{member}`, {where}The release is on Friday.\n```"
         )
         assert f"by you, {where}" in await says(channel, "/memory why release", "2")
-        assert f"by another person, {where}" in await says(channel, "/memory why release", "3")
+        assert "no change is known" in await says(channel, "/memory why release", "3"), "a guest"
         reviewed = await says(channel, "/memory why spam")
         assert re.search(r"in turn `t_[0-9a-f]+`. It had read: quoted mail. Proposal 1, approved by you.", reviewed)
         assert "no change is known that brought in" in await says(channel, "/memory why cake")
@@ -386,7 +406,7 @@ async def test_undo_takes_back_ones_own_changes_the_newest_first_and_restores_th
             await settled(gateway)
             texts.append(file.read_bytes())
         for text in texts[-2::-1]:
-            assert "is taken back:\n```diff" in await says(channel, "/memory undo")
+            assert "is taken back. It had added this, which is gone:\n```\n" in await says(channel, "/memory undo")
             assert file.read_bytes() == text
         assert "there is no change that you may take back" in await says(channel, "/memory undo")
 
@@ -422,6 +442,6 @@ async def test_an_undo_whose_command_is_tried_again_after_a_crash_takes_back_one
 
         monkeypatch.setattr("gateway.dispatcher.AFTER_FAULT_S", 0.01)
         monkeypatch.setattr(gateway.store.turns, "commit_turn", failing)
-        assert "+Two." in await says(channel, "/memory undo")
+        assert "\nTwo.\n" in await says(channel, "/memory undo")
         assert not failures
         assert "One." in (await file_of(gateway)).read_text()

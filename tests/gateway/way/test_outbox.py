@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from gateway import outbox as outbox_module
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage, Receipt
 from gateway.outbox import REPEAT_NOTE
@@ -37,13 +38,174 @@ async def test_after_eight_tries_a_reply_is_a_dead_letter_with_its_reason_and_th
 ) -> None:
     """Row 7."""
     async with house.gateway(ScriptedModel("lost", "next")) as (gateway, channel):
-        channel.failures = [TransientSendError("still busy")] * 8
+        channel.failures = [UncertainSendError("nobody knows")] * 8
         first = await channel.say("a")
         await channel.until(lambda: channel.attempts == 8)
         assert await channel.ask("b") == "next"
-        assert not [sent for sent in channel.sent if sent.reply_to == first.id]
+        told = [sent.text for sent in channel.sent if sent.reply_to == first.id]
+        assert told == ["I have an answer that I could not deliver, and have given it up. Please ask me again."]
         [dead] = await gateway.store.deliveries.rows("outbox", chosen="dead")
-        assert dead.error == "still busy"
+        assert dead.error == "nobody knows"
+
+
+async def test_an_outage_of_the_platform_does_not_count_however_often_it_is_tried(house: House) -> None:
+    async with house.gateway(ScriptedModel("late", "next")) as (gateway, channel):
+        channel.failures = [TransientSendError("HTTP 503")] * 10_000
+        asked = await channel.say("a")
+        await channel.until(lambda: channel.attempts == 30)
+        [trouble] = [problem for problem in (await gateway.health()).problems if "HTTP 503" in problem]
+        assert trouble.startswith("fake has taken no reply for 1 min, all are kept and tried again")
+        channel.failures.clear()
+        assert await channel.answers_to(asked) == ["late"]
+        await gateway.outbox.caught_up(asked.conversation)
+        assert not (await gateway.health()).problems
+
+
+async def test_a_reply_that_is_delivered_again_lets_those_that_were_put_off_go_at_once(house: House) -> None:
+    slow = {"first_retry_s": 3000, "longest_retry_s": 3600}
+    async with house.gateway(ScriptedModel("one", "two", "three"), delivery=slow) as (_, channel):
+        channel.failures = [TransientSendError("HTTP 503")] * 2
+        waiting = [await channel.say("a", conversation="1"), await channel.say("b", conversation="2")]
+        await channel.until(lambda: channel.attempts == 2)
+        await channel.ask("c", conversation="3")
+        assert [len(await channel.answers_to(asked)) for asked in waiting] == [1, 1]
+
+
+async def test_a_channel_that_is_connected_again_lets_what_was_put_off_go_at_once(house: House) -> None:
+    slow = {"first_retry_s": 3000, "longest_retry_s": 3600}
+    async with house.gateway(ScriptedModel("one"), delivery=slow) as (_, channel):
+        channel.failures = [TransientSendError("HTTP 503")]
+        asked = await channel.say("a")
+        await channel.until(lambda: channel.attempts == 1)
+        await channel.lose_connection()
+        assert await channel.answers_to(asked) == ["one"]
+
+
+async def test_after_a_restart_what_was_put_off_goes_at_once_when_the_channel_comes_up(house: House) -> None:
+    slow = {"first_retry_s": 3000, "longest_retry_s": 3600}
+    async with house.gateway(ScriptedModel("one", "two"), delivery=slow) as (_, channel):
+        channel.failures = [TransientSendError("HTTP 503")]
+        asked = await channel.say("a")
+        await channel.until(lambda: channel.attempts == 1)
+        behind = await channel.say("b")
+    async with house.gateway(ScriptedModel("two"), delivery=slow) as (_, channel):
+        assert await channel.answers_to(behind) == ["two"]
+        assert [sent.reply_to for sent in channel.sent] == [asked.id, behind.id], "in the order of the conversation"
+
+
+async def test_after_a_restart_the_platforms_own_word_on_when_to_come_back_is_still_honoured(house: House) -> None:
+    async with house.gateway(ScriptedModel("late")) as (_, channel):
+        channel.failures = [TransientSendError("HTTP 503"), TransientSendError("slow down", retry_after_s=1800)]
+        await channel.say("a", conversation="limited")
+        await channel.until(lambda: channel.attempts == 2)
+    async with house.gateway(ScriptedModel("other")) as (gateway, channel):
+        channel.message("a")  # the one before the restart
+        assert await channel.ask("b", conversation="free") == "other"
+        await gateway.outbox.drain(10)
+        assert channel.attempts == 1
+
+
+async def test_after_a_restart_a_platform_that_is_still_down_is_asked_as_seldom_as_before(house: House) -> None:
+    async with house.gateway(ScriptedModel("late"), delivery={"first_retry_s": 0.001}) as (gateway, channel):
+        channel.failures = [TransientSendError("HTTP 503")] * 99
+        await channel.say("a")
+        await channel.until(lambda: channel.attempts == 9)  # which takes an eighth of a second at least
+        [row] = await gateway.store.deliveries.rows("outbox", chosen="open")
+        assert row.due_in_s is not None
+    async with house.gateway(ScriptedModel(), delivery={"first_retry_s": 0.001}) as (gateway, channel):
+        channel.failures = [TransientSendError("HTTP 503")] * 99
+        await channel.until(lambda: channel.attempts == 1)
+        await gateway.outbox.drain(10)
+        [row] = await gateway.store.deliveries.rows("outbox", chosen="open")
+        assert row.due_in_s is not None
+        assert row.due_in_s > 0.03, "a first failure would be tried again after a thousandth"
+
+
+async def _reconnect(channel: FakeChannel) -> None:
+    connects = channel.connects
+    await channel.lose_connection()
+    await channel.until(lambda: channel.connects > connects)
+    await channel.connected()
+
+
+async def test_a_channel_that_comes_and_goes_hurries_what_was_put_off_once_in_a_while(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = {"first_retry_s": 3000, "longest_retry_s": 3600}
+    async with house.gateway(ScriptedModel("one"), delivery=slow) as (gateway, channel):
+        channel.failures = [TransientSendError("HTTP 503")] * 2
+        asked = await channel.say("a")
+        await channel.until(lambda: channel.attempts == 1)
+        for _ in range(3):
+            await _reconnect(channel)
+            await gateway.outbox.drain(10)
+        assert channel.attempts == 2, "the second connection alone tried it"
+        monkeypatch.setattr(outbox_module, "EARLY_S", 0.0)
+        gateway.outbox._hurry_after_all("fake")  # its time has come
+        assert await channel.answers_to(asked) == ["one"]
+
+
+async def test_a_platform_that_is_slow_to_take_replies_leaves_senders_to_the_other_channels(house: House) -> None:
+    channels = {name: {"kind": "tests.fake_channel"} for name in ("fake", "slow")}
+    async with house.gateway(ScriptedModel(*["hello"] * 90), channels=channels) as (gateway, channel):
+        slow = gateway.adapters[1]
+        assert isinstance(slow, FakeChannel)
+        await slow.connected()
+        await slow._changed.acquire()  # it takes what is sent, and does not say so
+        try:
+            for number in range(80):
+                await gateway.inbox.accept(slow.message("a", conversation=str(number), user=str(number)))
+            await gateway.dispatcher._lanes.idle()
+            assert await channel.ask("b") == "hello"
+        finally:
+            slow._changed.release()
+        await slow.until(lambda: len(slow.sent) == 80)
+
+
+async def test_who_waited_an_hour_for_a_reply_is_told_that_it_is_late(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "LATE_S", 0.0)
+    async with house.gateway(ScriptedModel("one", "two")) as (_, channel):
+        channel.failures = [TransientSendError("HTTP 503")]
+        asked = await channel.say("a")
+        await channel.until(lambda: len(channel.sent) == 2)
+        assert [(sent.text, sent.reply_to) for sent in channel.sent] == [
+            ("one", asked.id),
+            ("My last answer comes late: it could not be delivered here for 1 min.", asked.id),
+        ]
+        assert await channel.ask("b") == "two", "and nothing is said where nothing was late"
+
+
+async def test_after_a_day_of_outage_a_reply_is_given_up_and_the_person_told_when_it_is_over(house: House) -> None:
+    delivery = {"first_retry_s": 0.001, "longest_retry_s": 0.001, "give_up_after_h": 1e-9}
+    async with house.gateway(ScriptedModel("lost"), delivery=delivery) as (gateway, channel):
+        channel.failures = [TransientSendError("HTTP 503")] * 2
+        asked = await channel.say("a")
+        [told] = await channel.answers_to(asked)
+        assert "given it up" in told
+        [dead] = await gateway.store.deliveries.rows("outbox", chosen="dead")
+        assert dead.error == "HTTP 503"
+
+
+async def test_a_channel_is_in_no_trouble_for_a_reply_that_does_not_wait_any_more(house: House) -> None:
+    async with house.gateway(ScriptedModel("lost")) as (gateway, channel):
+        channel.failures = [TransientSendError("HTTP 503"), PermanentSendError("the bot was blocked")]
+        asked = await channel.say("a")
+        await channel.until(lambda: channel.attempts == 2)
+        await gateway.outbox.caught_up(asked.conversation)
+        assert not gateway.outbox.troubles
+
+
+async def test_a_platform_that_asks_for_a_pause_without_end_is_tried_again_within_a_week(house: House) -> None:
+    async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
+        channel.failures = [TransientSendError("slow down", retry_after_s=1e30)]
+        await channel.say("a")
+        await channel.until(lambda: channel.attempts == 1)
+        await gateway.outbox.drain(10)
+        [row] = await gateway.store.deliveries.rows("outbox", chosen="open")
+        assert row.due_in_s == pytest.approx(7 * 24 * 3600, abs=30)
+        assert gateway.outbox.troubles, "whoever is kept waiting for so long is told why"
 
 
 async def test_a_permanent_failure_is_a_dead_letter_at_once(house: House) -> None:

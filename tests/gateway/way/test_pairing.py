@@ -13,10 +13,11 @@ import pytest
 
 from gateway import pairing
 from gateway.app import Gateway
-from gateway.messages import InboundMessage, OutboundMessage
+from gateway.codes import HIDDEN
+from gateway.messages import Capabilities, InboundMessage, OutboundMessage
 from gateway.store.sqlite import open_store
 from tests.fake_channel import FakeChannel
-from tests.gateway.way.conftest import House, settled
+from tests.gateway.way.conftest import House, listed, settled
 from tests.scripted_model import ScriptedModel
 
 PAIRED = {"access": "pairing"}
@@ -113,11 +114,11 @@ async def test_the_buttons_of_the_notice_do_what_they_say(house: House) -> None:
         yes, no = await notice(channel, 1), await notice(channel, 2)
         assert "is let in" in await press(channel, yes.actions[0].id)
         assert "is refused" in await press(channel, no.actions[1].id)
-        await channel.until(lambda: "Whoever runs this gateway did not let you in." in to(channel, "dm-8"))
+        await channel.until(lambda: "The owner of this gateway did not let you in." in to(channel, "dm-8"))
         again = await channel.say("please", user="8", conversation="dm-8")
         await settled(gateway)
         assert [one for one in channel.sent if one.reply_to == again.id] == [], "refused: no other code for a week"
-        assert "Nobody waits" in await owner_says(channel, "/pair")
+        assert "no pending requests" in await owner_says(channel, "/pair")
 
 
 async def test_a_code_is_used_once_and_by_owners_only(house: House) -> None:
@@ -133,15 +134,15 @@ async def test_a_code_is_used_once_and_by_owners_only(house: House) -> None:
         await channel.deliver(message)
         assert "in a direct chat" in (await channel.answers_to(message))[0]
         assert "is let in" in await owner_says(channel, f"/pair {code}")
-        assert "nobody waits with the code" in await owner_says(channel, f"/pair {code}")
+        assert "no request has the code" in await owner_says(channel, f"/pair {code}")
 
 
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("/pair", "Nobody waits to be let in."),
-        ("/pair WRNG-CDEX", "nobody waits with the code or account 'WRNG-CDEX'"),
-        ("/pair approve", "nobody waits with the code or account 'approve'"),
+        ("/pair", "There are no pending requests."),
+        ("/pair WRNG-CDEX", "no request has the code or account 'WRNG-CDEX'"),
+        ("/pair approve", "no request has the code or account 'approve'"),
         ("/pair a b c d", "`/pair` shows who waits"),
         ("/pair revoke ada", "expected an account such as `kind:id`"),
         ("/pair revoke fake:100", "that is you"),
@@ -168,9 +169,9 @@ async def test_who_is_revoked_is_out_everywhere_and_an_account_of_theirs_too(hou
     async with house.gateway(talker(), fake={"access": "open"}) as (gateway, channel):
         await become_owner(gateway, channel)
         await channel.ask("hi", user="7", conversation="dm-7")
-        assert "fake:7: let in nowhere any more." in await owner_says(channel, "/pair revoke fake:7")
+        assert "fake:7: access is revoked everywhere." in await owner_says(channel, "/pair revoke fake:7")
         assert await channel.ask("and now?", user="7", conversation="dm-7") == (
-            "You are not let in any more, so I do not answer. Whoever runs this gateway can change that."
+            "You are not let in any more, so I do not answer. The owner of this gateway can change that."
         )
         quiet = await channel.say("hello?", user="7", conversation="dm-7")
         await settled(gateway)
@@ -265,7 +266,7 @@ async def test_a_name_cannot_pretend_to_be_more_than_a_name(house: House) -> Non
         text = (await notice(channel)).text
         first = text.splitlines()[0]
         assert "\u202e" not in text
-        assert "`fake:7` (which calls itself \"x' **Approved by the owner**" in first
+        assert "`fake:7` (which calls itself `x' **Approved by the owner**" in first
         assert len(first) < 400
 
 
@@ -373,3 +374,87 @@ async def test_no_table_holds_a_code(house: House) -> None:
         for code in codes:
             assert code not in kept
             assert code.replace("-", "") not in kept
+
+
+async def test_an_operator_reads_no_code_in_the_queues(house: House) -> None:
+    async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
+        await become_owner(gateway, channel)
+        code = code_in(await channel.ask("let me in", user="1", conversation="dm-1"))
+        assert code in (await notice(channel)).text
+        assert code in await owner_says(channel, "/pair")
+        channel.capabilities = Capabilities(max_text_chars=4_000, is_sender_only_claimed=True)
+        codes = CODE.findall(await owner_says(channel, f"/pair approve {code} guest"))
+        assert codes[0] == code
+        texts = await listed(gateway)
+        for one in codes:
+            assert one not in texts
+        assert f"Your code is **{HIDDEN}**" in texts
+        assert f"ask the person for their code, which is **{HIDDEN}**" in texts
+        assert f"/pair approve {HIDDEN} guest" in texts
+        assert f"- `{HIDDEN}`: `fake:1`" in texts
+
+
+async def test_a_new_owner_is_told_at_once_who_waits_and_is_answered_what_they_said_before(house: House) -> None:
+    async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
+        mine = await channel.say("hello, it is me", user=OWNER, conversation=f"dm-{OWNER}")
+        await channel.answers_to(mine)
+        await channel.ask("hi", user="7", conversation="dm-7")
+        code = await gateway.entrance.pairing.offer_owner()
+        await channel.ask(f"/owner {code}", user=OWNER, conversation=f"dm-{OWNER}")
+        assert "`fake:7`" in (await notice(channel)).text, "who waited already"
+        assert (await channel.answers_to(mine, 2))[1] == ANSWER
+        assert [one.account for one in await gateway.entrance.pairing.waiting()] == ["fake:7"]
+        await channel.ask("hi", user="8", conversation="dm-8")
+        asked = await notice(channel, 2)
+        assert "`fake:8`" in asked.text, "and who comes before the owner says anything else"
+        assert asked.conversation.conversation == f"dm-{OWNER}"
+        assert "1 message kept" in await owner_says(channel, "/pair")
+
+
+async def test_an_owner_is_asked_in_a_chat_of_an_account_that_is_still_theirs(house: House) -> None:
+    other = {"user": "5", "conversation": "dm-5"}
+    async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
+        await become_owner(gateway, channel)
+        code = code_in(await owner_says(channel, "/link"))
+        await channel.ask(f"/link {code}", **other)
+        await owner_says(channel, "/link yes")
+        await channel.until(lambda: any("Linked:" in text for text in to(channel, "dm-5")))
+        await channel.ask("I write here now", **other)
+        await channel.ask("hi", user="7", conversation="dm-7")
+        assert (await notice(channel)).conversation.conversation == "dm-5", "where they wrote last"
+        await owner_says(channel, "/unlink")
+        await channel.until(lambda: any("No longer linked:" in text for text in to(channel, "dm-5")))
+        await channel.ask("hi", user="8", conversation="dm-8")
+        assert (await notice(channel, 2)).conversation.conversation == f"dm-{OWNER}"
+
+
+async def test_a_name_is_no_markup_and_no_link_wherever_the_gateway_says_it(house: House) -> None:
+    name = "Ada** [click](https://evil.example/login)"
+    async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
+        await become_owner(gateway, channel)
+        await channel.deliver(changed(channel.message("hi", user="7", conversation="dm-7"), display_name=name))
+        asked = (await notice(channel)).text
+        listed = await owner_says(channel, "/pair")
+        decided = await owner_says(channel, f"/pair {code_in(asked)}")
+        await channel.deliver(changed(channel.message("/whoami", user="7", conversation="dm-7"), display_name=name))
+        await channel.until(lambda: any("You are `" in text for text in to(channel, "dm-7")))
+        shown = next(text for text in to(channel, "dm-7") if "You are `" in text)
+        for text in (asked, listed, decided, shown):
+            assert "`Ada** [click]((link)`" in text
+            assert "evil.example" not in text
+
+
+async def test_a_forged_letter_of_the_owner_lets_nobody_in(house: House) -> None:
+    """A stranger knows the own code, and may write `/pair` and that code in the owner's name."""
+    async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
+        await become_owner(gateway, channel)
+        code = code_in(await channel.ask("let me in", user="1", conversation="dm-1"))
+        channel.capabilities = Capabilities(max_text_chars=4_000, is_sender_only_claimed=True)
+        for forged in (f"/pair {code}", f"/pair approve {code} owner", f"/pair {code} {code}"):
+            assert (await owner_says(channel, forged)).startswith("Nobody is let in yet")
+        assert "use another channel" in await owner_says(channel, "/pair revoke fake:2")
+        as_owner = CODE.findall(await owner_says(channel, f"/pair {code} owner"))
+        assert (await owner_says(channel, f"/pair {code} {as_owner[-1]}")).startswith("Nobody is let in yet")
+        needed = CODE.findall(await owner_says(channel, f"/pair {code} guest"))
+        assert needed[0] == code
+        assert "is let in on the channel" in await owner_says(channel, f"/pair {code} guest {needed[1]}")

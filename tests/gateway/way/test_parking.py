@@ -178,7 +178,7 @@ async def test_a_stop_that_comes_when_the_answer_is_being_committed_does_not_cla
         stop = await channel.say("/stop")
         released.set()
         assert await channel.answers_to(message) == ["the whole answer"]
-        assert await channel.answers_to(stop) == ["Nothing was running."]
+        assert await channel.answers_to(stop) == ["Nothing is running."]
         assert await channel.ask("more") == "next"
 
 
@@ -199,8 +199,8 @@ async def test_a_stop_that_comes_when_the_message_is_being_parked_drops_it(
         await asyncio.wait_for(committing.wait(), 20)
         stop = await channel.say("/stop")
         released.set()
-        assert (await channel.answers_to(message, 2))[1] == "Stopped before I could answer."
         assert await channel.answers_to(stop) == ["Stopped."]
+        assert len(await channel.answers_to(message, 0)) == 1, "that it is parked"
 
 
 async def test_a_poison_message_among_a_hundred_good_ones_is_the_only_one_that_fails(house: House) -> None:

@@ -69,7 +69,7 @@ async def test_a_start_closes_what_somebody_opened_and_says_so(house: House) -> 
     with capture_logs() as logs:
         async with house.gateway():
             assert open_to_others(house.home) == []
-    told = [entry for entry in logs if entry["event"] == "closed_to_others"]
+    told = [entry for entry in logs if entry["event"].endswith("now only by you")]
     assert {entry["log_level"] for entry in told} == {"warning"}
     assert told[0]["paths"] == [str(house.home)]
     assert told[1]["amount"] > 15
@@ -135,7 +135,7 @@ def test_what_cannot_be_changed_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(Path, "chmod", refuse)
     with capture_logs() as logs:
         close_to_others(home)
-    assert [entry["event"] for entry in logs] == ["not_closed_to_others"]
+    assert [entry["event"] for entry in logs] == ["files are readable by other users and cannot be closed"]
     assert "config.yaml" in logs[0]["paths"][0]
 
 

@@ -52,7 +52,8 @@ async def test_a_platform_that_is_not_there_yet_is_tried_again_until_it_is() -> 
             assert [status.state for status in supervisor.statuses] == ["up"]
             assert (channel.connects, len(accepted), ups) == (5, 1, ["a"])
             assert supervisor.statuses[0].last_exchange_at is not None
-    assert [log["event"] for log in logs] == ["channel_down", "channel_up"]  # once down, once up
+    told = [(log["event"], log["connection"]) for log in logs]
+    assert told == [("channel_down", 0), ("channel_up", 1)]  # once down, once up
 
 
 async def test_a_refused_key_is_told_and_not_tried_again_and_the_others_go_on() -> None:

@@ -92,9 +92,10 @@ async def viewer(gateway: Gateway, account: str = "1", conversation: str = "c1")
 
 
 async def contents(gateway: Gateway, query: str, account: str = "1") -> list[str]:
+    """Of the facts that fit, not of those that only stand beside one in their session."""
     assert gateway.brain is not None
     found = await gateway.brain.search(await viewer(gateway, account), Wanted(query=query))
-    return [each.trace.content for each in found]
+    return [each.trace.content for each in found if {"words", "meaning"} & each.parts.keys()]
 
 
 async def everything(brain: Brain) -> list[str]:
@@ -130,12 +131,12 @@ async def test_what_is_recalled_stands_in_the_prompt_as_data_with_its_date_and_s
         section = prompt_of(model).split(HEADING)[1]
         line = json.loads(section.strip().split("\n")[-1])
         assert line["fact"] == 'Ada\'s dog is "Rex" ## Where you are'
-        assert (len(line["date"]), line["source"]) == (10, "said on fake")
+        assert (len(line["date"]), line["source"]) == (10, "said by Person 1 on fake")
         await channel.ask("and the weather?")
         assert HEADING not in prompt_of(model)
 
 
-async def test_what_the_answer_quotes_grows_and_what_it_does_not_fades(house: House) -> None:
+async def test_what_the_answer_quotes_grows_and_what_it_does_not_stays_as_it_is(house: House) -> None:
     model = Worker("Noted.", "Your sister lives in Lisbon near the harbour.")
     model.facts = [[fact("Ada's sister lives in Lisbon"), fact("Ada's sister collects antique typewriters")]]
     async with traced(house, model, traces={"consolidate": {"enabled": False}}) as (gateway, channel):
@@ -149,7 +150,89 @@ async def test_what_the_answer_quotes_grows_and_what_it_does_not_fades(house: Ho
         assert by_word["Lisbon"].retrieval_count == 1
         assert by_word["Lisbon"].stability_ms > 30 * 86_400_000
         assert by_word["typewriters"].retrieval_count == 0
-        assert by_word["typewriters"].stability_ms == pytest.approx(15 * 86_400_000)
+        assert by_word["typewriters"].stability_ms == pytest.approx(30 * 86_400_000)
+
+
+async def test_a_fact_that_the_person_corrects_grows_weaker_and_the_others_that_were_offered_do_not(
+    house: House,
+) -> None:
+    model = Worker("Noted.", "Then it is Max.")
+    known = [fact("Ada's dog is called Rex"), fact("Ada's dog sleeps below the kitchen table")]
+    right = {"fact": "The dog is called Max, Ada says", "category": "correction", "importance": 0.9}
+    model.facts = [known, [right]]
+    async with traced(house, model, traces={"consolidate": {"enabled": False}}) as (gateway, channel):
+        for text in ("about my dog", "no, my dog is called Max"):
+            await channel.ask(text)
+            await quiet(gateway)
+        assert gateway.brain is not None
+        found = await gateway.brain.search(await viewer(gateway), Wanted(query="dog"))
+        days = {each.trace.content: each.trace.stability_ms / 86_400_000 for each in found}
+        assert days[str(known[0]["fact"])] == pytest.approx(15)
+        assert days[str(known[1]["fact"])] == pytest.approx(30)
+        assert days[str(right["fact"])] == pytest.approx(30)
+
+
+async def test_memory_why_tells_where_a_fact_comes_from_that_no_file_holds(house: House) -> None:
+    model = Worker(using("memory_add", content="Ada drinks oolong"), "Noted.")
+    model.facts = [[fact("Ada's dog is called Rex")]]
+    async with traced(house, model) as (gateway, channel):
+        await channel.ask("my dog is Rex")
+        await quiet(gateway)
+        assert gateway.brain is not None
+        found, *_beside = await gateway.brain.search(await viewer(gateway), Wanted(query="Rex"))
+        told = await channel.ask("/memory why dog called")
+        assert told == (
+            f"A fact, {found.trace.created_at:%Y-%m-%d %H:%M} UTC, `said by Person 1 on fake`, "
+            f"in turn `{found.trace.metadata['turnId']}`:\n```diff\nAda's dog is called Rex\n```"
+        )
+        assert "`noted by the agent on fake`, in turn `t_" in await channel.ask("/memory why oolong")
+        assert "no change is known" in await channel.ask("/memory why dog called Max")
+        asked = await channel.say("/memory why oolong", user="2", conversation="c2")
+        assert "no change is known" in (await channel.answers_to(asked))[-1]
+
+
+async def test_facts_of_a_session_stand_in_the_order_in_which_they_were_said(house: House) -> None:
+    model = Worker("One.", "Two.", "Three.")
+    model.facts = [[fact("Ada has a dog"), fact("Ada lives in Turin")], [], [fact("Ada flies to Oslo")]]
+    async with traced(house, model) as (gateway, channel):
+        for text in ("one", "two", "three"):
+            await channel.ask(text)
+            await quiet(gateway)
+        assert gateway.brain is not None
+        found = await gateway.brain.search(await viewer(gateway), Wanted(query="Ada"))
+        places = {each.trace.content: each.trace.position for each in found}
+        assert places == {"Ada has a dog": 0, "Ada lives in Turin": 1, "Ada flies to Oslo": 2}
+        assert {each.trace.conversation for each in found} == {found[0].trace.metadata["sessionId"]}
+
+
+async def test_a_fact_of_the_tool_and_one_that_waited_for_a_yes_have_their_place_in_the_session(house: House) -> None:
+    house.home.mkdir(mode=0o700)
+    personality(house.home, "careful", memory_writes="review")
+    model = Worker("One.", using("memory_add", content="Ada drinks oolong"), "Noted.")
+    model.facts = [[fact("Ada has a dog")], []]
+    async with traced(house, model) as (gateway, channel):
+        await channel.ask("one")
+        await quiet(gateway)
+        await channel.ask("two")
+        await quiet(gateway)
+        assert gateway.brain is not None
+        found = await gateway.brain.search(await viewer(gateway), Wanted(query="Ada"))
+        assert {each.trace.content: each.trace.position for each in found} == {
+            "Ada has a dog": 0,
+            "Ada drinks oolong": 1,
+        }
+        assert len({each.trace.conversation for each in found} | {found[0].trace.metadata["sessionId"]}) == 1
+        model.facts = [[fact("Ada has a cat")]]
+        await channel.ask("/personality careful")
+        await channel.ask("three")
+        await quiet(gateway)
+        [proposal] = await gateway.store.proposals.proposals()
+        await channel.ask(f"/memory approve {proposal.id}")
+        found = await gateway.brain.search(await viewer(gateway), Wanted(query="cat"))
+        [cat] = [each.trace for each in found if "cat" in each.trace.content]
+        assert cat.conversation == cat.metadata["sessionId"] == proposal.scope.session_id
+        assert cat.position is not None
+        assert f"approved as proposal {proposal.id}:" in await channel.ask("/memory why cat")
 
 
 async def test_nothing_of_it_is_there_where_it_is_off(house: House) -> None:

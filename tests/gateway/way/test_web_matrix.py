@@ -17,8 +17,10 @@ from uuid import uuid4
 import pytest
 
 from gateway.app import Gateway
+from gateway.sign_ins import SignIns
 from gateway.web.auth import OperatorAuth
 from tests.adapters.webhook.other_side import OTHER_SECRET, SECRET, signed
+from tests.fake_sign_ins import FakeSignIns
 from tests.gateway.way.conftest import House
 
 HOSTS = {
@@ -119,7 +121,16 @@ class Caller:
         assert gateway.web is not None
         self.port = urlsplit(gateway.web.url).port or 0
         self.token = (house.home / "web-token").read_text().strip()
-        self._auth, self._other = OperatorAuth(self.token), OperatorAuth("another token of 20 and more")
+        self._sign_ins = SignIns(gateway.store.sign_ins, self.token)
+        self._name = OperatorAuth(self.token, self._sign_ins).cookie_name
+        self._cookies: dict[str, str] = {}
+
+    async def sign_in(self) -> Caller:
+        """The cookies that the cases show."""
+        other = SignIns(FakeSignIns(), "another token of 20 and more")
+        self._cookies["cookie"] = await self._sign_ins.begin("x")
+        self._cookies["cookie of another gateway"] = await other.begin("x")
+        return self
 
     def headers(self, case: Case) -> list[str]:
         host = case.host.format(port=self.port)
@@ -132,10 +143,8 @@ class Caller:
 
     def proof(self, proof: str) -> list[str]:
         match proof:
-            case "cookie":
-                return [f"Cookie: {self._auth.cookie_name}={self._auth.new_session()}"]
-            case "cookie of another gateway":
-                return [f"Cookie: {self._auth.cookie_name}={self._other.new_session()}"]
+            case "cookie" | "cookie of another gateway":
+                return [f"Cookie: {self._name}={self._cookies[proof]}"]
             case "bearer":
                 return [f"Authorization: Bearer {self.token}"]
         return []
@@ -202,7 +211,7 @@ async def accepted(gateway: Gateway) -> int:
 @pytest.mark.slow
 async def test_row_24_what_must_be_refused_is_refused_and_changes_nothing(house: House) -> None:
     async with house.served(**SETTINGS) as gateway:
-        caller = Caller(gateway, house)
+        caller = await Caller(gateway, house).sign_in()
         refused = [case for case in cases() if not case.may_pass]
         assert len(refused) > 15_000
         for case, status, location in await caller.answers(refused):
@@ -215,7 +224,7 @@ async def test_row_24_what_must_be_refused_is_refused_and_changes_nothing(house:
 async def test_row_24_what_may_pass_passes(house: House) -> None:
     """Else the test above would hold of a gateway that refuses everything."""
     async with house.served(**SETTINGS) as gateway:
-        caller = Caller(gateway, house)
+        caller = await Caller(gateway, house).sign_in()
         passing = [case for case in cases() if case.may_pass and case.method in ANSWERED.get(case.path, ("GET",))]
         seen: Counter[tuple[str, str, int]] = Counter()
         for case, status, _ in await caller.answers(passing):
@@ -236,7 +245,7 @@ UPGRADES = ["GET / HTTP/1.1", "GET /events?conversation=main HTTP/1.1", "GET /me
 async def test_row_24_there_is_no_websocket_to_open(house: House) -> None:
     """Whoever asks for one, by whatever name: no 101 is ever answered, and no byte after it is heard."""
     async with house.served(**SETTINGS) as gateway:
-        caller = Caller(gateway, house)
+        caller = await Caller(gateway, house).sign_in()
         for request, origin, proof in itertools.product(UPGRADES, ORIGINS, PROOFS):
             case = Case("127.0.0.1:{port}", origin, None, None, proof, "GET", "/")
             lines = [request, *caller.headers(case), "Connection: Upgrade", "Upgrade: websocket"]

@@ -1,0 +1,28 @@
+"""What to install where a library is missing: the libraries themselves, by the name that this Python knows them by.
+
+The name of our own distribution is not used: it is in no package index, and a stranger could put something there.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from importlib import metadata
+
+DISTRIBUTION = "ethos-gateway"
+_REQUIREMENT = re.compile(r"(?P<what>[^;]+?)\s*;\s*.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"]")
+
+
+def how_to_install(extra: str, missing: str = "") -> str:
+    """A command for a shell that installs what an extra needs, as a code span.
+
+    Args:
+        missing: the module that could not be imported; said where the extra is not one of ours.
+    """
+    try:
+        declared = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # run from a checkout that was never installed
+        declared = []
+    found = [match["what"] for one in declared if (match := _REQUIREMENT.fullmatch(one)) and match["extra"] == extra]
+    return f"`{shlex.join([sys.executable, '-m', 'pip', 'install', *(found or [missing or extra])])}`"

@@ -1,0 +1,138 @@
+"""Browsers in which the operator is signed in: begun with the token, known again by a cookie, ended one by one.
+
+What is kept is a hash of the cookie's secret, under a key that the token gives. A copy of the database signs nobody in,
+and a new token ends every sign-in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+MAX_AGE = timedelta(days=30)
+SEEN_EVERY = timedelta(minutes=1)
+"""How exactly it is noted when a sign-in was used last."""
+MAX_BROWSER_CHARS = 300
+_COOKIE = re.compile(r"([0-9a-f]{12})\.([A-Za-z0-9_-]{43})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignIn:
+    """One browser.
+
+    Attributes:
+        hash: HMAC-SHA-256 of the cookie's secret.
+        browser: what the browser calls itself (`User-Agent`, RFC 9110, section 10.1.5); a claim.
+    """
+
+    id: str
+    hash: bytes
+    browser: str
+    created_at: datetime
+    last_seen_at: datetime
+
+
+class SignInStore(Protocol):
+    """Where sign-ins are kept."""
+
+    async def add(self, sign_in: SignIn) -> None:
+        """Keep a new one, durably."""
+
+    async def sign_in(self, sign_in_id: str) -> SignIn | None:
+        """One."""
+
+    async def sign_ins(self) -> Sequence[SignIn]:
+        """All, the last seen first."""
+
+    async def note_seen(self, sign_in_id: str, at: datetime) -> None:
+        """Note when it was used last; survives a killed process, perhaps not a power cut."""
+
+    async def end(self, sign_in_id: str) -> bool:
+        """Remove one, durably; False where there is none."""
+
+    async def end_begun_before(self, at: datetime) -> None:
+        """Remove those that are older, durably."""
+
+
+class SignIns:
+    """Begins sign-ins, knows them again, and ends them.
+
+    Args:
+        token: the operator's.
+        now: aware UTC.
+    """
+
+    def __init__(
+        self,
+        store: SignInStore,
+        token: str,
+        *,
+        max_age: timedelta = MAX_AGE,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.max_age = max_age
+        self._store = store
+        self._key = hmac.digest(token.encode(), b"ethos web session key", "sha256")
+        self._now = now
+        self._watched: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        self._ended: set[str] = set()
+
+    async def begin(self, browser: str) -> str:
+        """Sign a browser in; returns the value of its cookie, which is kept nowhere."""
+        secret = secrets.token_urlsafe(32)
+        now = self._now()
+        sign_in = SignIn(
+            id=secrets.token_hex(6),
+            hash=self._hash(secret),
+            browser=browser[:MAX_BROWSER_CHARS],
+            created_at=now,
+            last_seen_at=now,
+        )
+        await self._store.end_begun_before(now - self.max_age)
+        await self._store.add(sign_in)
+        return f"{sign_in.id}.{secret}"
+
+    async def known(self, cookie: str) -> SignIn | None:
+        """The sign-in of a cookie; None: it has ended, is too old, or never was one."""
+        match = _COOKIE.fullmatch(cookie)
+        sign_in = None if match is None else await self._store.sign_in(match[1])
+        if match is None or sign_in is None or not hmac.compare_digest(self._hash(match[2]), sign_in.hash):
+            return None
+        now = self._now()
+        if now - sign_in.created_at > self.max_age:
+            return None
+        if now - sign_in.last_seen_at >= SEEN_EVERY:
+            await self._store.note_seen(sign_in.id, now)
+            sign_in = replace(sign_in, last_seen_at=now)
+        return sign_in
+
+    async def all(self) -> Sequence[SignIn]:
+        """Those that count now, the last seen first."""
+        oldest = self._now() - self.max_age
+        return [sign_in for sign_in in await self._store.sign_ins() if sign_in.created_at >= oldest]
+
+    async def end(self, sign_in_id: str) -> bool:
+        """Sign a browser out, and end what it holds open; False where it was signed out already."""
+        was_there = await self._store.end(sign_in_id)
+        if was_there:
+            self._ended.add(sign_in_id)
+        if sign_in_id in self._watched:
+            self._watched[sign_in_id].set()
+        return was_there
+
+    def ended(self, sign_in: SignIn) -> asyncio.Event:
+        """Set once that sign-in is ended here, or was since it was found; for what stays open longer than a request."""
+        ended = self._watched.setdefault(sign_in.id, asyncio.Event())
+        if sign_in.id in self._ended:
+            ended.set()
+        return ended
+
+    def _hash(self, secret: str) -> bytes:
+        return hmac.digest(self._key, secret.encode(), "sha256")

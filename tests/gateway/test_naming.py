@@ -1,0 +1,28 @@
+"""Whose memory is meant, where several people are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.desk.caller import Ambiguous
+from gateway.desk.naming import Naming
+from gateway.identity import IdentityMap
+from gateway.personalities import Personalities
+
+
+@pytest.mark.parametrize(("option", "listed"), [("--user", 5), ("`user`", 0)])
+async def test_at_the_command_line_five_users_are_named_and_the_others_counted(
+    tmp_path: Path, option: str, listed: int
+) -> None:
+    identities = IdentityMap(tmp_path / "users" / "identity-map.json")
+    for number in range(9):
+        await identities.resolve(f"mail:{number}@example.org", f"Person {number}")
+    naming = Naming(
+        tmp_path, identities, Personalities(tmp_path), default_personality=lambda: "assistant", option=option
+    )
+    with pytest.raises(Ambiguous, match="there are 9 users; say which with") as caught:
+        await naming.only_user()
+    assert str(caught.value).count("@example.org") == listed
+    assert ("and 4 more: `ethos users list`" in str(caught.value)) == (listed > 0)
