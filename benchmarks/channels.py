@@ -1,10 +1,10 @@
 """Telegram, Slack, Discord and mail in one real `ethos serve`: start, memory, messages per second, reconnection.
 
-    python -m benchmarks.channels [--starts 5] [--turns 400] [--mails 60]
+    python -m benchmarks.channels [--starts 5] [--turns 400] [--mails 60] [--model real]
 
 The platforms are the tests' servers on loopback, driven by the unmodified libraries; mail is a real Dovecot and Exim.
-The model is the offline one, every turn is durable. Telegram's own limit of 30 messages a second, which the gateway
-keeps, is lifted here. It ends after three minutes at the latest.
+The model is the offline one, or with `--model real` an instant server on loopback. Every turn is durable. Telegram's
+own limit of 30 messages a second, which the gateway keeps, is lifted here. It ends after three minutes at the latest.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.instant_model import MODEL, instant_model
 from benchmarks.start import resident_mb
 from gateway.config.channel_kinds import KindUnusable, load_kind
 
@@ -64,12 +65,25 @@ def mail_server() -> Iterator[MailServer | None]:
             yield server
 
 
-async def starts(platforms: Platforms, channels: dict[str, Any], runs: int, rows: Sequence[Row]) -> tuple[float, float]:
+@contextmanager
+def model_settings(model: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the model is called in the table, and what the configuration says of it."""
+    if model == "offline":
+        yield "the offline model", {}
+        return
+    with instant_model() as url:
+        real = {"provider": "openai", "model": MODEL, "base_url": url}
+        yield "the real model client and an instant server on loopback", {"model": "real", "models": {"real": real}}
+
+
+async def starts(
+    platforms: Platforms, channels: dict[str, Any], runs: int, rows: Sequence[Row], model: dict[str, Any]
+) -> tuple[float, float]:
     """Median seconds until all channels are up, and median resident megabytes then. Each is then broken once."""
     seconds, megabytes = [], []
     for _ in range(runs):
         with tempfile.TemporaryDirectory() as directory:
-            served = await started(Path(directory), platforms, channels)
+            served = await started(Path(directory), platforms, channels, model)
             assert served.process is not None
             seconds.append(served.started_s)
             megabytes.append(resident_mb(served.process.pid))
@@ -80,11 +94,11 @@ async def starts(platforms: Platforms, channels: dict[str, Any], runs: int, rows
     return statistics.median(seconds), statistics.median(megabytes)
 
 
-async def started(directory: Path, platforms: Platforms, channels: dict[str, Any]) -> Served:
+async def started(directory: Path, platforms: Platforms, channels: dict[str, Any], model: dict[str, Any]) -> Served:
     patches = {**platforms.environment(), "UNPACED": "1"} if channels else {}
     served = Served(directory / "home", patches)
     everything = {**OWN, **channels}
-    served.configure(everything)
+    served.configure(everything, **model)
     await served.start(expected=everything)
     return served
 
@@ -159,19 +173,19 @@ async def channel_row(platforms: Platforms, row: Row, turns: int, mails: int) ->
         row.per_s = await rate(ways, turns)
 
 
-async def measure(mail: MailServer | None, options: argparse.Namespace) -> None:
+async def measure(mail: MailServer | None, options: argparse.Namespace, model: dict[str, Any]) -> None:
     rows = [Row(name) for name in ALL]
     async with running_platforms(mail) as platforms:
         channels = platforms.channels()
         for channel in channels.values():
             channel["access"] = "open"
-        bare_s, bare_mb = await starts(platforms, {}, options.starts, ())
-        all_s, all_mb = await starts(platforms, channels, options.starts, rows)
+        bare_s, bare_mb = await starts(platforms, {}, options.starts, (), model)
+        all_s, all_mb = await starts(platforms, channels, options.starts, rows, model)
         print(f"{'':>36} {'healthy s':>10} {'MB':>7}")
         print(f"{'terminal and web':>36} {bare_s:>10.2f} {bare_mb:>7.1f}")
         print(f"{' '.join(('terminal web', *channels)):>36} {all_s:>10.2f} {all_mb:>7.1f}")
         with tempfile.TemporaryDirectory() as directory:
-            served = await started(Path(directory), platforms, channels)
+            served = await started(Path(directory), platforms, channels, model)
             try:
                 for row in rows:
                     if row.name in channels:
@@ -194,10 +208,10 @@ def show(rows: Sequence[Row]) -> None:
         print(f"{row.name:>10} {alone:>22} {per_s:>22} {back:>38}")
 
 
-async def bounded(mail: MailServer | None, options: argparse.Namespace) -> None:
+async def bounded(mail: MailServer | None, options: argparse.Namespace, model: dict[str, Any]) -> None:
     try:
         async with asyncio.timeout(LIMIT_S):
-            await measure(mail, options)
+            await measure(mail, options, model)
     except TimeoutError:
         sys.exit(f"not finished after {LIMIT_S:.0f} s; what is missing above was not measured")
     except AssertionError as error:
@@ -209,9 +223,11 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=5)
     parser.add_argument("--turns", type=int, default=400)
     parser.add_argument("--mails", type=int, default=60)
+    parser.add_argument("--model", choices=("offline", "real"), default="offline")
     options = parser.parse_args()
-    with mail_server() as mail:
-        asyncio.run(bounded(mail, options))
+    with mail_server() as mail, model_settings(options.model) as (name, model):
+        print(f"with {name}:\n")
+        asyncio.run(bounded(mail, options, model))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
     python -m benchmarks.traces --traces 1000 100000      # some minutes
     python -m benchmarks.traces --traces 100000 1000000   # long: leave it alone for an hour
     python -m benchmarks.traces --traces 1000000 --samples 20 --no-vectors   # a quarter of an hour
+    python -m benchmarks.traces --agentos ~/agentos   # beside AgentOS, where its package and Node are (see agentos.mjs)
     python -m benchmarks.traces --chatgpt-mb 2000 --directory /var/tmp   # reads a made-up export of ChatGPT's
 
 The facts are made up: words with the frequencies of real ones (Zipf), one in twenty a duplicate. All are one person's,
@@ -34,6 +35,7 @@ import numpy as np
 from gateway.agent.embeddings import Embedded
 from gateway.agent.model import Spender
 from gateway.logs import configure_logs
+from gateway.memory.traces import changes
 from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
 from gateway.memory.traces.consolidation import Consolidation
 from gateway.memory.traces.query_vectors import QueryVectors
@@ -223,6 +225,46 @@ async def chatgpt(root: Path, size_mb: int) -> None:
             print(f"{name:10}{seconds:10,.1f} s   {rates}, at most {peak_mb():,.0f} MB of memory, Python and all")
 
 
+async def beside_agentos(root: Path, directory: Path, count: int) -> None:
+    """The same facts, added one by one and consolidated, by both in turn."""
+    sentences = list(Facts(1).sentences(count))
+    (root / "facts.txt").write_text("\n".join(sentences), encoding="utf-8")
+    script = Path(__file__).with_name("agentos.mjs")
+    program = ("node", str(script), str(directory.resolve()), str(root / "facts.txt"), str(root / "agentos.sqlite"))
+    process = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    theirs = json.loads(said.decode().strip().splitlines()[-1])
+    ours = {}
+    async with open_brain(root / BRAIN_NAME) as brain:
+        for is_durable in (False, True):
+            ours[f"first, {is_durable}"] = await timed(add_all(brain, sentences[:1_000], is_durable=is_durable))
+            ours[f"next, {is_durable}"] = (
+                await timed(add_all(brain, sentences[1_000:1_200], is_durable=is_durable)) / 200
+            )
+            if is_durable:
+                await add_all(brain, sentences[1_200:], is_durable=False)
+                ours["consolidate"] = await timed(Consolidation(brain).run())
+            else:
+                await brain.database.write(lambda connection: connection.execute("DELETE FROM traces"))
+    print(f"{'':34}{'this':>12}{'AgentOS':>12}")
+    for name, key, key_of_theirs in (
+        ("add 1 000, not waiting for the disk", "first, False", "first"),
+        ("add the next, not waiting", "next, False", "next"),
+        ("add 1 000, each on the disk", "first, True", None),
+        ("add the next, each on the disk", "next, True", None),
+        (f"consolidate {count:,}", "consolidate", "consolidate"),
+    ):
+        other = "" if key_of_theirs is None else f"{theirs[key_of_theirs] * 1e3:,.2f} ms"
+        print(f"{name:34}{f'{ours[key] * 1e3:,.2f} ms':>12}{other:>12}")
+
+
+async def add_all(brain: Brain, sentences: Sequence[str], *, is_durable: bool) -> None:
+    for sentence in sentences:
+        trace = Trace(content=sentence, owner=PERSON.owner("user"))
+        work = partial(changes.add, trace=trace, now=brain.now())
+        await brain.database.write(work, is_durable=is_durable)
+
+
 async def timed(work: Awaitable[object]) -> float:
     began = time.perf_counter()
     await work
@@ -307,12 +349,19 @@ async def main() -> None:
     parser.add_argument("--samples", type=int, default=SAMPLES, help="single calls of each kind")
     parser.add_argument("--no-vectors", action="store_true", help="search by words alone")
     parser.add_argument("--chatgpt-mb", type=int, metavar="MB", help="read an export of ChatGPT's of that size instead")
+    parser.add_argument(
+        "--agentos", type=Path, metavar="DIRECTORY", help="compare with AgentOS, installed there by npm"
+    )
     parser.add_argument("--directory", type=Path, help="where files are made for the time of the run")
     options = parser.parse_args()
     configure_logs("critical", "text")
     if options.chatgpt_mb is not None:
         with tempfile.TemporaryDirectory(prefix="ethos-traces-", dir=options.directory) as root:
             await chatgpt(Path(root), options.chatgpt_mb)
+        return
+    if options.agentos is not None:
+        with tempfile.TemporaryDirectory(prefix="ethos-traces-", dir=options.directory) as root:
+            await beside_agentos(Path(root), options.agentos, max(options.traces))
         return
     sizes, results = sorted(options.traces), []
     for size in sizes:

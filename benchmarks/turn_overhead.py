@@ -1,9 +1,11 @@
-"""What the gateway itself costs: from `accept` to the answer at the platform, every turn durable, an instant model.
+"""What the gateway itself costs: from the message to the answer, every turn durable, an instant model.
 
-    python -m benchmarks.turn_overhead [--turns 2000]
+    python -m benchmarks.turn_overhead [--turns 2000] [--model offline|real|both]
 
-Prints the time of a quiet turn alone, turns per second at 1, 10 and 100 conversations, how often a turn asks the store
-(each time is a hop to another thread and back; `tests/gateway/way/test_round_trips.py` keeps the number), the number of
+With the real model client, what `benchmarks.real_turns` prints: from the API to its event stream, in processes of their
+own. With the offline model, from `accept` to the answer at a channel, in this process: the time of a quiet turn alone,
+turns per second at 1, 10 and 100 conversations, how often a turn asks the store (each time is a hop to another thread
+and back; `tests/gateway/way/test_round_trips.py` keeps the number), the number of
 fsyncs per turn (counted by strace, where it is installed), and what a bare fsync costs on this disk in the same minute.
 """
 
@@ -26,6 +28,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks import real_turns
 from benchmarks.loopback import LoopbackAdapter
 from benchmarks.start import resident_mb
 from gateway.app import Gateway
@@ -162,6 +165,7 @@ async def _only(home: Path, turns: int, text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=2000)
+    parser.add_argument("--model", choices=("offline", "real", "both"), default="both")
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--text", default=QUIET, help=argparse.SUPPRESS)
@@ -169,8 +173,13 @@ def main() -> None:
     configure_logs("error")
     if options.only:
         asyncio.run(_only(options.home, options.only, options.text))
-    else:
+        return
+    if options.model != "real":
+        print("with the offline model, from the channel to the channel:\n")
         asyncio.run(measure(options.turns))
+    if options.model != "offline":
+        print()
+        real_turns.show(real_turns.TITLE, asyncio.run(real_turns.measure(options.turns, 200)), 200, options.turns)
 
 
 if __name__ == "__main__":

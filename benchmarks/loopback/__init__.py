@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict
@@ -49,6 +50,10 @@ class LoopbackAdapter:
 
     async def close(self) -> None:
         """There is nothing to close."""
+
+    def expect(self, answers: Mapping[str, asyncio.Future[float]]) -> None:
+        """Note the moments of the answers to these messages, by their ids."""
+        self._answers.update(answers)
 
     async def ask(self, conversation: str, text: str) -> float:
         """Say something, and wait for the answer; seconds from the call of `accept` to the answer."""
