@@ -49,7 +49,7 @@ class Behaviour:
         failures: statuses of the next answers, each with its headers and its message.
         longest_chars: a longer text is refused, as the vendor refuses one of over 8 192 tokens.
         poison: a text that holds it is answered with `poison_status`.
-        wrong: what is wrong with the answers: `count`, `dimension`, `index`, `nan`, `garbage`.
+        wrong: what is wrong with the answers: `count`, `dimension`, `index`, `index list`, `nan`, `garbage`.
         is_shuffled: the answers are in another order; `index` tells which is whose.
         only_floats: base64 is not understood, as by some servers.
         held: no answer before it is set.
@@ -169,7 +169,9 @@ class EmbeddingServer:
                 vector[0] = float("nan")
             is_base64 = body.get("encoding_format") == "base64" and not behaviour.only_floats
             packed = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if is_base64 else vector
-            number = index + 7 if behaviour.wrong == "index" else index
+            number: object = index + 7 if behaviour.wrong == "index" else index
+            if behaviour.wrong == "index list" and index:
+                number = [index]
             data.append({"object": "embedding", "index": number, "embedding": packed})
         if behaviour.wrong == "count":
             data.pop()

@@ -14,6 +14,7 @@ from playwright.async_api import Browser, Page, Request, async_playwright, expec
 
 from gateway.web.server import WebServer
 from tests.adapters.web.scripted_gateway import ScriptedGateway, stream_echo
+from tests.fake_sign_ins import FakeSignIns
 
 expect.set_options(timeout=20_000)  # the machine may be busy
 
@@ -37,6 +38,7 @@ class Site:
     data_dir: Path
     gateway: ScriptedGateway
     server: WebServer
+    sign_ins: FakeSignIns
     serving: asyncio.Task[None] = field(init=False)
 
     async def start(self) -> None:
@@ -53,21 +55,22 @@ class Site:
         """What is in the log stays, as it would on disk."""
         self.gateway = ScriptedGateway(self.data_dir / "web", answer=stream_echo, log=self.gateway.log)
         port = int(self.server.url.rsplit(":", 1)[1].strip("/"))
-        self.server = server_of(self.data_dir, self.gateway, port)
+        self.server = server_of(self.data_dir, self.gateway, port, self.sign_ins)
         await self.start()
 
 
-def server_of(data_dir: Path, gateway: ScriptedGateway, port: int) -> WebServer:
+def server_of(data_dir: Path, gateway: ScriptedGateway, port: int, sign_ins: FakeSignIns) -> WebServer:
     async def health() -> dict[str, Any]:
         return {"status": "ok"}
 
-    return WebServer(data_dir=data_dir, adapters=[gateway.adapter], health=health, port=port)
+    return WebServer(data_dir=data_dir, adapters=[gateway.adapter], health=health, sign_ins=sign_ins, port=port)
 
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     gateway = ScriptedGateway(tmp_path / "web", answer=stream_echo)
-    site = Site(tmp_path, gateway, server_of(tmp_path, gateway, 0))
+    sign_ins = FakeSignIns()
+    site = Site(tmp_path, gateway, server_of(tmp_path, gateway, 0, sign_ins), sign_ins)
     await site.start()
     yield site
     await site.stop()

@@ -278,7 +278,7 @@ async def test_two_tabs_show_the_same(page: Page, site: Site) -> None:
 
 async def test_a_page_of_another_port_of_this_machine_can_read_and_do_nothing(page: Page, site: Site) -> None:
     """It is the same site to the browser, which sends it our cookie."""
-    foreign = server_of(site.data_dir / "other", site.gateway, 0)
+    foreign = server_of(site.data_dir / "other", site.gateway, 0, site.sign_ins)
     await foreign.start()
     serving = asyncio.create_task(foreign.serve())
     stranger = await page.context.browser.new_context()  # type: ignore[union-attr]

@@ -333,6 +333,8 @@ class AdapterConformance:
         assert capabilities.preview_interval_s is None or capabilities.preview_interval_s > 0
         assert adapter.name == harness.conversation.channel
         assert adapter.kind
+        assert capabilities.command_form.count("{command}") == 1
+        assert not capabilities.group_command_form or capabilities.group_command_form.count("{command}") == 1
 
     # ---- from the person --------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ def link(survivor: str = "u_ada", absorbed: str = "u_desk", name: str = "l_1") -
 async def asked(house: House, *, starter: Party = ADA, guesser: Party = DESK, name: str = "r_1") -> LinkRequest:
     store = links_of(house)
     await store.start(LinkRequest(id=name, starter=starter), f"hash {name}")
-    request = await store.redeem(f"hash {name}", guesser, turn_id=f"t {name}", question=question)
+    request = await store.redeem(f"hash {name}", guesser, turn_id=f"t {name}", second_hash=None, question=question)
     assert isinstance(request, LinkRequest)
     return request
 
@@ -89,7 +89,7 @@ class LinkSuite:
 
     async def test_a_code_is_used_once(self, house: House) -> None:
         await asked(house)
-        again = await links_of(house).redeem("hash r_1", EVE, turn_id="t_eve", question=question)
+        again = await links_of(house).redeem("hash r_1", EVE, turn_id="t_eve", second_hash=None, question=question)
         assert again == Wrong(tries_left=TRIES - 1)
 
     async def test_of_many_who_type_it_at_once_one_has_it(self, house: House) -> None:
@@ -97,7 +97,9 @@ class LinkSuite:
         guessers = [replace(EVE, account=f"fake:{number}") for number in range(10, 20)]
         outcomes = await asyncio.gather(
             *(
-                links_of(house).redeem("hash", guesser, turn_id=f"t {guesser.account}", question=question)
+                links_of(house).redeem(
+                    "hash", guesser, turn_id=f"t {guesser.account}", second_hash=None, question=question
+                )
                 for guesser in guessers
             )
         )
@@ -106,25 +108,50 @@ class LinkSuite:
 
     async def test_the_same_turn_gets_the_same_answer_and_is_one_try(self, house: House) -> None:
         first = await asked(house)
-        assert await links_of(house).redeem("hash r_1", DESK, turn_id="t r_1", question=question) == first
+        assert (
+            await links_of(house).redeem("hash r_1", DESK, turn_id="t r_1", second_hash=None, question=question)
+            == first
+        )
         for _ in range(3):
-            wrong = await links_of(house).redeem("nothing", EVE, turn_id="t_eve", question=question)
+            wrong = await links_of(house).redeem("nothing", EVE, turn_id="t_eve", second_hash=None, question=question)
             assert wrong == Wrong(tries_left=TRIES - 1)
         await claimed_reply(house.store)
         assert len(await house.store.log.read(HERE)) == 1
+
+    async def test_a_second_code_is_for_the_one_who_typed_the_first_and_only_then_is_the_starter_asked(
+        self, house: House
+    ) -> None:
+        links = links_of(house)
+        await links.start(LinkRequest(id="r_1", starter=ADA), "first")
+        for _ in range(2):  # the second time after a crash
+            waits = await links.redeem("first", DESK, turn_id="t_1", second_hash="second", question=question)
+            assert waits == LinkRequest(id="r_1", starter=ADA, state="open", redeemer=DESK)
+        assert await links.decide(link(), request_id="r_1") is None, "nobody was asked"
+        assert await house.store.log.read(HERE) == []
+        for guesser, code in ((DESK, "first"), (EVE, "first"), (EVE, "second"), (ADA, "second")):
+            turn = f"t {guesser.account} {code}"
+            wrong = await links.redeem(code, guesser, turn_id=turn, second_hash="third", question=question)
+            assert isinstance(wrong, Wrong)
+        asked = await links.redeem("second", DESK, turn_id="t_2", second_hash="third", question=question)
+        assert asked == LinkRequest(id="r_1", starter=ADA, state="asked", redeemer=DESK)
+        row = await claimed_reply(house.store)
+        assert row.message.id == "r_1.q"
 
     async def test_a_code_is_over_after_its_time_also_when_the_clock_was_set_back(self, house: House) -> None:
         for name, seconds in (("r_late", CODE_VALID_S), ("r_early", -1.0)):
             await links_of(house).start(LinkRequest(id=name, starter=ADA), f"hash {name}")
             house.wait(seconds)
-            wrong = await links_of(house).redeem(f"hash {name}", DESK, turn_id=f"t {name}", question=question)
+            wrong = await links_of(house).redeem(
+                f"hash {name}", DESK, turn_id=f"t {name}", second_hash=None, question=question
+            )
             assert isinstance(wrong, Wrong)
             found = {one.id: one.state for one in await links_of(house).requests_of("fake:1")}
             assert found[name] == "expired"
         await links_of(house).start(LinkRequest(id="r_in_time", starter=ADA), "hash in time")
         house.wait(CODE_VALID_S - 0.001)
         assert isinstance(
-            await links_of(house).redeem("hash in time", DESK, turn_id="t", question=question), LinkRequest
+            await links_of(house).redeem("hash in time", DESK, turn_id="t", second_hash=None, question=question),
+            LinkRequest,
         )
 
     async def test_a_question_is_over_after_its_time(self, house: House) -> None:
@@ -143,12 +170,18 @@ class LinkSuite:
 
     async def test_ones_own_code_stays_good(self, house: House) -> None:
         await links_of(house).start(LinkRequest(id="r_1", starter=ADA), "hash")
-        assert await links_of(house).redeem("hash", ADA, turn_id="t_1", question=question) == OwnCode()
-        assert isinstance(await links_of(house).redeem("hash", DESK, turn_id="t_2", question=question), LinkRequest)
+        assert (
+            await links_of(house).redeem("hash", ADA, turn_id="t_1", second_hash=None, question=question) == OwnCode()
+        )
+        assert isinstance(
+            await links_of(house).redeem("hash", DESK, turn_id="t_2", second_hash=None, question=question), LinkRequest
+        )
 
     async def test_tries_are_counted_by_account_within_a_window_through_a_restart(self, house: House) -> None:
         async def try_(number: int, who: Party = EVE) -> object:
-            return await links_of(house).redeem("nothing", who, turn_id=f"t_{who.account}_{number}", question=question)
+            return await links_of(house).redeem(
+                "nothing", who, turn_id=f"t_{who.account}_{number}", second_hash=None, question=question
+            )
 
         assert [await try_(number) for number in range(TRIES)] == [Wrong(left) for left in range(TRIES - 1, -1, -1)]
         house.wait(60)

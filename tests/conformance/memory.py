@@ -65,6 +65,16 @@ RULES = [
         ["applied", "applied", "applied"],
         id="several-in-order",
     ),
+    pytest.param(
+        None,
+        [add("memory", "A\nB"), remove("memory", "B")],
+        "A\n",
+        ["applied", "applied"],
+        id="add-and-remove-in-nothing",
+    ),
+    pytest.param(
+        None, [remove("memory", "A"), add("memory", "A")], "A\n", ["no_match", "applied"], id="remove-and-add"
+    ),
     pytest.param("A\r\nB\r\n", [add("memory", "C\r\nD")], "A\nB\n\nC\nD\n", ["applied"], id="line-ends"),
     pytest.param("A\n", [add("memory", "x\x00y\udc80z")], "A\n\nx\ufffdy\ufffdz\n", ["applied"], id="no-characters"),
     pytest.param("Ä\u2028ß\n", [add("memory", "日本\x0b語")], "Ä\u2028ß\n\n日本\x0b語\n", ["applied"], id="scripts"),

@@ -150,7 +150,9 @@ class PeopleSuite:
     async def test_the_chat_that_an_owner_used_last_is_kept(self, house: House) -> None:
         people = People(house.store.people)
         for where in (HERE, THERE, THERE, replace(THERE, thread="t")):
-            await people.keep_chat("u_ada", where)
-        await people.keep_chat("u_bob", HERE)
+            await people.keep_chat("k:ada", where)
+        await people.keep_chat("k:bob", HERE)
+        await people.keep_chat("k:ada", replace(THERE, thread="t"))
         await house.reopen()
-        assert (await house.store.people.book()).chats == {"u_ada": replace(THERE, thread="t"), "u_bob": HERE}
+        chats = (await house.store.people.book()).chats
+        assert [*chats.items()] == [("k:bob", HERE), ("k:ada", replace(THERE, thread="t"))], "the last is the last"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pytest
 
 from gateway.errors import ClaimLost
-from gateway.inbox import InboxRow, InboxStore, NotDue, Parked, Refused, Room
+from gateway.inbox import SUSPECT_DEATHS, InboxRow, InboxStore, NotDue, Parked, Refused, Room, Suspect
 from gateway.memory_proposals import ProposalStore
 from gateway.messages import (
     Action,
@@ -280,13 +280,13 @@ class InboxSuite:
         assert isinstance(await house.store.inbox.claim(HERE, owner="me", lease_s=1), InboxRow)
         assert isinstance(await house.store.inbox.claim(THERE, owner="me", lease_s=1), NotDue)
 
-    async def test_reclaiming_gives_back_what_dead_owners_held_and_counts_their_attempts(self, house: House) -> None:
+    async def test_reclaiming_gives_back_what_dead_owners_held(self, house: House) -> None:
         for name, where, owner in (("a", HERE, "dead"), ("b", THERE, "me")):
             await house.store.inbox.add(said(name, where), f"t_{name}")
             await claimed(house.store, where, owner)
         await house.reopen()
         assert await house.store.inbox.reclaim("me") == 1
-        assert (await claimed(house.store)).attempts == 2
+        assert (await claimed(house.store)).attempts == 1
         assert await house.store.inbox.claim(THERE, owner="me", lease_s=1) is None
 
     async def test_a_start_does_not_wait_longer_than_an_hour_for_a_time_that_a_wrong_clock_set(
@@ -359,6 +359,26 @@ class InboxSuite:
         assert await house.store.inbox.parked() == parked  # it is tried, and not answered
         await house.store.turns.commit_turn(TurnCommit(inbox_seq=row.seq, owner="me", turn_id=row.turn_id))
         assert await house.store.inbox.parked() == parked[1:]
+
+    async def test_a_death_of_the_process_is_nobodys_failure_and_a_lone_one_is_counted(self, house: House) -> None:
+        for name, where in (("a", HERE), ("b", THERE)):
+            await house.store.inbox.add(said(name, where), f"t_{name}")
+        for number in range(SUSPECT_DEATHS):
+            for where in (HERE, THERE):
+                row = await claimed(house.store, where, owner=f"process {number}")
+                assert (row.attempts, row.lone_deaths) == (1, 0)
+            await house.reopen()
+            assert await house.store.inbox.reclaim("the next") == 2
+        assert await house.store.inbox.claim(HERE, owner="me", lease_s=60) == Suspect()
+        alone = await house.store.inbox.claim(HERE, owner="me", lease_s=60, is_alone=True)
+        assert isinstance(alone, InboxRow)
+        await house.reopen()
+        assert await house.store.inbox.reclaim("the next", lambda deaths: 10.0 * deaths) == 1
+        assert await house.store.inbox.waiting() == [(HERE, 10.0), (THERE, 0.0)]
+        house.wait(10)
+        again = await house.store.inbox.claim(HERE, owner="next", lease_s=60, is_alone=True)
+        assert isinstance(again, InboxRow)
+        assert (again.attempts, again.lone_deaths) == (1, 1)
 
     async def test_a_clock_that_was_set_back_lets_nobody_wait_longer_than_was_meant(self, house: House) -> None:
         """Row 10."""
@@ -434,6 +454,21 @@ class OutboxSuite:
             await house.store.outbox.record_retry(
                 row.seq, after_s=0, error="busy", is_uncertain=False, is_counted=False
             )
+
+    async def test_what_waits_for_its_platform_is_known_as_that_at_the_next_start(self, house: House) -> None:
+        await turn(house.store, replies=(answer("r1"), answer("r2")))
+        await turn(house.store, THERE, replies=(answer("r3", THERE),))
+        for where, is_put_off in ((HERE, True), (THERE, False)):
+            row = await claimed_reply(house.store, where)
+            await house.store.outbox.record_retry(
+                row.seq, after_s=900, error="503", is_uncertain=False, is_counted=False, is_put_off=is_put_off
+            )
+        await house.reopen()
+        assert await house.store.outbox.put_off() == [HERE]
+        house.wait(900)
+        row = await claimed_reply(house.store)
+        await house.store.outbox.record_retry(row.seq, after_s=60, error="429", is_uncertain=False, is_counted=False)
+        assert await house.store.outbox.put_off() == []
 
     async def test_a_dead_reply_lets_the_next_one_go(self, house: House) -> None:
         await turn(house.store, replies=(answer("r1"), answer("r2")))

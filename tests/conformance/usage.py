@@ -230,7 +230,8 @@ class UsageSuite:
         ada = UsageSum(turns=2, calls=3, input_tokens=30, output_tokens=3, cost_usd=0.75)
         ben = UsageSum(turns=1, calls=1, input_tokens=10, output_tokens=1, cost_usd=1.0)
         sums = await store.summed(since=DAY)
-        assert sums.by_day == {DAY: ada, "2026-11-22": ben}
+        assert await store.by_day(since=DAY) == {DAY: ada, "2026-11-22": ben}
+        assert await store.by_day(since="2026-11-22") == {"2026-11-22": ben}
         assert sums.by_user == {"u_ada": ada, "u_ben": ben}
         assert sums.by_personality == {"assistant": ada + ben}
         assert (await store.summed(since="2026-11-22")).by_model == {"other": ben}

@@ -58,6 +58,7 @@ class FakeChannel:
         self.failures_after: list[Exception] = []
         """Raised by the next sends, in order, after the person has the message."""
         self.connect_failures: list[Exception] = []
+        self.problems: list[str] = []
         self.attempts = 0
         self.connects = 0
         self.is_closed = False

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.faults.stream import Stream
 
 DISK_MB = 20
 _BLOCK = 4096
+_REFUSAL = re.compile(r"^ethos: .*(?:disk is full|No space left on device|disk I/O error)", re.MULTILINE)
 
 
 class Ballast:
@@ -54,6 +56,7 @@ class FullDiskStream(Stream):
 
     async def _one_fault(self) -> None:
         serving = self._serving or await self._begin("")
+        refused = self._refusals()
         ballast = Ballast(self._home.parent)
         await asyncio.wait([serving.status], timeout=self._numbers.uniform(0.0, 0.1))
         ballast.fill(self._numbers.choice([0, 0, 1, 2, 4, 8, 16, 64]) * _BLOCK)
@@ -64,14 +67,19 @@ class FullDiskStream(Stream):
             ballast.empty() if self._numbers.random() < 0.5 else None
             serving = await self._begin("")
             await asyncio.wait([serving.status], timeout=0.2)
-        if serving.status.done():  # it said that the disk is full, and ended: as a service it is started again
-            self._serving = None
         ballast.empty()
-        serving = self._serving or await self._begin("")
+        if await self._answered_or_ended(serving) and self._refusals() > refused:
+            # It said that the disk is full, and ended: as a service it is started again.
+            self._serving = None
+            serving = await self._begin("")
         self._tally.kills += 1
         if await self._answered_or_ended(serving):
             self._tally.problems.append(f"it ended although there was room, with {serving.status.result()}")
             self._serving = None
+
+    def _refusals(self) -> int:
+        """How often it has ended because the disk was full."""
+        return len(_REFUSAL.findall(self._log.read_text())) if self._log.exists() else 0
 
     async def _last_life(self) -> None:
         if self._serving is not None:

@@ -1,4 +1,4 @@
-"""Telegram: long polling, and an answer that is a placeholder first and is then filled."""
+"""Telegram: long polling, and an answer whose first words come before all of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.adapters.telegram.fake_telegram import PERSON, TOKEN, FakeTelegram, Fault, Json
+from tests.adapters.telegram.harness import is_filled
 from tests.faults.platform import Effect, unwatched
 
 
@@ -42,12 +43,17 @@ class Telegram(FakeTelegram):
         await self.say(text, chat={"id": chat, "type": "private"}, **{"from": {**PERSON, "id": chat}})
 
     def shown(self) -> Sequence[tuple[int, str]]:
-        found = [(shown.number, chat - 10_000, shown.text) for chat, all_ in self.chats.items() for shown in all_]
+        found = [
+            (shown.number, chat - 10_000, shown.text)
+            for chat, all_ in self.chats.items()
+            for shown in all_
+            if is_filled(shown)
+        ]
         return [(person, text) for _, person, text in sorted(found)]
 
     def uncertain(self) -> tuple[int, int]:
-        lone = sum(text == "…" for _, text in self.shown())
-        return lone, 0
+        left = sum(not is_filled(shown) for all_ in self.chats.values() for shown in all_)
+        return left, 0
 
     async def changed(self) -> None:
         async with self._changed:

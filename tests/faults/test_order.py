@@ -16,6 +16,7 @@ from tests.faults.stream import Fault
 from tests.faults.traced import WATCHED, Call, TracedStream, calls, strace_missing
 from tests.faults.traffic import Said
 
+TAKES, GIVES = ("recvfrom", "read"), ("sendto", "sendmsg", "write")  # asyncio's loop and libuv's
 ASKED = ["echo: {}", "remember that fact {} is good", "remember that I like {}", "remember that fact {} is better"]
 
 
@@ -87,9 +88,9 @@ async def traced() -> Trace:
 def test_a_message_is_synced_in_the_log_before_its_acknowledgement_begins(trace: Trace) -> None:
     """Row 1."""
     for number, token in enumerate(trace.tokens, start=1):
-        arrived = trace.first(lambda call: call.name == "recvfrom" and token in call.text)  # noqa: B023 (called at once)
+        arrived = trace.first(lambda call: call.name in TAKES and token in call.text)  # noqa: B023 (called at once)
         told = trace.first(
-            lambda call: call.name.startswith("send") and f'acknowledged\\", \\"id\\": \\"m{number}\\"' in call.text  # noqa: B023
+            lambda call: call.name in GIVES and f'acknowledged\\", \\"id\\": \\"m{number}\\"' in call.text  # noqa: B023
         )
         written = trace.first(trace.is_in_log(token), after=arrived.ended)
         synced = trace.log_synced(after=written.ended)
@@ -99,7 +100,7 @@ def test_a_message_is_synced_in_the_log_before_its_acknowledgement_begins(trace:
 def test_a_reply_and_then_its_claim_are_synced_in_the_log_before_it_is_sent(trace: Trace) -> None:
     for token in trace.tokens:
         sent = trace.first(
-            lambda call: call.name.startswith("send") and '\\"type\\": \\"send\\"' in call.text and token in call.text  # noqa: B023
+            lambda call: call.name in GIVES and '\\"type\\": \\"send\\"' in call.text and token in call.text  # noqa: B023
         )
         reply = re.findall(r"t_\w+\.reply", sent.text)[0]
         committed = trace.log_synced(after=trace.first(trace.is_in_log(reply)).ended)

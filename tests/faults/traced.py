@@ -17,7 +17,7 @@ from tests.faults.process import ROOT, Serving
 from tests.faults.stream import Stream
 
 WATCHED = (
-    "pwrite64,write,fsync,fdatasync,rename,renameat,renameat2,link,linkat,ftruncate,sendto,sendmsg,recvfrom,unlink"
+    "pwrite64,read,write,fsync,fdatasync,rename,renameat,renameat2,link,linkat,ftruncate,sendto,sendmsg,recvfrom,unlink"
 )
 _CALL = re.compile(r"(\d+) +(?:<\.\.\. (\w+) resumed>|(\w+)\()(.*)", re.DOTALL)
 

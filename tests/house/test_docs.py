@@ -95,7 +95,8 @@ def test_pictures_are_of_our_own_and_load_nothing_from_elsewhere() -> None:
         for mark, target in _LINK.findall(without_fences(text))
         if mark
     }
-    assert {path.name for path in shown} == {"terminal.svg", "web.png", "memory-light.jpg"}
+    of_pages = {f"{page}-light.jpg" for page in ("channels", "memory", "people", "sessions")}
+    assert {path.name for path in shown} == {"terminal.svg", "web.png"} | of_pages
     kept = set((ROOT / "docs" / "images" / "dashboard").iterdir())
     assert {path for path in (ROOT / "docs" / "images").iterdir() if path.is_file()} == shown - kept
     views = ("light", "dark", "phone")
@@ -152,7 +153,7 @@ def test_a_command_that_is_named_exists_with_its_options(page: str, use: str) ->
     options = {option for parameter in group.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for word in words:
         if re.fullmatch(r"--?[a-z][\w-]*(=.*)?", word):
-            assert word.partition("=")[0] in options | {"--help"}, f"{page}: `{use}`: no option {word}"
+            assert word.partition("=")[0] in options | {"-h", "--help"}, f"{page}: `{use}`: no option {word}"
 
 
 def test_every_command_says_what_it_is_for() -> None:

@@ -17,8 +17,13 @@ DRIVERS = {
     "gateway.agent.fallback",
     "gateway.agent.models",
     "gateway.agent.offline",
+    "gateway.agent.provider_http",
+    "gateway.agent.trial",
     "gateway.agent.wire",
+    "gateway.agent.wire_anthropic",
     "gateway.agent.wire_errors",
+    "gateway.agent.wire_format",
+    "gateway.agent.wire_openai",
     "gateway.memory",
     "gateway.store",
     "gateway.telemetry",
@@ -124,11 +129,21 @@ def test_no_platform_is_named_in_the_core(path: Path) -> None:
 )
 def test_rooms_are_small(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= 400, "a module aims at 400 lines or less; give a part of it a room of its own"
+    assert text.count("\n") <= 650, "a module has 650 lines at most; give a part of it a room of its own"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             lines = (node.end_lineno or 0) - node.lineno + 1
             assert lines <= 50, f"{node.name} has {lines} lines; 50 is the most"
+
+
+def test_nine_rooms_in_ten_have_400_lines_or_less() -> None:
+    sizes = [
+        path.read_text(encoding="utf-8").count("\n")
+        for tree in ("gateway", "adapters")
+        for path in modules(tree).values()
+    ]
+    large = [size for size in sizes if size > 400]
+    assert len(large) * 10 <= len(sizes)
 
 
 def foreign(package: str) -> set[str]:
@@ -143,11 +158,9 @@ def test_what_is_not_configured_is_not_loaded() -> None:
     """Imports of channels and models that are not configured cost nothing."""
     models = {
         "fastapi",
-        "pydantic_ai",
-        "openai",
-        "anthropic",
+        "aiohttp",
+        "genai_prices",
         "httpx",
-        "httpx2",
         "httpx_sse",
         "prompt_toolkit",
         "keyring",
@@ -206,3 +219,20 @@ def test_no_registry_no_machine_and_no_secret_is_named_in_what_is_committed() ->
         if path.is_file() and path.suffix not in (".png", ".gif", ".ico", ".woff2"):
             text = path.read_text(encoding="utf-8", errors="replace")
             assert not [needle for needle in needles if needle in text], name
+
+
+# What they compare with are the times of files, which the wall clock gives them.
+WALL_CLOCK = {"gateway.files", "gateway.identity.disk", "gateway.memory.kept_texts", "gateway.store.clock"}
+
+
+def test_no_wait_is_measured_by_the_clock_on_the_wall_which_may_jump() -> None:
+    found = {
+        name
+        for name, path in modules("gateway").items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("time", "time_ns")
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "time"
+    }
+    assert found == WALL_CLOCK

@@ -52,8 +52,9 @@ LEFT = {
         VALUES ('fake', 'fake:7', 'Eve', 'c7', 'ab', 'waiting', 1, 1, 1, 2, 1)""",
     "held_messages": "INSERT INTO held_messages (seq, channel, account) SELECT max(seq), 'fake', 'fake:7' FROM inbox",
     "owner_code": "INSERT INTO owner_code (only_row, code_hash, expires_at) VALUES (1, 'ab12', 2)",
-    "owner_chats": """INSERT INTO owner_chats (user_id, channel, conversation)
-        SELECT user_id, 'fake', 'c1' FROM messages ORDER BY id LIMIT 1""",
+    "owner_chats": "INSERT INTO owner_chats (account, channel, conversation, used) VALUES ('fake:1', 'fake', 'c1', 1)",
+    "sign_ins": """INSERT INTO sign_ins (id, hash, browser, created_at, last_seen_at)
+        VALUES ('0123456789ab', x'ab12', 'Firefox/140', 1, 2)""",
     "ingest_jobs": """INSERT INTO ingest_jobs
         (turn_id, user_id, personality_id, session_id, channel, speaker, facts, attempts, due_at, error)
         SELECT turn_id, user_id, 'assistant', session_id, 'fake', 'Ada', NULL, 2, 1, 'ModelUnavailable: down'

@@ -15,6 +15,7 @@ from tests.adapters.discord.platform import Channel
 from tests.adapters.discord.world import user
 from tests.adapters.email.correspondents import Person, a_mail, new_address, plain_text
 from tests.adapters.slack.fake_slack import TEAM
+from tests.adapters.telegram.harness import is_filled
 from tests.scenarios.platforms import PATIENCE_S, Platforms, Served
 from tests.scenarios.process import Ethos
 
@@ -82,7 +83,11 @@ class OnTelegram(_Fake):
             "chat": {"id": number, "type": "private", "first_name": name},
         }
         self._telegram.chats.setdefault(number, [])
-        super().__init__(self._telegram._changed, lambda: self._telegram.texts(number))
+        super().__init__(self._telegram._changed, lambda: self._filled(number))
+
+    def _filled(self, number: int) -> list[str]:
+        """What is more than the first words of an answer."""
+        return [shown.text for shown in self._telegram.bot_messages(number) if is_filled(shown)]
 
     async def say(self, text: str) -> None:
         await self._telegram.say(text, **self._fields)
@@ -98,8 +103,15 @@ class OnSlack(_Fake):
         super().__init__(self._slack._changed, lambda: [str(each["text"]) for each in self._slack.ours(self.channel)])
 
     async def say(self, text: str) -> None:
-        message = self._slack.write(self.channel, text, user=self._member)
+        """Slack takes nothing that begins with `/` but the commands of its apps."""
         await changed(self._slack._changed, lambda: self._slack.sockets)
+        if text.startswith("/"):
+            command, _, words = text.partition(" ")
+            assert command == "/ethos", f"{command} is not a valid command"
+            payload = self._slack.command(words, channel=self.channel, user=self._member)
+            await self._slack.deliver(payload, kind="slash_commands")
+            return
+        message = self._slack.write(self.channel, text, user=self._member)
         await self._slack.deliver(self._slack.event(message, self.channel))
 
 

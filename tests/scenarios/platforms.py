@@ -119,10 +119,10 @@ class Served:
         self.url = ""
         self.started_s = 0.0
 
-    def configure(self, channels: Mapping[str, Mapping[str, Any]]) -> None:
+    def configure(self, channels: Mapping[str, Mapping[str, Any]], **more: Any) -> None:
         """YAML takes JSON as it is."""
         self.home.mkdir(mode=0o700, exist_ok=True)
-        config = {"web": {"port": 0}, "log": {"format": "json"}, "channels": channels}
+        config = {"web": {"port": 0}, "log": {"format": "json"}, "channels": channels, **more}
         path = self.home / "config.yaml"
         path.touch(0o600)
         path.write_text(json.dumps(config, indent=1))

@@ -89,7 +89,7 @@ async def test_what_the_page_says_is_what_happens(walk: Walk) -> None:
     """Row 22, by the letter of the page."""
     found = steps()
     assert {step.where for step in found} == {"terminal", "web page", "Telegram", "Slack", "Discord", "mail"}
-    assert sum("/link CODE" in step.typed for step in found) == len(ALL), "every channel is linked"
+    assert {step.where for step in found if "link CODE" in step.typed} == {"Telegram", "Slack", "Discord", "mail"}
     for number, step in enumerate(found, 1):
         try:
             await walk.take(step)

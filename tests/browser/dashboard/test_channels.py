@@ -30,4 +30,4 @@ async def test_a_channel_that_goes_down_is_seen_at_once_with_what_to_do(open_des
     card = page.locator(".cards .panel", has_text="web")
     await expect(card).to_contain_text("Not connected")
     await expect(card).to_contain_text("the line is cut")
-    await expect(card.locator(".advice")).to_contain_text("It is tried again by itself")
+    await expect(card.locator(".advice")).to_contain_text("It is tried again automatically")

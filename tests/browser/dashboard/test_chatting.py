@@ -24,7 +24,7 @@ async def begun(desk: Desk, text: str, personality: str = "assistant") -> Page:
     page = await desk.open("/chat")
     await page.get_by_label("Who answers").select_option(personality)
     await page.get_by_label("Message").fill(text)
-    await page.get_by_role("button", name="Begin").click()
+    await page.get_by_role("button", name="Start chat").click()
     await expect(page.locator("#connection")).to_have_text("Connected")
     return page
 
@@ -41,7 +41,7 @@ async def said(page: Page, author: str) -> list[str]:
 async def test_a_conversation_begins_with_a_chosen_personality_and_goes_on(open_desk: Open) -> None:
     desk = await open_desk(ScriptedModel(RICH, "Gladly."))
     page = await desk.open("/chat")
-    await expect(page.locator(".empty")).to_contain_text("No conversation has begun here")
+    await expect(page.locator(".empty")).to_contain_text("No chats yet")
     await look_over(page)
     page = await begun(desk, "What decides it?", "engineer")
     await expect(page.locator("#log article.agent strong")).to_have_text("Three")
@@ -196,7 +196,7 @@ async def test_the_login_ends_in_the_middle_of_a_message_and_nothing_typed_is_lo
     page = await desk.open("/chat")
     await page.get_by_label("Message").fill("a new\nbeginning")
     await desk.log_out_elsewhere()
-    await page.get_by_role("button", name="Begin").click()
+    await page.get_by_role("button", name="Start chat").click()
     await desk.log_in(page)
     await expect(page.get_by_role("textbox", name="Text")).to_have_value("a new\nbeginning")
     await page.get_by_role("button", name="Send it again").click()
@@ -209,7 +209,7 @@ async def test_without_a_script_one_sends_reloads_and_stops(browser: Browser, op
     async with visiting(browser, desk.gateway, java_script_enabled=False) as (_, page):
         await page.goto(f"{desk.url}/dashboard/chat")
         await page.get_by_label("Message").fill("first")
-        await page.get_by_role("button", name="Begin").click()
+        await page.get_by_role("button", name="Start chat").click()
         await settled(desk.gateway)
         await page.get_by_role("link", name="Look for the answer").click()
         await expect(page.locator("#log article.agent .text")).to_have_text("One.")
@@ -225,6 +225,24 @@ async def test_without_a_script_one_sends_reloads_and_stops(browser: Browser, op
         await page.get_by_role("textbox", name="Message").fill("   ")
         await page.get_by_role("button", name="Send").click()
         await expect(page.get_by_role("alert")).to_contain_text("There is nothing to send yet")
+
+
+@pytest.mark.parametrize("event", ["paste", "drop"])
+async def test_a_file_is_taken_that_is_pasted_or_dropped(open_desk: Open, event: str) -> None:
+    desk = await open_desk(ScriptedModel("seen"))
+    page = await begun(desk, "first")
+    await expect(page).to_have_title("first · Ethos")
+    await page.locator("#text").evaluate(
+        """(field, name) => {
+            const transfer = new DataTransfer();
+            transfer.items.add(new File(["a plan"], "plan.txt", {type: "text/plain"}));
+            const given = name === "paste" ? {clipboardData: transfer} : {dataTransfer: transfer};
+            const kind = name === "paste" ? ClipboardEvent : DragEvent;
+            field.dispatchEvent(new kind(name, {...given, bubbles: true, cancelable: true}));
+        }""",
+        event,
+    )
+    await expect(page.locator("#files li")).to_contain_text("plan.txt")
 
 
 async def test_a_file_goes_with_a_message(open_desk: Open, tmp_path: Path) -> None:
@@ -251,7 +269,7 @@ async def test_what_cannot_be_sent_is_offered_again_with_the_reason(open_desk: O
     page = await desk.open("/chat")
     await page.get_by_label("Message").fill("a thought")
     await page.eval_on_selector("#personality", "(one) => { one.options[0].value = 'nobody'; one.selectedIndex = 0 }")
-    await page.get_by_role("button", name="Begin").click()
+    await page.get_by_role("button", name="Start chat").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("The message was not sent")
     await expect(page.get_by_role("alert")).to_contain_text("nobody")
     await expect(page.get_by_label("What you wrote")).to_have_value("a thought")

@@ -225,7 +225,7 @@ async def test_a_fork_ends_at_its_message_and_goes_on_in_the_chat(open_desk: Ope
     await page.get_by_role("button", name="Fork here").nth(1).click()
     await expect(note(page)).to_contain_text("This is a copy.")
     await expect(page.locator("#transcript .text")).to_have_text(["first", "First answer."])
-    await page.get_by_role("link", name="Go on").click()
+    await page.get_by_role("link", name="Continue").click()
     await expect(page.locator(".copied .text")).to_have_text(["first", "First answer."])
     await expect(page.locator("#connection")).to_have_text("Connected")
     await look_over(page)
@@ -235,7 +235,7 @@ async def test_a_fork_ends_at_its_message_and_goes_on_in_the_chat(open_desk: Ope
 
     page = await opened(desk, "first")
     await expect(page.locator("#transcript .text")).to_have_count(4)
-    await page.get_by_role("button", name="Go on here with a copy").click()
+    await page.get_by_role("button", name="Continue here with a copy").click()
     await expect(page.locator(".copied .text")).to_have_count(4)
     await page.get_by_role("button", name="Undo").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("first")
@@ -274,6 +274,30 @@ async def test_a_session_is_renamed_undone_exported_and_deleted_after_a_question
     await page.get_by_role("button", name="Delete").click()
     await page.get_by_role("button", name="Delete it").click()
     await expect(note(page)).to_contain_text("The session is deleted.")
+    await expect(page.locator(".empty")).to_be_visible()
+
+
+async def test_sessions_that_are_selected_are_deleted_together_after_a_question(open_desk: Open) -> None:
+    desk = await open_desk()
+    await keep(desk.gateway, range(4))
+    page = await desk.open("/sessions")
+    await expect(page.locator("#live")).to_have_text("Live")
+    await page.get_by_label("Select Session 1").check()
+    await page.get_by_label("Select Session 2").check()
+    await page.get_by_label("Search all that was said").focus()
+    await desk.say("hello")
+    await expect(page.locator("a.title")).to_have_count(4)
+    await expect(page.get_by_label("Select Session 1")).to_be_checked()
+    await look_over(page)
+    await page.get_by_role("button", name="Delete selected").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Delete 2 sessions?")
+    await expect(page.locator("#main")).to_contain_text("“Session 2”, “Session 1” are forgotten here")
+    await page.get_by_role("button", name="Delete them").click()
+    await expect(note(page)).to_contain_text("2 sessions are deleted.")
+    await expect(page.locator("a.title")).to_have_text(["hello", "Session 3", "Session 0"])
+    await page.get_by_label("Select all on this page").check()
+    await page.get_by_role("button", name="Delete selected").click()
+    await page.get_by_role("button", name="Delete them").click()
     await expect(page.locator(".empty")).to_be_visible()
 
 

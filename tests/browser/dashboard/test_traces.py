@@ -60,7 +60,7 @@ async def test_a_fact_of_a_turn_shows_without_reload_and_is_found_with_its_reaso
     await expect(page.locator("tbody tr")).to_contain_text("Rex")
     await page.fill("#q", "Rex")
     await page.press("#q", "Enter")
-    await expect(page.locator("#list")).to_contain_text("1 found, the best first")
+    await expect(page.locator("#list")).to_contain_text("1 found, best first")
     await page.get_by_text("Why it was found").click()
     await expect(page.locator("details.why")).to_contain_text("words")
     await look_over(page)
@@ -115,11 +115,11 @@ async def test_a_trace_is_deleted_and_brought_back(open_desk: Open) -> None:
 async def test_two_are_merged_after_a_look_and_parted_again(open_desk: Open) -> None:
     desk, _ = await with_traces(open_desk, "Rex is a dog", "Rex is brown", "the train is late")
     page = await desk.open("/traces")
-    await page.get_by_role("button", name="Merge the chosen").click()
+    await page.get_by_role("button", name="Merge selected").click()
     await note(page, "Choose two traces or more")
     for name in ("Rex is a dog", "Rex is brown"):
         await page.get_by_role("checkbox", name=name).check()
-    await page.get_by_role("button", name="Merge the chosen").click()
+    await page.get_by_role("button", name="Merge selected").click()
     await look_over(page)
     await page.fill("#content", "Rex is a brown dog")
     await page.get_by_role("button", name="Merge").click()
@@ -168,7 +168,7 @@ async def test_a_file_is_looked_at_and_comes_in_with_a_yes_also_without_script(
         await look_over(page)
     await page.select_option("#user", label="Ada")
     await page.set_input_files("#file", file)
-    await page.get_by_role("button", name="Look what is in it").press("Enter")
+    await page.get_by_role("button", name="Preview import").press("Enter")
     await expect(page.locator(".figures")).to_contain_text("New traces")
     await expect(page.locator(".errors")).to_contain_text("facts.csv: line 4: it has no content")
     if has_script:
@@ -197,7 +197,7 @@ async def test_a_file_that_is_dropped_on_the_field_is_the_one_that_is_sent(open_
           document.getElementById("file").files = data.files;
         }"""
     )
-    await page.get_by_role("button", name="Look what is in it").click()
+    await page.get_by_role("button", name="Preview import").click()
     await expect(page.locator("main")).to_contain_text("dropped.csv")
     await expect(page.locator("main")).to_contain_text("CSV")
 
@@ -208,7 +208,7 @@ async def test_what_cannot_be_imported_is_said_and_not_kept(open_desk: Open, tmp
     file.write_bytes(b"\x00\x01\x02")
     page = await desk.open("/traces/files")
     await page.set_input_files("#file", file)
-    await page.get_by_role("button", name="Look what is in it").click()
+    await page.get_by_role("button", name="Preview import").click()
     await note(page, "odd.bin is none of sqlite, json")
     assert await waiting(desk) == []
 

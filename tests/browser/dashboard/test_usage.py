@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.dashboard.conftest import Open
+from gateway.agent.model import ModelUsage, Spender
+from gateway.app import Gateway
+from tests.browser.dashboard.conftest import Open, look_over
 
 pytestmark = pytest.mark.browser
+
+
+async def used_last_month(gateway: Gateway, *, turns: int) -> None:
+    first = datetime.now(UTC).date().replace(day=1) - timedelta(days=1)
+    day = first.replace(day=1).isoformat()
+    for number in range(turns):
+        spender = Spender(user_id="u_ada", personality_id="assistant", turn_id=f"t_{number}")
+        call = ModelUsage(model="offline", input_tokens=10, output_tokens=1, cost_usd=None)
+        await gateway.store.usage.settle(None, spender, day, [call])
 
 
 async def test_what_was_used_is_drawn_and_stands_in_tables(open_desk: Open) -> None:
@@ -37,3 +50,17 @@ async def test_period_and_measure_are_chosen(open_desk: Open) -> None:
     await page.get_by_label("Show").select_option("turns")
     chart = page.get_by_role("img", name="Turns per day, 7 days")
     await expect(chart.locator("rect title").last).to_contain_text("1 turns")
+
+
+async def test_this_month_is_compared_with_the_last_one_and_the_budget_is_drawn(open_desk: Open) -> None:
+    desk = await open_desk(budgets={"gateway": {"turns": 2}})
+    await desk.say("hello")
+    await used_last_month(desk.gateway, turns=4)
+    page = await desk.open("/usage")
+    await page.get_by_label("Period").select_option("This month")
+    await page.get_by_label("Show").select_option("turns")
+    await expect(page.locator("#usage dl")).to_contain_text("-75%")
+    await expect(page.locator("#usage")).to_contain_text("4 turns")
+    await expect(page.get_by_role("img", name="Turns per day").locator(".limit")).to_contain_text("Budget: 2")
+    await expect(page.locator("#usage")).to_contain_text("The budget of the gateway is 2 turns a day.")
+    await look_over(page)
