@@ -2,18 +2,23 @@
 """Makes `docs/images/web.png` and `docs/images/dashboard/` anew: `.venv/bin/python docs/make_screenshots.py`.
 
 A real `ethos serve` on a new data directory, a real Chromium on its page, a desktop's and a phone's width side by side.
-Of the dashboard every page is kept in light, in dark and as a phone shows it.
+Of the dashboard every page is kept in light, in dark and as a phone shows it. A stranger asks to be let in meanwhile.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import hmac
+import http.server
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +43,7 @@ SCENE = (
     ("when is the release?", "From my notes: the release"),
     ("/memory", "MEMORY.md"),
 )
+KEY = b"a key for these pictures alone!!"
 FRAME = """\
 <body style="margin: 0; padding: 14px; display: flex; gap: 14px; background: #e4e7ec; width: max-content">
 {pictures}
@@ -45,13 +51,51 @@ FRAME = """\
 SHOT = '<img style="border-radius: 10px; border: 1px solid #c3c9d3" src="data:image/png;base64,{data}">'
 
 
+class Shop(http.server.BaseHTTPRequestHandler):
+    """Takes what the agent answers on the channel `shop`."""
+
+    def do_POST(self) -> None:
+        """Take one answer; nothing is said back."""
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Silent."""
+
+
 @contextlib.contextmanager
-def served() -> Iterator[str]:
+def shop() -> Iterator[str]:
+    """A program that uses the webhook; gives its address."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Shop) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def ask_to_be_let_in(url: str) -> None:
+    """A stranger writes on the channel `shop`; signed as docs/channels/webhook.md says."""
+    said = {"id": "1", "conversation": "42", "user": "42", "name": "Bob", "text": "Hello, may I ask something?"}
+    body, moment = json.dumps(said).encode(), str(int(time.time()))
+    digest = hmac.digest(KEY, f"msg_1.{moment}.".encode() + body, "sha256")
+    signature = f"v1,{base64.b64encode(digest).decode()}"
+    headers = {"webhook-id": "msg_1", "webhook-timestamp": moment, "webhook-signature": signature}
+    urllib.request.urlopen(urllib.request.Request(f"{url}hooks/shop/", body, headers), timeout=30).close()  # noqa: S310 (our own)
+
+
+@contextlib.contextmanager
+def served(reply_url: str) -> Iterator[str]:
     """A gateway of our own; gives the address that logs in."""
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory) / "home"
         home.mkdir(mode=0o700)
-        (home / "config.yaml").write_text("web: {port: 0}\n")
+        secret = f"whsec_{base64.b64encode(KEY).decode()}"
+        channels = {
+            "terminal": {"kind": "cli"},
+            "web": {"kind": "web"},
+            "shop": {"kind": "webhook", "secret": secret, "reply_url": reply_url, "access": "pairing"},
+        }
+        (home / "config.yaml").write_text(json.dumps({"web": {"port": 0}, "channels": channels}))
         gateway = subprocess.Popen(
             [sys.executable, "-m", "gateway.cli", "serve", "--no-chat"],
             cwd=ROOT,
@@ -117,6 +161,8 @@ def shoot_dashboard(browser: Browser, address: str) -> None:
         for shown in all_pages():
             page.goto(home.rstrip("/") + shown.path)
             expect(page.locator("h1")).to_be_visible()
+            if shown.name == "people":
+                expect(page.get_by_text("1 pending request")).to_be_visible()
             path = DASHBOARD / f"{shown.name}-{name}.jpg"
             page.screenshot(path=path, type="jpeg", quality=72, animations="disabled")
             if path.stat().st_size > MAX_PICTURE_BYTES:
@@ -126,7 +172,7 @@ def shoot_dashboard(browser: Browser, address: str) -> None:
 
 def main() -> None:
     """Write the pictures."""
-    with served() as address, sync_playwright() as playwright:
+    with shop() as reply_url, served(reply_url) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         desktop = opened(browser, address, DESKTOP)
         talk(desktop)
@@ -136,6 +182,7 @@ def main() -> None:
         frame.set_content(FRAME.format(pictures=pictures))
         PICTURE.parent.mkdir(exist_ok=True)
         frame.locator("body").screenshot(path=PICTURE)
+        ask_to_be_let_in(address.partition("?")[0])
         shoot_dashboard(browser, address)
         browser.close()
     sys.stdout.write(f"{PICTURE.relative_to(ROOT)}: {PICTURE.stat().st_size} bytes\n")
