@@ -45,8 +45,10 @@ bench: $(DEV)          ## The numbers of the README.
 	$(BIN)/python -m benchmarks.memory_writers
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.retrieval
+	$(BIN)/python -m benchmarks.excerpt
 	$(BIN)/python -m benchmarks.traces
 	$(BIN)/python -m benchmarks.flood
+	$(BIN)/python -m benchmarks.backlog
 	$(BIN)/python -m benchmarks.api
 	$(BIN)/python -m benchmarks.channels
 
@@ -69,12 +71,14 @@ $(RUN): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Ethos Gateway needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv is missing. On Debian: apt-get install python3-venv"; exit 1; }
-	$(PIP) --require-hashes -r requirements.lock
-	$(PIP) --no-deps --no-build-isolation -e .
+	@echo "Installing $$(grep -c '==' requirements.lock) packages into $(VENV): a minute or two, once."
+	@$(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q gateway adapters
 	@touch $@
 
 $(DEV): $(RUN) requirements-dev.lock
+	@echo "Installing $$(grep -c '==' requirements-dev.lock) packages for the tests: a minute or two, once."
 	$(PIP) --require-hashes -r requirements-dev.lock
 	@touch $@
 
