@@ -45,7 +45,7 @@ async def test_a_group_can_neither_write_nor_search_what_is_one_persons(house: H
         await channel.answers_to(mention)
         await settled(gateway)
         results = [one.text for one in model.requests[-1].messages if one.role == "tool"]
-        assert all(result.startswith("Error: nobody is known") for result in results)
+        assert all(result.startswith("Error: the person in this conversation is not known") for result in results)
         assert len(results) == 2
         assert not list((house.home / "users").glob("*/USER.md"))
 
