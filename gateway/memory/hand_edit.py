@@ -77,6 +77,16 @@ def fit(
     return Fitted(rules.encode(united), unread, displaced)
 
 
+def both(first: Fitted, late: Fitted, ours: bytes, newest_first: Sequence[JournalEntry]) -> Fitted:
+    """Two saves by hand of which neither knows the other, fitted to `ours`. Where both changed a line, both stay."""
+    texts = (rules.to_newlines(rules.decode(each)) for each in (ours, first.data, late.data))
+    united, second_ones = merge_for_mine(*texts)
+    if second_ones:
+        united = "\n".join([united.removesuffix("\n"), *second_ones, ""])
+    unread = first.unread or late.unread or newest_first[:1]
+    return Fitted(rules.encode(united), unread, [*first.displaced, *late.displaced])
+
+
 def _unread(
     saved: bytes, saved_at: datetime, ours: bytes, newest_first: Sequence[JournalEntry], least: int
 ) -> Sequence[JournalEntry]:

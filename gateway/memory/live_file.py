@@ -54,7 +54,9 @@ class Look:
         sha256: of `data`, in hex.
         previous: the signature of the version before.
         evidence: the names of all evidence.
+        written: the inodes that it speaks of: versions that we wrote.
         staged: the names of versions that did not come into place, by inode.
+        replaced: the names of versions that gave way to one of ours, whose process died before it could rename them.
         stale: the names of what a dead process left half done.
     """
 
@@ -63,7 +65,9 @@ class Look:
     sha256: str
     previous: Signature | None
     evidence: tuple[str, ...]
+    written: frozenset[int]
     staged: dict[int, str]
+    replaced: tuple[str, ...]
     stale: tuple[str, ...]
 
 
@@ -107,28 +111,36 @@ class LiveFile:
     def look(self, *, is_edited: bool = False) -> Look:
         """Read the file and what lies beside it; a file that an editor wrote is read until it rests."""
         snapshot = read_settled(self.path) if is_edited else read_once(self.path)
-        evidence: list[str] = []
+        evidence: dict[str, int] = {}
         staged: dict[int, str] = {}
-        stale: list[str] = []
+        left: list[str] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.path.parent) as names:
             for entry in names:
                 if not entry.name.startswith(self._hidden):
                     continue
                 if entry.name.endswith(".applied"):
-                    evidence.append(entry.name)
+                    evidence[entry.name] = entry.inode()
                 elif entry.name == self._staged_name(entry.inode()):
                     staged[entry.inode()] = entry.name
                 elif entry.name.endswith((".new", ".tmp")):
-                    stale.append(entry.name)
+                    left.append(entry.name)
+        exchanged = {self._staged_name(inode) for inode in evidence.values()} if left else set()
         return Look(
             data=snapshot.data if snapshot else b"",
             signature=snapshot.signature if snapshot else None,
             sha256=snapshot.sha256 if snapshot else HASH_OF_NOTHING,
             previous=sign(self._previous),
             evidence=tuple(evidence),
+            written=frozenset(evidence.values()),
             staged=staged,
-            stale=tuple(stale),
+            replaced=tuple(name for name in left if name in exchanged),
+            stale=tuple(name for name in left if name not in exchanged),
         )
+
+    def finish_exchange(self, look: Look) -> None:
+        """Make what gave way to a version of ours the version before: an editor may have saved it at that moment."""
+        for name in look.replaced:
+            self.path.with_name(name).replace(self._previous)
 
     def has_applied(self, look: Look, key: Key) -> bool:
         """Whether the evidence says that an update is in the file, or in a version of it that was replaced since."""

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from gateway.errors import FileError, MemoryConflict
@@ -24,7 +24,7 @@ from gateway.files import FileSnapshot, Signature
 from gateway.memory import rules
 from gateway.memory.delta import Delta
 from gateway.memory.draft import Draft, Wish, draft
-from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, Fitted, fit
+from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, Fitted, both, fit
 from gateway.memory.history import NoSuchEntry, rebuilt
 from gateway.memory.journal import HASH_OF_NOTHING, MERGE, Ask, Change, JournalEntry, Key, MemoryJournal, Tail, Write
 from gateway.memory.live_file import LiveFile, Look, Staged, Step
@@ -37,6 +37,10 @@ Result = UpdateOutcome | MemoryConflict
 _TIDY_AT = 64
 _PAGE = 500
 _TRIES = 100
+_CLOCK = timedelta(milliseconds=10)
+"""A file's time may be so much older than the clock's: the kernel takes it from its last tick."""
+_SAVING = timedelta(seconds=10)
+"""So long an editor takes at most from writing a file to renaming it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,15 @@ class _Start:
 
     data: bytes
     edits: Sequence[Change] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Save:
+    """What a person saved, and when; nothing where they removed the file."""
+
+    data: bytes
+    sha256: str
+    at: datetime
 
 
 class Rewriter:
@@ -118,6 +131,9 @@ class Rewriter:
 
     def _attempt(self, made: Rewritten, scope: MemoryScope, wishes: Sequence[Wish]) -> str:
         look = self._file.look()
+        if look.replaced:
+            self._file.finish_exchange(look)
+            look = self._file.look()
         self._step("looked")
         found = [wish.ask.key for wish in wishes if self._file.has_applied(look, wish.ask.key)]
         if found:
@@ -194,7 +210,7 @@ class Rewriter:
 
         It is the file's own text, but for two cases. A person saved a text that they had opened before our last
         changes: then these are in it, too. And an editor had the file open, we replaced it, and the editor then saved
-        into the version before: then that save counts.
+        into the version before: then that save counts. Both may have happened: then both do.
         """
         if self._is_known(look):
             return look, _Start(look.data)
@@ -204,15 +220,18 @@ class Rewriter:
             tail = self._tail(look)
         if tail.hash is None:
             return look, _Start(look.data)
-        saved = FileSnapshot(look.data, look.signature, look.sha256) if look.signature is not None else None
-        is_late = tail.hash == look.sha256
-        if is_late:
-            saved = self._late_save(look)
-            if saved is None:
+        late = self._late_save(look, tail)
+        if tail.hash == look.sha256:
+            if late is None:
                 return look, _Start(look.data)
+            return look, self._edited(tail.hash, scope, self._save(late, tail), late=None, is_late=True)
+        saved = FileSnapshot(look.data, look.signature, look.sha256) if look.signature is not None else None
         # A person who has this very text on the screen, and saves another, has seen what it lacks.
         is_read = any(wish.expected_version == look.sha256 for wish in wishes)
-        return look, self._edited(tail, tail.hash, scope, saved, is_read=is_read, is_late=is_late)
+        save = self._save(saved, tail)
+        return look, self._edited(
+            tail.hash, scope, save, late=None if late is None else self._save(late, tail), is_read=is_read
+        )
 
     def _tail(self, look: Look) -> Tail:
         """The end of the history, after settling what is in the file and was not settled yet."""
@@ -223,37 +242,50 @@ class Rewriter:
         self._call(self._journal.settle(dict.fromkeys(landed, "applied"))).result()
         return self._call(self._journal.tail(self.place.key)).result()
 
-    def _edited(
-        self, tail: Tail, before: str, scope: MemoryScope, saved: FileSnapshot | None, *, is_read: bool, is_late: bool
-    ) -> _Start:
-        """A hand edit of the text whose hash is `before`; no `saved` where the person removed the file."""
+    def _save(self, saved: FileSnapshot | None, tail: Tail) -> _Save:
         now = datetime.now(UTC)
-        saved_at = now if saved is None else datetime.fromtimestamp(saved.signature.mtime_ns / 1e9, UTC)
-        if tail.at is not None and saved_at < tail.at:  # a file that was put here with its time
-            saved_at = now
-        at = min(saved_at, now)
-        data, data_hash = (b"", HASH_OF_NOTHING) if saved is None else (saved.data, saved.sha256)
-        entries = self._entries(saved_at)
+        if saved is None:
+            return _Save(b"", HASH_OF_NOTHING, now)
+        at = datetime.fromtimestamp(saved.signature.mtime_ns / 1e9, UTC)
+        if tail.at is not None and at < tail.at:  # a file that was put here with its time
+            at = now
+        return _Save(saved.data, saved.sha256, at)
+
+    def _edited(
+        self,
+        before: str,
+        scope: MemoryScope,
+        save: _Save,
+        *,
+        late: _Save | None,
+        is_read: bool = False,
+        is_late: bool = False,
+    ) -> _Start:
+        """A hand edit of the text whose hash is `before`, and what a save that came too late for it changed."""
+        at = min(save.at, datetime.now(UTC))
+        entries = self._entries(save.at)
         ours = self._ours(entries, before)
         edit = Change(
             ask=self._edit(scope, f"edit:{uuid.uuid4().hex}", at),
             hash_before=before,
-            hash_after=data_hash,
-            delta=None if ours is None else Delta.between(ours, data),
-            checkpoint=data,
+            hash_after=save.sha256,
+            delta=None if ours is None else Delta.between(ours, save.data),
+            checkpoint=save.data,
         )
-        fitted = (
-            Fitted(data)
-            if ours is None or is_read or not data.strip()
-            else fit(data, saved_at, ours, entries, is_late=is_late)
-        )
-        if fitted.data == data:
-            return _Start(data, [edit])
+        if ours is None:
+            return _Start(save.data, [edit])
+        fitted = Fitted(save.data)
+        if save.data.strip() and not is_read:
+            fitted = fit(save.data, save.at, ours, entries, is_late=is_late)
+        if late is not None:
+            fitted = both(fitted, fit(late.data, late.at, ours, entries, is_late=True), ours, entries)
+        if fitted.data == save.data:
+            return _Start(save.data, [edit])
         merge = Change(
             ask=self._merge(scope, at, fitted),
-            hash_before=data_hash,
+            hash_before=save.sha256,
             hash_after=rules.version(fitted.data),
-            delta=Delta.between(data, fitted.data),
+            delta=Delta.between(save.data, fitted.data),
         )
         return _Start(fitted.data, [edit, merge])
 
@@ -297,14 +329,18 @@ class Rewriter:
         content = json.dumps([[update.action, update.content]], ensure_ascii=False)
         return replace(ask, scope=replace(entry.ask.scope, turn_id=ask.scope.turn_id), content=content)
 
-    def _late_save(self, look: Look) -> FileSnapshot | None:
-        """A save into the version before, which must be younger than the file and not one of the journal's texts."""
+    def _late_save(self, look: Look, tail: Tail) -> FileSnapshot | None:
+        """A save into the version before: none of the journal's texts, and not older than our last write.
+
+        Who saves by a rename wrote the file before that, so its time says less.
+        """
         known = self.known
-        if look.previous is None or look.signature is None:
+        if look.previous is None or tail.at is None:
             return None
         if known is not None and known.signature == look.signature and known.previous == look.previous:
             return None
-        if look.previous.mtime_ns < look.signature.mtime_ns:
+        slack = _CLOCK if look.previous.inode in look.written else _SAVING
+        if datetime.fromtimestamp(look.previous.mtime_ns / 1e9, UTC) < tail.at - slack:
             return None
         late = self._file.read_previous()
         if late is None or not late.data:

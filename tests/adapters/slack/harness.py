@@ -42,7 +42,7 @@ def hasten(adapter: SlackAdapter) -> None:
     """Shorten what would make tests slow: signs of life, and the pause between previews."""
     adapter._catch_up._pace.gap_s = 0.0
     adapter._outgoing._edits.gap_s = adapter._outgoing._appends.gap_s = 0.0
-    for name, seconds in (("_ping_s", 0.1), ("_connect_s", 0.3), ("_linger_s", 0.5)):
+    for name, seconds in (("_ping_s", 0.1), ("_connect_s", 3.0), ("_linger_s", 0.5)):
         if hasattr(adapter._line, name):
             setattr(adapter._line, name, seconds)
 

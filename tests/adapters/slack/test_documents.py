@@ -85,10 +85,11 @@ def test_nothing_of_a_text_is_lost(text: str) -> None:
     """The pieces and the files together are the text, but for fences, the file's names and what ends a line."""
     rest, documents = extract(text)
     for number, document in enumerate(documents, 1):
-        note = re.search(rf"\(see the file `(?:code|table)-{number}\.\w+`(?:: [^\n]*)?\)\n", rest)
+        note = re.search(rf"\(see the file `(?:code|table)-{number}\.\w+`(?:: ([^\n]*))?\)\n", rest)
         assert note is not None
         is_table = document.filename.endswith(".csv")
-        rest = rest.replace(note[0], as_markdown(document.content) if is_table else document.content, 1)
+        content = as_markdown(document.content) if is_table else f"```{note[1] or ''}\n{document.content}"
+        rest = rest.replace(note[0], content, 1)
     assert bare(rest) == bare(text)
     assert bare("".join(pieces(extract(text)[0]))) == bare(extract(text)[0])
 
@@ -99,10 +100,9 @@ def as_markdown(table: str) -> str:
 
 
 def bare(text: str) -> list[str]:
-    lines = re.split(r"[\r\n]+", text)
-    return [
-        line.strip() for line in lines if line.strip() and not re.fullmatch(r" {0,3}(```+|~~~+)(py|c|python)?", line)
-    ]
+    """The lines that are not blank; of a fence only what it says of the language, where no file's name says it."""
+    lines = [re.sub(r"^ {0,3}(```+|~~~+)[ \t]*(py|c|python)?", "", line) for line in re.split(r"[\r\n]+", text)]
+    return [line.strip() for line in lines if line.strip()]
 
 
 @settings(deadline=None)

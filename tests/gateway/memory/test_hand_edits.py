@@ -90,6 +90,77 @@ async def test_a_save_in_the_instant_between_comparing_and_renaming_is_not_lost(
     assert path.read_text() == "ours 1\nby hand\n\nours 2\n"
 
 
+class ProcessEnds(Exception):
+    """Stands for `kill -9`: what is on the disk then stays."""
+
+
+def saved_before(path, text, then_end_at):
+    """An editor that wrote its file a second before it renames it, between comparing and renaming; then a death."""
+    other = path.with_name("editor's own")
+    other.write_text(text)
+    earlier = other.stat().st_mtime - 1
+    os.utime(other, (earlier, earlier))
+
+    def on_step(step):
+        if step == "compared" and other.exists():
+            other.replace(path)
+        if step == then_end_at:
+            raise ProcessEnds
+
+    return on_step
+
+
+async def test_a_save_in_that_instant_of_a_file_that_was_written_before_is_not_lost(markdown, root):
+    path = root / MEMORY
+    await markdown().sync(scope("t1"), [add("memory", "ours 1"), add("memory", "wrong"), add("memory", "kept")])
+    provider = markdown(on_step=saved_before(path, "ours 1\n\nkept\nby hand\n", then_end_at="never"))
+    await provider.sync(scope("t2"), [add("memory", "ours 2")])
+    assert lines(path) == ["ours 1", "kept", "by hand", "ours 2"]
+
+
+@pytest.mark.parametrize("step", ["exchanged", "renamed"])
+async def test_a_save_in_that_instant_is_not_lost_when_the_process_dies_over_it(markdown, root, step):
+    path = root / MEMORY
+    await markdown().sync(scope("t1"), [add("memory", "ours 1"), add("memory", "wrong"), add("memory", "kept")])
+    dying = markdown(on_step=saved_before(path, "ours 1\n\nkept\nby hand\n", then_end_at=step))
+    with pytest.raises(ProcessEnds):
+        await dying.sync(scope("t2"), [add("memory", "ours 2")])
+    assert "by hand" not in path.read_text()
+    provider = markdown()
+    await provider.sync(scope("t2"), [add("memory", "ours 2")])
+    assert lines(path) == ["ours 1", "kept", "by hand", "ours 2"]
+    log = await provider.log(scope("x"))
+    for newer, older in pairwise(entry for entry in log if entry.outcome == "applied"):
+        assert newer.hash_before == older.hash_after
+
+
+@pytest.mark.parametrize("step", ["exchanged", "renamed"])
+async def test_such_a_save_is_not_lost_either_when_the_person_saves_again_before_the_next_write(markdown, root, step):
+    path = root / MEMORY
+    await markdown().sync(scope("t1"), [add("memory", "ours 1"), add("memory", "wrong"), add("memory", "old")])
+    dying = markdown(on_step=saved_before(path, "ours 1\n\nold\nby hand\n", then_end_at=step))
+    with pytest.raises(ProcessEnds):
+        await dying.sync(scope("t2"), [add("memory", "ours 2")])
+    path.write_text(path.read_text().replace("old\n", "").replace("ours 1", "ours 1\nby hand as well"))
+    provider = markdown()
+    await provider.sync(scope("t3"), [add("memory", "ours 3")])
+    assert sorted(lines(path)) == ["by hand", "by hand as well", "ours 1", "ours 2", "ours 3"]
+    log = await provider.log(scope("x"))
+    for newer, older in pairwise(entry for entry in log if entry.outcome == "applied"):
+        assert newer.hash_before == older.hash_after
+
+
+async def test_of_two_such_saves_that_change_one_line_both_stay(markdown, root):
+    path = root / MEMORY
+    await markdown().sync(scope("t1"), [add("memory", "likes tea"), add("memory", "ours 1")])
+    dying = markdown(on_step=saved_before(path, "likes green tea\n\nours 1\n", then_end_at="renamed"))
+    with pytest.raises(ProcessEnds):
+        await dying.sync(scope("t2"), [add("memory", "ours 2")])
+    path.write_text(path.read_text().replace("tea", "black tea"))
+    await markdown().sync(scope("t3"), [add("memory", "ours 3")])
+    assert sorted(lines(path)) == ["likes black tea", "likes green tea", "ours 1", "ours 2", "ours 3"]
+
+
 async def test_a_file_that_appears_in_that_instant_is_not_lost(markdown, root):
     path = root / MEMORY
     provider = markdown(on_step=Editor("compared", in_place(path, lambda _: "by hand\n")))

@@ -138,9 +138,9 @@ async def test_a_made_up_tool_gets_no_label_of_its_own(house: House) -> None:
 
 async def test_no_person_and_no_conversation_is_in_the_page(house: House) -> None:
     async with house.gateway(ScriptedModel("fine"), **MEASURED) as (gateway, channel):
-        await channel.ask("my secret text", user="person-4711", conversation="place-4711")
+        await channel.ask("my secret text", user="person-kestrel", conversation="place-kestrel")
         page, _ = await gateway._metrics_page()
-    assert b"4711" not in page
+    assert b"kestrel" not in page
     assert b"secret" not in page
 
 
