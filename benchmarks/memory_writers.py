@@ -17,6 +17,7 @@ How much sharing saves depends on what an fsync costs. Behind a cache that survi
 millisecond, and the processor counts; on most disks it is 1 to 10 ms. So one process is measured again with each fsync
 made slower, ours and the bare ones alike, by a pause in `os.fsync`. SQLite's own fsyncs stay as they are; the journal
 of the memory asks for one in about 64 writes. The processor's time of all writers for each update stands beside it.
+The writers run in uvloop's event loop, as `ethos serve` does.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Self
+
+import uvloop
 
 from gateway.files import sync_directory
 from gateway.memory.markdown import MarkdownFileMemoryProvider
@@ -334,7 +337,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.worker is not None:
         with slower_fsync(options.slower_ms[0]):
-            asyncio.run(work(options.root, options.worker, options.tasks, options.updates))
+            uvloop.run(work(options.root, options.worker, options.tasks, options.updates))
         return 0
     plans = [Plan(1, 1, min(options.updates, 1000), has_editor=False)]
     plans += [Plan(processes, options.tasks, options.updates) for processes in options.processes]

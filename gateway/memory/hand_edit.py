@@ -14,10 +14,8 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 
 from gateway.memory import rules
-from gateway.memory.delta import Delta
-from gateway.memory.journal import JournalEntry
+from gateway.memory.journal import PastChange, iso
 from gateway.memory.merging import merge_for_mine
-from gateway.protocols import MemoryUpdate
 
 LOOK_BACK_ENTRIES = 10_000
 LOOK_BACK = timedelta(hours=24)
@@ -39,18 +37,18 @@ class Fitted:
     """
 
     data: bytes
-    unread: Sequence[JournalEntry] = ()
+    unread: Sequence[PastChange] = ()
     displaced: Sequence[str] = ()
 
-    def proposed(self) -> tuple[JournalEntry, MemoryUpdate] | None:
-        """What was displaced, as an update for somebody to decide on, and the newest entry that it may come from."""
+    def proposed(self) -> tuple[int, str] | None:
+        """The id of the newest entry that what was displaced may come from, and what was."""
         text = "\n".join(self.displaced).strip()
-        turns = [entry for entry in self.unread if entry.ask.action in {"add", "replace", "remove"}]
-        return (turns[0], MemoryUpdate.add(turns[0].ask.store, text)) if text and turns else None
+        turns = [entry.id for entry in self.unread if entry.action in {"add", "replace", "remove"}]
+        return (turns[0], text) if text and turns else None
 
 
 def fit(
-    saved: bytes, saved_at: datetime, ours: bytes, newest_first: Sequence[JournalEntry], *, is_late: bool = False
+    saved: bytes, saved_at: datetime, ours: bytes, newest_first: Sequence[PastChange], *, is_late: bool = False
 ) -> Fitted:
     """Unite what a person saved with what was written since they read the text. Takes time for texts that are large.
 
@@ -64,20 +62,20 @@ def fit(
     least = 0
     if is_late and newest_first:
         last = newest_first[0].written_at
-        least = sum(entry.written_at == last and not entry.ask.is_by_hand for entry in newest_first)
+        least = sum(entry.written_at == last and not entry.is_by_hand for entry in newest_first)
     unread = _unread(saved, saved_at, ours, newest_first, least)
     if not unread:
         return Fitted(saved)
     base = ours
     for entry in unread:
-        if entry.delta is not None:
-            base = entry.delta.revert(base)
+        if (delta := entry.delta) is not None:
+            base = delta.revert(base)
     texts = (rules.to_newlines(rules.decode(each)) for each in (base, saved, ours))
     united, displaced = merge_for_mine(*texts)
     return Fitted(rules.encode(united), unread, displaced)
 
 
-def both(first: Fitted, late: Fitted, ours: bytes, newest_first: Sequence[JournalEntry]) -> Fitted:
+def both(first: Fitted, late: Fitted, ours: bytes, newest_first: Sequence[PastChange]) -> Fitted:
     """Two saves by hand of which neither knows the other, fitted to `ours`. Where both changed a line, both stay."""
     texts = (rules.to_newlines(rules.decode(each)) for each in (ours, first.data, late.data))
     united, second_ones = merge_for_mine(*texts)
@@ -88,8 +86,8 @@ def both(first: Fitted, late: Fitted, ours: bytes, newest_first: Sequence[Journa
 
 
 def _unread(
-    saved: bytes, saved_at: datetime, ours: bytes, newest_first: Sequence[JournalEntry], least: int
-) -> Sequence[JournalEntry]:
+    saved: bytes, saved_at: datetime, ours: bytes, newest_first: Sequence[PastChange], least: int
+) -> Sequence[PastChange]:
     """The changes that the person had not read, newest first: those without which the saved text is explained best.
 
     At least so many are unread.
@@ -100,39 +98,34 @@ def _unread(
     entries = _recent(saved_at, newest_first)
     distance = _Distance(saved, ours, _by_hand(entries))
     fewest, unread = distance.changed, 0
-    for count, (entry, delta) in enumerate(entries, start=1):
-        distance.go_back(delta)
+    for count, entry in enumerate(entries, start=1):
+        distance.go_back(entry)
         if distance.is_none:
-            is_meant = entry.written_at is None or saved_at - entry.written_at > TOO_YOUNG
+            is_meant = saved_at - datetime.fromisoformat(entry.written_at) > TOO_YOUNG
             unread = 0 if is_meant else count
             break
         if count <= least or (distance.changed < fewest and distance.is_likely):
             fewest, unread = distance.changed, count
     # Who saves twice has read what was saved before.
-    return (
-        [] if all(entry.ask.is_by_hand for entry, _ in entries[:unread]) else [entry for entry, _ in entries[:unread]]
-    )
+    return [] if all(entry.is_by_hand for entry in entries[:unread]) else entries[:unread]
 
 
-def _recent(saved_at: datetime, newest_first: Sequence[JournalEntry]) -> list[tuple[JournalEntry, Delta]]:
-    found: list[tuple[JournalEntry, Delta]] = []
-    for entry in newest_first:
-        if entry.delta is None or (entry.written_at is not None and entry.written_at < saved_at - LOOK_BACK):
-            break
-        found.append((entry, entry.delta))
-    return found
+def _recent(saved_at: datetime, newest_first: Sequence[PastChange]) -> Sequence[PastChange]:
+    since = iso(saved_at - LOOK_BACK)
+    gone = (at for at, entry in enumerate(newest_first) if entry.prefix_bytes is None or entry.written_at < since)
+    return newest_first[: next(gone, len(newest_first))]
 
 
-def _by_hand(entries: Sequence[tuple[JournalEntry, Delta]]) -> set[str]:
+def _by_hand(entries: Sequence[PastChange]) -> set[str]:
     """The lines that people brought in or took out; an edit counts together with what brought the unread back."""
     found: set[str] = set()
     net = Counter[str]()
-    for entry, delta in entries:
-        if entry.ask.action != "edit":
+    for entry in entries:
+        if entry.action != "edit":
             continue
-        net.update(_lines(delta.inserted))
-        net.subtract(_lines(delta.removed))
-        if entry.ask.is_by_hand:
+        net.update(_lines(entry.inserted))
+        net.subtract(_lines(entry.removed))
+        if entry.is_by_hand:
             found.update(line for line, count in net.items() if count)
             net.clear()
     return found
@@ -145,7 +138,7 @@ class _Distance:
     """
 
     def __init__(self, saved: bytes, newest: bytes, by_hand: Collection[str]) -> None:
-        self._more = _lines(saved)  # what the saved text has more of than the version; less is below zero
+        self._more = Counter(_lines(saved))  # what the saved text has more of than the version; less is below zero
         self._size = self._more.total()
         self._more.subtract(_lines(newest))
         self._by_hand = by_hand
@@ -173,20 +166,25 @@ class _Distance:
         went = [line for line, count in self._more.items() if count < 0]
         return sum(bool(get_close_matches(line, came, 1)) for line in went)
 
-    def go_back(self, delta: Delta) -> None:
+    def go_back(self, entry: PastChange) -> None:
         """Take the version from before a change."""
-        back = _lines(delta.inserted)
-        back.subtract(_lines(delta.removed))
-        for line, count in back.items():
-            before = self._more[line]
-            self._more[line] = after = before + count
-            self._differing += (after != 0) - (before != 0)
-            if line in self._by_hand:
-                continue
+        for line in _lines(entry.inserted):
+            self._shift(line, 1)
+        for line in _lines(entry.removed):
+            self._shift(line, -1)
+
+    def _shift(self, line: str, by: int) -> None:
+        before = self._more[line]
+        self._more[line] = after = before + by
+        self._differing += (after != 0) - (before != 0)
+        if line not in self._by_hand:
             self.changed += abs(after) - abs(before)
             self._added += max(after, 0) - max(before, 0)
 
 
-def _lines(data: bytes) -> Counter[str]:
+def _lines(data: bytes | None) -> Sequence[str]:
     """The lines that are not blank, each as often as it is there."""
-    return Counter(line for each in rules.to_newlines(rules.decode(data)).split("\n") if (line := each.strip()))
+    if not data:
+        return ()
+    text = rules.to_newlines(rules.decode(data))
+    return [line for each in text.split("\n") if (line := each.strip())]

@@ -13,9 +13,11 @@ from gateway.memory.journal import (
     EntryOutcome,
     JournalEntry,
     Key,
+    PastChange,
     Tail,
     Write,
     is_due,
+    iso,
 )
 from gateway.protocols import MemoryScope, MemoryUpdate
 
@@ -115,6 +117,24 @@ class InMemoryJournal:
         mine = [row for row in done if row.ask.document == document and row.position is not None]
         mine = [row for row in mine if before is None or (row.position or 0) < before]
         return sorted(mine, key=lambda row: row.position or 0, reverse=True)[:limit]
+
+    async def past(self, document: str, since: datetime, limit: int) -> Sequence[PastChange]:
+        """What was applied, newest first."""
+        found: list[PastChange] = []
+        for row in reversed(self._applied(document)[-limit:]):
+            if row.written_at is None or row.written_at < since:
+                break
+            at, delta = iso(row.written_at), row.delta
+            change = PastChange(row.id, row.ask.action, row.ask.refers_to, at, None, None, None, None)
+            if delta is not None:
+                change = change._replace(
+                    prefix_bytes=delta.prefix_bytes,
+                    suffix_bytes=delta.suffix_bytes,
+                    removed=delta.removed,
+                    inserted=delta.inserted,
+                )
+            found.append(change)
+        return found
 
     async def entry(self, entry_id: int) -> JournalEntry | None:
         """One entry."""

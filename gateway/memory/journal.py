@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from gateway.memory.delta import Delta
 from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
@@ -117,6 +117,36 @@ class JournalEntry:
     checkpoint: bytes | None = None
 
 
+class PastChange(NamedTuple):
+    """What an applied entry did to the text: light, because an edit by hand is fitted over thousands of them.
+
+    Attributes:
+        written_at: as in `JournalEntry`; ISO 8601 with microseconds, in UTC, so that it sorts by time.
+        prefix_bytes: of the delta, as the next three; None where there is none.
+    """
+
+    id: int
+    action: EntryAction
+    refers_to: int | None
+    written_at: str
+    prefix_bytes: int | None
+    suffix_bytes: int | None
+    removed: bytes | None
+    inserted: bytes | None
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether it is what a person saved, as they saved it."""
+        return self.action == "edit" and self.refers_to is None
+
+    @property
+    def delta(self) -> Delta | None:
+        """What it changed."""
+        if self.prefix_bytes is None or self.suffix_bytes is None or self.removed is None or self.inserted is None:
+            return None
+        return Delta(self.prefix_bytes, self.suffix_bytes, self.removed, self.inserted)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
     """The newest end of a document's history.
@@ -176,11 +206,19 @@ class MemoryJournal(Protocol):
             before: only entries at a lower position; without a document, only those after the entry of this id.
         """
 
+    async def past(self, document: str, since: datetime, limit: int) -> Sequence[PastChange]:
+        """What was applied, newest first, as far back as `since` and no more than `limit`."""
+
     async def entry(self, entry_id: int) -> JournalEntry | None:
         """One entry."""
 
     async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
         """Applied entries up to `position`, oldest first, from the nearest checkpoint on."""
+
+
+def iso(at: datetime) -> str:
+    """A time as the journal writes it."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def is_due(position: int, size_bytes: int, entries: int) -> bool:

@@ -26,7 +26,7 @@ from gateway.memory.delta import Delta
 from gateway.memory.draft import Draft, Wish, draft
 from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, Fitted, both, fit
 from gateway.memory.history import NoSuchEntry, rebuilt
-from gateway.memory.journal import HASH_OF_NOTHING, MERGE, Ask, Change, JournalEntry, Key, MemoryJournal, Tail, Write
+from gateway.memory.journal import HASH_OF_NOTHING, MERGE, Ask, Change, Key, MemoryJournal, Tail, Write
 from gateway.memory.live_file import LiveFile, Look, Staged, Step
 from gateway.memory.paths import DocumentPlace
 from gateway.protocols import MemoryScope, UpdateOutcome
@@ -35,7 +35,7 @@ T = TypeVar("T")
 Result = UpdateOutcome | MemoryConflict
 
 _TIDY_AT = 64
-_PAGE = 500
+_NEWEST = 1 << 62
 _TRIES = 100
 _CLOCK = timedelta(milliseconds=10)
 """A file's time may be so much older than the clock's: the kernel takes it from its last tick."""
@@ -263,8 +263,8 @@ class Rewriter:
     ) -> _Start:
         """A hand edit of the text whose hash is `before`, and what a save that came too late for it changed."""
         at = min(save.at, datetime.now(UTC))
-        entries = self._entries(save.at)
-        ours = self._ours(entries, before)
+        entries = self._call(self._journal.past(self.place.key, save.at - LOOK_BACK, LOOK_BACK_ENTRIES)).result()
+        ours = self._ours(before)
         edit = Change(
             ask=self._edit(scope, f"edit:{uuid.uuid4().hex}", at),
             hash_before=before,
@@ -289,26 +289,13 @@ class Rewriter:
         )
         return _Start(fitted.data, [edit, merge])
 
-    def _entries(self, saved_at: datetime) -> Sequence[JournalEntry]:
-        """The last changes that an editor may not have read, and one page more at most; newest first."""
-        found: list[JournalEntry] = []
-        before: int | None = None
-        while page := self._call(self._journal.entries(self.place.key, _PAGE, before)).result():
-            found += [entry for entry in page if entry.outcome == "applied"]
-            before, last = page[-1].position, page[-1].written_at
-            if len(found) >= LOOK_BACK_ENTRIES or (last is not None and last < saved_at - LOOK_BACK):
-                break
-        return found
-
-    def _ours(self, newest_first: Sequence[JournalEntry], text_hash: str) -> bytes | None:
+    def _ours(self, text_hash: str) -> bytes | None:
         """The text as we left it; None where a power cut took it: then what the person wrote stands."""
         if text_hash == HASH_OF_NOTHING:
             return b""
-        if not newest_first:
-            return None
-        newest = newest_first[0]
+        chain = self._call(self._journal.chain(self.place.key, _NEWEST)).result()
         try:
-            return rebuilt(newest, self._call(self._journal.chain(self.place.key, newest.position or 0)).result())
+            return rebuilt(chain[-1], chain) if chain and chain[-1].hash_after == text_hash else None
         except NoSuchEntry:
             return None
 
@@ -325,9 +312,11 @@ class Rewriter:
         proposed = fitted.proposed()
         if proposed is None:
             return ask
-        entry, update = proposed
-        content = json.dumps([[update.action, update.content]], ensure_ascii=False)
-        return replace(ask, scope=replace(entry.ask.scope, turn_id=ask.scope.turn_id), content=content)
+        entry_id, text = proposed
+        entry = self._call(self._journal.entry(entry_id)).result()
+        whose = scope if entry is None else entry.ask.scope
+        content = json.dumps([["add", text]], ensure_ascii=False)
+        return replace(ask, scope=replace(whose, turn_id=ask.scope.turn_id), content=content)
 
     def _late_save(self, look: Look, tail: Tail) -> FileSnapshot | None:
         """A save into the version before: none of the journal's texts, and not older than our last write.

@@ -6,6 +6,7 @@ process, and what a power cut takes is found again in the evidence beside the fi
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 import zlib
@@ -23,9 +24,11 @@ from gateway.memory.journal import (
     EntryOutcome,
     JournalEntry,
     Key,
+    PastChange,
     Tail,
     Write,
     is_due,
+    iso,
 )
 from gateway.memory.paths import document_key
 from gateway.memory.rules import clean
@@ -134,6 +137,10 @@ class SqliteMemoryJournal:
         values = (document, before if before is not None else 1 << 62, limit)
         return await self._database.read(partial(_select, sql=sql, values=values))
 
+    async def past(self, document: str, since: datetime, limit: int) -> Sequence[PastChange]:
+        """What was applied, newest first."""
+        return await self._database.read(partial(_past, document=document, since=iso(since), limit=limit))
+
     async def entry(self, entry_id: int) -> JournalEntry | None:
         """One entry."""
         sql = "SELECT * FROM memory_journal WHERE id = ?"
@@ -239,7 +246,7 @@ def _record_changes(connection: sqlite3.Connection, write: Write, position: int)
 def _values(change: Change, position: int, at: datetime) -> tuple[object, ...]:
     delta, checkpoint = change.delta, change.checkpoint
     return (
-        *(position, _time(change.ask.at if change.ask.is_by_hand else at)),
+        *(position, iso(change.ask.at if change.ask.is_by_hand else at)),
         *(bytes.fromhex(change.hash_before), bytes.fromhex(change.hash_after)),
         *((delta.prefix_bytes, delta.suffix_bytes, delta.removed, delta.inserted) if delta else (None,) * 4),
         *(None if checkpoint is None else zlib.compress(checkpoint, 1), *change.ask.key),
@@ -247,7 +254,7 @@ def _values(change: Change, position: int, at: datetime) -> tuple[object, ...]:
 
 
 def _settle(connection: sqlite3.Connection, *, outcomes: Mapping[Key, EntryOutcome]) -> None:
-    now = _time(datetime.now(UTC))
+    now = iso(datetime.now(UTC))
     connection.executemany(
         "UPDATE memory_journal SET outcome = ?1, written_at = coalesce(written_at, ?4), position = CASE"
         " WHEN position IS NULL AND ?1 = 'applied' THEN (SELECT coalesce(max(position), 0) + 1 FROM memory_journal AS j"
@@ -282,6 +289,15 @@ def _pending(connection: sqlite3.Connection, *, document: str) -> set[Key]:
     return {(row["turn_id"], row["update_index"]) for row in connection.execute(sql, (document,))}
 
 
+def _past(connection: sqlite3.Connection, *, document: str, since: str, limit: int) -> list[PastChange]:
+    sql = (
+        "SELECT id, action, refers_to, written_at, prefix_bytes, suffix_bytes, removed, inserted FROM memory_journal"
+        " WHERE document = ? AND outcome = 'applied' ORDER BY position DESC LIMIT ?"
+    )
+    rows = map(PastChange._make, connection.execute(sql, (document, limit)))
+    return list(itertools.takewhile(lambda change: change.written_at >= since, rows))
+
+
 def _select(connection: sqlite3.Connection, *, sql: str, values: tuple[object, ...]) -> list[JournalEntry]:
     return [_entry(row) for row in connection.execute(sql, values)]
 
@@ -308,7 +324,7 @@ def _row(ask: Ask) -> tuple[object, ...]:
     scope = ask.scope
     return (
         *(scope.turn_id, ask.index, ask.document or None, scope.personality_id, scope.user_id, scope.session_id),
-        *(scope.channel, scope.place, ask.store, ask.action, clean(ask.content), _time(ask.at), ask.refers_to),
+        *(scope.channel, scope.place, ask.store, ask.action, clean(ask.content), iso(ask.at), ask.refers_to),
         scope.author_id,
     )
 
@@ -355,7 +371,3 @@ def _entry(row: sqlite3.Row) -> JournalEntry:
 
 def _hex(digest: bytes | None) -> str | None:
     return None if digest is None else digest.hex()
-
-
-def _time(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="microseconds")
