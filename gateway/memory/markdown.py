@@ -111,7 +111,11 @@ class MarkdownFileMemoryProvider:
         asks = self._asks(scope, updates)
         documents = {(ask.document, ask.store) for ask in asks}
         nowhere = {index for document, _ in documents for index in self._without_effect(document, asks)}
-        # The journal takes its calls in order: what the writers record was noted by `_begin` before.
+        if len(documents) == 1 and not nowhere:
+            [(document, store)] = documents
+            outcomes = await self._apply(document, store, scope, [Wish(ask=ask) for ask in asks])
+            return SyncReport(outcomes=tuple(outcomes.values()))
+        # A turn's updates are noted together; a writer would note those of its own document only.
         work = [self._begin(asks, nowhere)]
         for document, store in documents:
             mine = [Wish(ask=ask) for ask in asks if ask.document == document and ask.index not in nowhere]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gateway.files import Signature, make_private_directory
 from gateway.locks import FileLock
 from gateway.memory.draft import Wish
-from gateway.memory.journal import Key, MemoryJournal
+from gateway.memory.journal import Ask, EntryOutcome, Key, MemoryJournal
 from gateway.memory.live_file import Step
 from gateway.memory.paths import DocumentPlace
 from gateway.memory.rewrite import Result, Rewriter, Rewritten
@@ -44,6 +44,8 @@ class DocumentWriter:
     ) -> None:
         """Prepare; `locate` finds the document, before each write, because links may lead elsewhere by then."""
         self._locate = locate
+        self._journal = journal
+        self._step = on_step
         self._lock_timeout_s = lock_timeout_s
         loop = asyncio.get_running_loop()
         self._new_rewriter = partial(Rewriter, journal=journal, max_bytes=max_bytes, on_step=on_step, loop=loop)
@@ -92,6 +94,7 @@ class DocumentWriter:
     async def _drain(self) -> None:
         """One rewrite after the other, each for all who wait by then, until nobody does."""
         jobs: list[_Job] = []
+        noting: asyncio.Task[Mapping[Key, EntryOutcome]] | None = None
         try:
             while self._queue:
                 try:
@@ -104,20 +107,38 @@ class DocumentWriter:
                     async with FileLock(place.lock_path, self._lock_timeout_s):
                         jobs, self._queue = self._queue, []
                         wishes = [wish for job in jobs for wish in job.wishes]
+                        noting = self._note(wishes)
                         made = await _in_thread(rewriter.rewrite, jobs[0].scope, wishes)
                 except Exception as error:  # noqa: BLE001 (every caller gets it, and the next rewrite is a new try)
                     if not jobs:
                         jobs, self._queue = self._queue, []
+                    noting = noting or self._note([wish for job in jobs for wish in job.wishes])
+                    await asyncio.gather(noting, return_exceptions=True)  # what failed is tried again later
                     _fail(jobs, error)
                 else:
-                    await _deliver(jobs, made)
+                    await _deliver(jobs, made, noting)
                     for _ in range(_TURNS_TO_COME_AGAIN):
                         await asyncio.sleep(0)
-                jobs = []
+                jobs, noting = [], None
         finally:
             self._is_draining = False
             _fail([*jobs, *self._queue], asyncio.CancelledError())  # nobody, unless the event loop is ending
             self._queue = []
+
+    def _note(self, wishes: Sequence[Wish]) -> asyncio.Task[Mapping[Key, EntryOutcome]]:
+        """Have the journal note all that is asked for, at once; it takes its calls in order, so before the rewrite's.
+
+        Returns:
+            What was settled before.
+        """
+        return asyncio.create_task(self._begin([wish.ask for wish in wishes if wish.data is None]))
+
+    async def _begin(self, asks: Sequence[Ask]) -> Mapping[Key, EntryOutcome]:
+        if not asks:
+            return {}
+        settled = await self._journal.begin(asks)
+        self._step("begun")
+        return settled
 
 
 async def _in_thread(work: Callable[..., T], *args: object) -> T:
@@ -130,9 +151,10 @@ async def _in_thread(work: Callable[..., T], *args: object) -> T:
         raise
 
 
-async def _deliver(jobs: Sequence[_Job], made: Rewritten) -> None:
+async def _deliver(jobs: Sequence[_Job], made: Rewritten, noting: asyncio.Task[Mapping[Key, EntryOutcome]]) -> None:
     """Give each caller its own report once the journal has it; a key that two asked for was applied for the first."""
     try:
+        settled = await noting
         if made.settled is not None:
             await asyncio.wrap_future(made.settled)
     except BaseException as error:
@@ -145,7 +167,8 @@ async def _deliver(jobs: Sequence[_Job], made: Rewritten) -> None:
         results: list[Result] = []
         for wish in job.wishes:
             result = made.results[wish.ask.key]
-            results.append("replayed" if wish.ask.key in told and result == "applied" else result)
+            is_old = wish.ask.key in settled or (wish.ask.key in told and result == "applied")
+            results.append("replayed" if is_old else result)
             told.add(wish.ask.key)
         if not job.done.done():
             job.done.set_result(results)
