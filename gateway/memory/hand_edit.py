@@ -102,7 +102,8 @@ def _unread(
         distance.go_back(entry)
         if distance.is_none:
             is_meant = saved_at - datetime.fromisoformat(entry.written_at) > TOO_YOUNG
-            unread = 0 if is_meant else count
+            if fewest:  # else they took out of a later version what they had put in
+                unread = 0 if is_meant else count
             break
         if count <= least or (distance.changed < fewest and distance.is_likely):
             fewest, unread = distance.changed, count

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory.hand_edit import TOO_YOUNG
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryUpdate
 from gateway.store.database import Database
@@ -64,7 +62,6 @@ class Person(threading.Thread):
         self.stop = threading.Event()
         self._path = path
         self._longest_open_s = longest_open_s
-        self._saved_at: dict[str, float] = {}
         self._choose = random.Random(path.name)
 
     def run(self) -> None:
@@ -76,10 +73,14 @@ class Person(threading.Thread):
                 number += 1
 
     def _open(self) -> str:
-        """The text; who misses what they saved a moment ago (it went into a replaced version) opens it again."""
+        """The text; who misses what they saved a moment ago (it went into a replaced version) opens it again.
+
+        So does who still sees what they took out a moment ago.
+        """
         while True:
             text = self._path.read_text()
-            if self.stop.is_set() or all(line in text for line in self.there):
+            is_as_saved = all(line in text for line in self.there) and not any(line in text for line in self.gone)
+            if self.stop.is_set() or is_as_saved:
                 return text
             self.stop.wait(EDIT_EVERY_S)
 
@@ -90,8 +91,7 @@ class Person(threading.Thread):
     def _sed_out(self, _line: str) -> None:
         """As `sed -i '/line/d'` does."""
         text = self._open()
-        read_by = time.monotonic() - 1.5 * TOO_YOUNG.total_seconds()  # no person takes out at once what came just now
-        seen = [line for line in self.there if line in text and self._saved_at[line] < read_by]
+        seen = [line for line in self.there if line in text]
         if not seen:
             return
         line = self._choose.choice(seen)
@@ -106,7 +106,7 @@ class Person(threading.Thread):
     def _append(self, line: str) -> None:
         with self._path.open("a") as file:
             file.write(f"{line}\n")
-        self._saved(line)
+        self.there.append(line)
 
     def _stale(self, line: str) -> None:
         """An editor that was open for a while, and does not look whether the file has changed."""
@@ -121,11 +121,7 @@ class Person(threading.Thread):
         other = self._path.with_name("#editor#")
         other.write_text(text)
         other.replace(self._path)
-        self._saved(line)
-
-    def _saved(self, line: str) -> None:
         self.there.append(line)
-        self._saved_at[line] = time.monotonic()
 
 
 def keep_running(root: Path, path: Path, name: str, *, tasks: int, turns: int, kills: int) -> int:

@@ -269,6 +269,19 @@ async def test_a_line_that_a_person_takes_out_stays_out(markdown, root, removed)
     assert "last" in path.read_text()
 
 
+@pytest.mark.parametrize("seconds", [0, 600])
+async def test_who_takes_their_own_line_out_keeps_what_they_had_not_read(markdown, root, seconds):
+    provider, path = markdown(), root / MEMORY
+    await provider.sync(scope("t0"), [add("memory", "# Notes\n\n- likes tea\n- lives in Paris")])
+    before = path.read_text()
+    path.write_text(before + "- by hand\n")
+    await provider.prefetch(scope("t1"))
+    await provider.sync(scope("t1"), [add("memory", "ours")])
+    save_later(path, before, seconds)
+    await provider.sync(scope("t2"), [add("memory", "last")])
+    assert lines(path) == ["# Notes", "- likes tea", "- lives in Paris", "ours", "last"]
+
+
 async def test_a_text_that_a_person_empties_stays_empty(markdown, root):
     provider, path = markdown(), root / MEMORY
     await opened_before(provider, path, "ours 1", "ours 2")
