@@ -328,8 +328,8 @@ class Rewriter:
             return None
         if known is not None and known.signature == look.signature and known.previous == look.previous:
             return None
-        slack = _CLOCK if look.previous.inode in look.written else _SAVING
-        if datetime.fromtimestamp(look.previous.mtime_ns / 1e9, UTC) < tail.at - slack:
+        tolerance = _CLOCK if look.previous.inode in look.written else _SAVING
+        if datetime.fromtimestamp(look.previous.mtime_ns / 1e9, UTC) < tail.at - tolerance:
             return None
         late = self._file.read_previous()
         if late is None or not late.data:
