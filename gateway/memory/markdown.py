@@ -273,7 +273,6 @@ class MarkdownFileMemoryProvider:
     async def _begin(self, asks: Sequence[Ask], nowhere: Collection[int]) -> dict[int, UpdateOutcome]:
         """Note the asks, and settle those that change nothing; returns what is known of them by that alone."""
         settled = await self._journal.begin(asks)
-        self._step("begun")
         nothing = [ask for ask in asks if ask.index in nowhere]
         if nothing:
             await self._journal.settle({ask.key: "no_match" for ask in nothing})
