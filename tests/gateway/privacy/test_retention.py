@@ -177,7 +177,7 @@ async def test_calls_of_models_go_with_the_sums_of_their_days(house: House) -> N
 async def test_old_files_go(house: House) -> None:
     """Exports that were fetched, copies from before an upgrade, and the front of the log; young ones stay."""
     old_s = (datetime.now(UTC) - timedelta(days=31)).timestamp()
-    async with house.gateway() as (gateway, _):
+    async with house.gateway(retention=NEVER) as (gateway, _):  # which forgets by age at its own start
         exports = house.home / "exports" / "u_1"
         exports.mkdir(parents=True)
         files = [exports / "old.zip", exports / "new.zip"]
