@@ -59,11 +59,12 @@ def fit(
         newest_first: the document's last changes; the first one left `ours`.
         is_late: it was saved into the version before our last write, so that this one cannot have been read.
     """
-    least = 0
+    least, opened_before = 0, saved_at
     if is_late and newest_first:
         last = newest_first[0].written_at
         least = sum(entry.written_at == last and not entry.is_by_hand for entry in newest_first)
-    unread = _unread(saved, saved_at, ours, newest_first, least)
+        opened_before = min(saved_at, datetime.fromisoformat(last))
+    unread = _unread(saved, saved_at, ours, _recent(opened_before, newest_first), least)
     if not unread:
         return Fitted(saved)
     base = ours
@@ -86,23 +87,24 @@ def both(first: Fitted, late: Fitted, ours: bytes, newest_first: Sequence[PastCh
 
 
 def _unread(
-    saved: bytes, saved_at: datetime, ours: bytes, newest_first: Sequence[PastChange], least: int
+    saved: bytes, saved_at: datetime, ours: bytes, entries: Sequence[PastChange], least: int
 ) -> Sequence[PastChange]:
     """The changes that the person had not read, newest first: those without which the saved text is explained best.
 
     At least so many are unread.
 
     Best is the version from which the fewest lines had to be changed; of equals the newest. A version of which less
-    than half is left explains nothing. A text that is an earlier version again was meant to be.
+    than half is left explains nothing. A text that is an earlier version again was meant to be, if that can be.
     """
-    entries = _recent(saved_at, newest_first)
     distance = _Distance(saved, ours, _by_hand(entries))
     fewest, unread = distance.changed, 0
     for count, entry in enumerate(entries, start=1):
         distance.go_back(entry)
         if distance.is_none:
             is_meant = saved_at - datetime.fromisoformat(entry.written_at) > TOO_YOUNG
-            if fewest:  # else they took out of a later version what they had put in
+            if count <= least:
+                unread = least
+            elif fewest:  # else they took out of a later version what they had put in
                 unread = 0 if is_meant else count
             break
         if count <= least or (distance.changed < fewest and distance.is_likely):
@@ -111,8 +113,8 @@ def _unread(
     return [] if all(entry.is_by_hand for entry in entries[:unread]) else entries[:unread]
 
 
-def _recent(saved_at: datetime, newest_first: Sequence[PastChange]) -> Sequence[PastChange]:
-    since = iso(saved_at - LOOK_BACK)
+def _recent(opened_before: datetime, newest_first: Sequence[PastChange]) -> Sequence[PastChange]:
+    since = iso(opened_before - LOOK_BACK)
     gone = (at for at, entry in enumerate(newest_first) if entry.prefix_bytes is None or entry.written_at < since)
     return newest_first[: next(gone, len(newest_first))]
 

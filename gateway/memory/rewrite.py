@@ -224,13 +224,13 @@ class Rewriter:
         if tail.hash == look.sha256:
             if late is None:
                 return look, _Start(look.data)
-            return look, self._edited(tail.hash, scope, self._save(late, tail), late=None, is_late=True)
+            return look, self._edited(tail, tail.hash, scope, self._save(late, tail), late=None, is_late=True)
         saved = FileSnapshot(look.data, look.signature, look.sha256) if look.signature is not None else None
         # A person who has this very text on the screen, and saves another, has seen what it lacks.
         is_read = any(wish.expected_version == look.sha256 for wish in wishes)
         save = self._save(saved, tail)
         return look, self._edited(
-            tail.hash, scope, save, late=None if late is None else self._save(late, tail), is_read=is_read
+            tail, tail.hash, scope, save, late=None if late is None else self._save(late, tail), is_read=is_read
         )
 
     def _tail(self, look: Look) -> Tail:
@@ -253,6 +253,7 @@ class Rewriter:
 
     def _edited(
         self,
+        tail: Tail,
         before: str,
         scope: MemoryScope,
         save: _Save,
@@ -263,7 +264,8 @@ class Rewriter:
     ) -> _Start:
         """A hand edit of the text whose hash is `before`, and what a save that came too late for it changed."""
         at = min(save.at, datetime.now(UTC))
-        entries = self._call(self._journal.past(self.place.key, save.at - LOOK_BACK, LOOK_BACK_ENTRIES)).result()
+        since = min(save.at, tail.at or save.at) - LOOK_BACK
+        entries = self._call(self._journal.past(self.place.key, since, LOOK_BACK_ENTRIES)).result()
         ours = self._ours(before)
         edit = Change(
             ask=self._edit(scope, f"edit:{uuid.uuid4().hex}", at),

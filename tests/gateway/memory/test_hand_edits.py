@@ -134,14 +134,17 @@ async def test_a_save_in_that_instant_is_not_lost_when_the_process_dies_over_it(
         assert newer.hash_before == older.hash_after
 
 
+@pytest.mark.parametrize("hours", [0, 30])
 @pytest.mark.parametrize("step", ["exchanged", "renamed"])
-async def test_such_a_save_is_not_lost_either_when_the_person_saves_again_before_the_next_write(markdown, root, step):
+async def test_such_a_save_is_not_lost_either_when_the_person_saves_again_before_the_next_write(
+    markdown, root, step, hours
+):
     path = root / MEMORY
     await markdown().sync(scope("t1"), [add("memory", "ours 1"), add("memory", "wrong"), add("memory", "old")])
     dying = markdown(on_step=saved_before(path, "ours 1\n\nold\nby hand\n", then_end_at=step))
     with pytest.raises(ProcessEnds):
         await dying.sync(scope("t2"), [add("memory", "ours 2")])
-    path.write_text(path.read_text().replace("old\n", "").replace("ours 1", "ours 1\nby hand as well"))
+    save_later(path, path.read_text().replace("old\n", "").replace("ours 1", "ours 1\nby hand as well"), 3600 * hours)
     provider = markdown()
     await provider.sync(scope("t3"), [add("memory", "ours 3")])
     assert sorted(lines(path)) == ["by hand", "by hand as well", "ours 1", "ours 2", "ours 3"]
@@ -177,6 +180,21 @@ async def test_a_late_save_into_the_replaced_version_is_found_by_the_next_write(
         opened.write("ours 1, corrected by hand\n")
     await provider.sync(scope("t3"), [add("memory", "ours 3")])
     assert path.read_text() == "ours 1, corrected by hand\n\nours 2\n\nours 3\n"
+
+
+@pytest.mark.parametrize("hours", [0.1, 30])
+async def test_a_late_save_of_the_same_lines_takes_nothing_out(markdown, root, hours):
+    path = root / MEMORY
+    provider = markdown()
+    await provider.sync(scope("t1"), [add("memory", "ours 1")])
+    with path.open("r+") as opened:
+        await provider.sync(scope("t2"), [add("memory", "ours 2"), add("memory", "ours 3")])
+        opened.write("ours 1\n\n\n")
+    previous = path.with_name(".MEMORY.md.previous")
+    later = previous.stat().st_mtime + hours * 3600
+    os.utime(previous, (later, later))
+    await provider.sync(scope("t3"), [add("memory", "ours 4")])
+    assert lines(path) == ["ours 1", "ours 2", "ours 3", "ours 4"]
 
 
 async def test_an_editor_that_had_not_seen_our_update_takes_it_back_only_until_the_next_write(markdown, root):
