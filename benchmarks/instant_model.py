@@ -3,7 +3,7 @@
     python -m benchmarks.instant_model        # prints its address; ends when its standard input is closed
 
 A bare protocol on a socket, so that it takes little of the machine: the whole answer is one write of a stream of 12
-pieces, or one JSON object where no stream is asked for. Whoever says `repeat after me: word` gets the word back.
+pieces, or one JSON object where no stream is asked for. A message `repeat after me: word` gets the word back.
 """
 
 from __future__ import annotations

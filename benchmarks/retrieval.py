@@ -12,7 +12,7 @@ A search takes the vector of its question from them: its time is without the mod
 
 Recall is the share of a question's turns among the first k, averaged over the questions; MRR is 1 / the rank of the
 first of them within twenty. The evidence is the share of those turns that stand before the model in a turn, in as many
-characters as a configuration has by itself, and how many of them are used. Times are of the processor.
+characters as a configuration has by default, and how many of them are used. Times are of the processor.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Company:
 
     @asynccontextmanager
     async def beside(self) -> AsyncIterator[None]:
-        """Run beside others, when nobody is alone and nobody waits to be."""
+        """Run beside others, when none is alone and none waits to be."""
         await self._enter(is_alone=False)
         try:
             yield

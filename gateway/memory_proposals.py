@@ -68,7 +68,7 @@ class Proposal:
 
     @property
     def text(self) -> str:
-        """All that it would write, for whoever judges it."""
+        """All that it would write, for the person who decides."""
         texts = [update.content for update in self.updates]
         return "\n".join(texts if self.fact is None else [self.fact.content or ""])
 

@@ -1,7 +1,7 @@
 """What happens on the way of a message, said once, for all who want to know: the log, the metrics, the traces.
 
 The core puts a span around each piece of work. Metrics and traces are listeners to the same spans, so they cannot
-disagree. Where nobody listens, which is the default, a span costs one look into a dictionary.
+disagree. Where nothing listens, which is the default, a span costs one look into a dictionary.
 
 No fact holds what people wrote, who they are, or a secret. A fact that becomes a label has few values.
 """

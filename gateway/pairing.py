@@ -198,7 +198,7 @@ class Pairing:
         return code_of(request.seed, self._pepper())
 
     def proof(self, request: Request, role: Role | None, account: str) -> str:
-        """What an owner sends back who decides by letter, so that a forged letter lets nobody in."""
+        """What an owner sends back who decides by letter, so that a forged letter lets no stranger in."""
         return code_of(f"{request.seed} {role} {account}", self._pepper())
 
     async def _notices(self, request: Request, code: str, turn_id: str) -> tuple[OutboundMessage, ...]:

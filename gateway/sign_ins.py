@@ -1,6 +1,6 @@
 """Browsers in which the operator is signed in: begun with the token, known again by a cookie, ended one by one.
 
-What is kept is a hash of the cookie's secret, under a key that the token gives. A copy of the database signs nobody in,
+What is kept is a hash of the cookie's secret, under a key that the token gives. A copy of the database is no way in,
 and a new token ends every sign-in.
 """
 

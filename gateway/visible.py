@@ -1,7 +1,7 @@
 """Text that a person must judge: nothing in it may be there and not be seen.
 
 Unicode has characters without a picture: tags (which some models read as letters), zero-width ones, those that turn
-the direction of what follows. `visible` shows each as a sign, for whoever decides on a text; `without_hidden` takes
+the direction of what follows. `visible` shows each as a sign, for a person who decides; `without_hidden` takes
 them out of what others want the model to read or the memory to keep. Joiners that a script or an emoji needs stay.
 
 Sources: Default_Ignorable_Code_Point of https://www.unicode.org/Public/16.0.0/ucd/DerivedCoreProperties.txt;
@@ -45,12 +45,12 @@ _DOT = re.compile(r"(?<=\S)([.\u2024\u3002\uff0e\uff61])(?=[^\W\d]{2})")
 def visible(text: str) -> str:
     """The text with each hidden character as `⟨U+E0053⟩`; from what is shown follows what there is, byte for byte."""
     hidden = dict(_hidden_of(text))
-    hidden |= {sign.start(): "⟨" for sign in _SIGN.finditer(text)}  # so that nobody can write such a sign
+    hidden |= {sign.start(): "⟨" for sign in _SIGN.finditer(text)}  # so that such a sign cannot be written
     return "".join(f"⟨U+{ord(char):04X}⟩" if at in hidden else char for at, char in enumerate(text))
 
 
 def hidden_count(text: str) -> int:
-    """How many characters of the text nobody can see."""
+    """How many characters of the text cannot be seen."""
     return sum(1 for _ in _hidden_of(text))
 
 

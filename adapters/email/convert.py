@@ -69,7 +69,7 @@ class Envelope:
         recipients: the fields that name whom it was sent to.
         evidence: whether the author is proved.
         addressed_in: which of `to` and `cc` names an address of ours.
-        is_signed: it has a DKIM signature of the author's domain, which nobody has verified yet.
+        is_signed: it has a DKIM signature of the author's domain, which was not verified yet.
     """
 
     place: Place

@@ -167,7 +167,7 @@ def _ambiguity(part: Message, depth: int) -> str | None:
 
 
 def is_as_its_body_looks(content: bytes) -> bool:
-    """Whether fields that nobody vouches for describe a body as a mail program would have written it.
+    """Whether fields that are not vouched for describe a body as a mail program would have written it.
 
     Content-Type and Content-Transfer-Encoding are not covered by many signatures, Gmail's among them. With another
     boundary, charset or encoding the same bytes would say something else: a quoted text could become the mail.

@@ -31,7 +31,7 @@ class Progress:
         mark: the highest UID that is done.
         done: the UIDs within `LOOK_BACK` of the mark that are done.
         newest_at: when the newest message that is done had arrived; at first, when the mailbox was first looked at.
-        moved_to: UIDs up to this one were given anew to messages that the server had before.
+        moved_to: UIDs up to this one were given a second time, to messages that the server had before.
         moved_at: those of them that had arrived before this are done.
         waiting: UIDs that cannot be decided about yet, and since when.
     """

@@ -95,7 +95,7 @@ def doubled(names: Sequence[str]) -> str | None:
 
 
 def why_ambiguous(header: bytes, fields: Fields, defects: Sequence[MessageDefect]) -> str | None:
-    """Why a header may mean one thing to whoever checked it and another to us; None where it cannot."""
+    """Why a header may mean one thing to the server that checked it and another to us; None where it cannot."""
     twice = doubled([name for name, _ in fields])
     if twice is not None:
         return f"it has {twice} twice"
@@ -124,7 +124,7 @@ def judge(fields: Fields, domain: str, word: ServersWord) -> Proof | Unproved:
     if word.methods is None:
         return Unproved(reason="it is not known yet whether the server removes forged results", is_too_early=True)
     if _is_aligned_by_spf(results, domain):
-        return Proof(covered=None)  # it came from the domain's own server, so nobody else had it in between
+        return Proof(covered=None)  # it came from the domain's own server, so no other server had it in between
     signatures = [tags for tags in _signatures(fields) if _is_of_one_organization(tags.get("d", ""), domain)]
     if any("l" in tags for tags in signatures):
         return Unproved(reason="its DKIM signature leaves the end of the text open (l=)", is_final=True)

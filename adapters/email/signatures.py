@@ -1,6 +1,6 @@
 """DKIM signatures (RFC 6376), verified by the gateway itself; the only file that touches dkimpy and dnspython.
 
-It needs nobody's word, only the author's domain in DNS. The mail must be as it was sent: servers that write it anew, as
+It needs no server's word, only the author's domain in DNS. The mail must be as it was sent: servers that rewrite it, as
 Microsoft's do, break the signature, and there the server's own result counts (`proof.py`).
 """
 

@@ -1,8 +1,8 @@
 """What our receiving server's word is worth, learned from a mail that the gateway sends to itself.
 
 The mail carries forged results under the server's own name, one for each method. Those that are still there when it
-comes back are believed of nobody from then on: whoever writes such a field into a mail would be heard as anybody. The
-mail is asked for again every day, since servers are set up anew. It is never answered, and deleted when it was read.
+comes back are believed of no mail from then on: a sender who writes such a field would be heard as anybody. The
+mail is asked for again every day, since servers are replaced. It is never answered, and deleted when it was read.
 """
 
 from __future__ import annotations

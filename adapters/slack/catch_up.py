@@ -185,7 +185,7 @@ class CatchUp:
         await self._notes.remove(_SEARCHING)
 
     def _reading(self, now: _Round, place: Place) -> asyncio.Task[int]:
-        """What is new in a conversation is handed over by one task, whoever needs it first."""
+        """What is new in a conversation is handed over by one task, the first that needs it."""
         reading = self._readings.get(place.channel)
         if reading is None:
             work = self._read_place(now, place)

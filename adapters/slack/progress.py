@@ -24,7 +24,7 @@ class Progress:
         stream: `ts` of the piece that is written as a chat stream, which nobody may edit before it is stopped.
         files: so many of its files are shown.
         file: Slack's id of the next one, once it is uploaded.
-        is_unsure: nobody can tell whether it is there, so what is sent now may be a repeat.
+        is_unsure: it cannot be told whether it is there, so what is sent now may be a repeat.
         is_inline: Slack takes no files there, so long blocks stay in the text.
         saved_at_s: since 1970.
     """

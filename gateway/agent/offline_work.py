@@ -110,7 +110,7 @@ _RULES = (
           "episodic", 0.5),
 )  # fmt: skip
 _TOLD_TO = ("knowledge", 0.6)
-"""What the person wants to be remembered is a fact, whoever it is about."""
+"""What the person wants to be remembered is a fact, no matter whom it is about."""
 
 
 def polite(pattern: str) -> re.Pattern[str]:

@@ -198,7 +198,7 @@ class AnthropicReader:
 
 
 def _usual_limit(model: str) -> int:
-    """Of the tokens of one answer, where nobody asks for less."""
+    """Of the tokens of one answer, where less is not asked for."""
     if model in {"claude-opus-4", "claude-sonnet-4"}:
         return _LIMITS[0][0]
     return next((limit for limit, families in _LIMITS if model.startswith(families)), _LIMIT_OF_OTHERS)

@@ -71,7 +71,7 @@ class ChannelKind:
         return frozenset(f"{self.package.__name__} {account}" for account in found)
 
     def public_host(self, settings: Any) -> str | None:
-        """The name under which the platform calls the gateway; None where it does not, or where nobody knows it."""
+        """The name under which the platform calls the gateway; None where it does not, or where it is not known."""
         host = self.package.public_host(settings) if hasattr(self.package, "public_host") else None
         return None if host is None else str(host)
 

@@ -110,7 +110,7 @@ class SessionDesk:
 
         Raises:
             NotFound: there is no such session, or not for whoever asks.
-            NotAllowed: whoever asks sees one person only; they read it by `transcript`.
+            NotAllowed: the caller sees one person only; they read it by `transcript`.
         """
         caller.refuse_others(None)
         await self._one(caller, session_id)
@@ -121,7 +121,7 @@ class SessionDesk:
         """What was said in each of these turns, oldest first, as far as it is still kept.
 
         Raises:
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         found: dict[str, list[wire.Message]] = {turn_id: [] for turn_id in turn_ids}
@@ -133,7 +133,7 @@ class SessionDesk:
         """On which channel each turn of these began, as far as it is still known.
 
         Raises:
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         return await self._store.channels({message.turn for message in messages})
@@ -188,7 +188,7 @@ class SessionDesk:
 
         Raises:
             NotFound: there is none, or not for whoever asks.
-            NotAllowed: whoever asks sees one person only, and others wrote in it, too.
+            NotAllowed: the caller sees one person only, and others wrote in it, too.
         """
         await self._alone(caller, session_id)
         await self._store.delete(session_id)

@@ -21,7 +21,7 @@ LOOK_BACK_ENTRIES = 10_000
 LOOK_BACK = timedelta(hours=24)
 """An editor that was open for longer is taken to have read the newest version."""
 TOO_YOUNG = timedelta(seconds=2)
-"""Nobody reads an update and takes it out within this time."""
+"""No person reads an update and takes it out within this time."""
 FEW_LINES = 8
 """In a text of so few lines a line that was corrected counts as left: it may be the only one."""
 

@@ -267,7 +267,7 @@ class MarkdownFileMemoryProvider:
         try:
             path = locate_key(self._root, key, store).path
             return sign(path) if path.is_file() else None
-        except (FileError, OSError):  # whoever reads it explains it
+        except (FileError, OSError):  # the next read says why
             return None
 
     async def _begin(self, asks: Sequence[Ask], nowhere: Collection[int]) -> dict[int, UpdateOutcome]:

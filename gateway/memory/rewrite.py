@@ -303,9 +303,9 @@ class Rewriter:
 
     def _edit(self, scope: MemoryScope, turn_id: str, at: datetime) -> Ask:
         """Of a change by hand: who made it is not known."""
-        nobody = replace(scope, user_id=None, author_id=None, session_id=None, channel=None, turn_id=turn_id)
+        unknown = replace(scope, user_id=None, author_id=None, session_id=None, channel=None, turn_id=turn_id)
         store = self.place.store
-        return Ask(scope=nobody, index=0, document=self.place.key, store=store, action="edit", content="", at=at)
+        return Ask(scope=unknown, index=0, document=self.place.key, store=store, action="edit", content="", at=at)
 
     def _merge(self, scope: MemoryScope, at: datetime, fitted: Fitted) -> Ask:
         """Of the change that brings back what an editor had not read; with what the edit displaced of it."""

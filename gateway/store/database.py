@@ -5,7 +5,7 @@ savepoint of its own, so one that fails takes back only itself.
 Measured on 2 cores with a disk whose fsync takes 4 ms: 254 commits/s alone, 4 544/s with 16 callers, 34 848/s with 256.
 
 Its checkpoints are asked for and not left to SQLite, which keeps their errors to itself: one that could not sync the
-log would leave a hole in it that nobody knows of. After any I/O error nothing is acknowledged before the log is certain
+log would leave a hole in it that is not known of. After any I/O error nothing is acknowledged before the log is certain
 again; see `write_ahead_log`.
 """
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 MAX_GROUP = 256
-# So many jobs of a crowd share a commit: whoever else wants one waits for no more of them.
+# So many jobs of a crowd share a commit: other jobs wait for no more of them.
 MAX_OF_CROWD = 32
 READERS = 3
 # So long a job that is not urgent waits for another whose commit it can share.
@@ -288,7 +288,7 @@ class Database:
             self._make_certain()
 
     def _next_jobs(self) -> Sequence[_Job] | None:
-        """What to do next; nothing where only the crowd waits, or nobody."""
+        """What to do next; nothing where only the crowd waits, or none."""
         try:
             return self._jobs.get(block=not self._crowd, timeout=LOOK_S)
         except queue.Empty:
@@ -346,7 +346,7 @@ class Database:
                 self._roll_back()
 
     def _doubt(self, error: BaseException) -> None:
-        """After an I/O error nobody knows what of the log is on the disk."""
+        """After an I/O error it is not known what of the log is on the disk."""
         code = getattr(error, "sqlite_errorcode", None)
         if isinstance(error, OSError) or (code is not None and code & 0xFF == sqlite3.SQLITE_IOERR):
             self._is_in_doubt = True
@@ -375,7 +375,7 @@ class Database:
             size_bytes = os.stat(self._names[1]).st_size  # noqa: PTH116 (half the cost of Path.stat, with each commit)
         except OSError:
             return
-        self._carried_bytes = min(self._carried_bytes, size_bytes)  # it was cut when it began anew
+        self._carried_bytes = min(self._carried_bytes, size_bytes)  # it was cut when it began again
         if self._jobs_in_log < CHECKPOINT_JOBS and size_bytes - self._carried_bytes < CHECKPOINT_BYTES:
             return
         self._jobs_in_log, self._carried_bytes = 0, size_bytes
@@ -389,7 +389,7 @@ class Database:
         """Whether the names still lead to the files that are open: else what is committed is gone with the process."""
         try:
             found = _identities(self._names)
-        except OSError:  # it cannot be asked now; whoever commits hears of it
+        except OSError:  # it cannot be asked now; the next commit hears of it
             return
         self._files = {name: self._files[name] or identity for name, identity in found.items()}  # the log comes later
         if found == self._files:

@@ -10,7 +10,7 @@ look at the checksums, over the file, while the log on the disk still has its ho
 1. a marker is committed behind everything else, so that it is known where the log ends;
 2. the log is read back, and its chain of checksums must reach the marker (https://www.sqlite.org/walformat.html);
 3. the same bytes are written over themselves, which makes the pages dirty again, and synced;
-4. a checkpoint carries them into the file, and the log begins anew.
+4. a checkpoint carries them into the file, and the log begins again.
 
 Each step may be done again, as often as it fails. Only a chain that is cut cannot be cured here: then the process must
 end without another write, and SQLite recovers the file from what is whole when it is opened again.
@@ -62,7 +62,7 @@ def make_certain(connection: sqlite3.Connection, database: Path) -> None:
         OSError, sqlite3.Error: it failed; it may be done again.
     """
     marker = _commit_marker(connection)
-    connection.execute("BEGIN IMMEDIATE")  # nobody appends meanwhile
+    connection.execute("BEGIN IMMEDIATE")  # nothing is appended meanwhile
     try:
         _rewrite(log_of(database), marker)
     finally:

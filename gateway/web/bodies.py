@@ -1,6 +1,6 @@
 """A common budget for the bodies of all requests that are held at one time: many large ones do not take the memory.
 
-Half of it is for those who have shown a token, a key or a cookie: nobody else can take it from them with slow uploads.
+Half of it is for those who have shown a token, a key or a cookie: no stranger can take it from them with slow uploads.
 """
 
 from __future__ import annotations

@@ -120,12 +120,12 @@ class PunctualProtocol(H11Protocol):
         self._until_s = self.loop.time() + HEAD_S
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is waited for any more."""
+        """None is waited for any more."""
         self._crowd.waiting.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; whoever sends gets time for more."""
+        """Read on; the sender gets time for more."""
         before = self.waits_for
         super().data_received(data)
         waits_for, now_s = self.waits_for, self.loop.time()

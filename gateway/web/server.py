@@ -283,7 +283,7 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 
 
 async def _broken_off(request: Request, _error: Exception) -> Response:
-    """Nobody is there to read it, and it is no fault of ours."""
+    """There is no reader any more, and it is no fault of ours."""
     return problem_response(request.scope, 400, "The request broke off.")
 
 

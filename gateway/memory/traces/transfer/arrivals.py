@@ -96,7 +96,7 @@ class ImportResult:
         errors: for people; each names the file and the place. At most a thousand.
         errors_left_out: how many more there were.
         left_out: records that did not come in; `errors` says why.
-        is_broken_off: the file could not be read to its end, so that nobody knows what else is missing.
+        is_broken_off: the file could not be read to its end, so that it is not known what else is missing.
         form: the format that was read.
     """
 

@@ -65,7 +65,7 @@ class Pace:
 
 
 class PacedFile(io.BufferedIOBase):
-    """A file that counts what is read of it. Closing it is left to whoever opened the file."""
+    """A file that counts what is read of it. Closing it is left to the caller that opened it."""
 
     def __init__(self, file: IO[bytes], pace: Pace) -> None:
         self._file = file
