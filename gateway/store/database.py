@@ -76,6 +76,7 @@ class _Job:
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[Any]
     is_alone: bool = False
+    is_repeatable: bool = True
 
 
 def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None = None) -> sqlite3.Connection:
@@ -172,7 +173,13 @@ class Database:
         return self._asked_alone > 0
 
     async def write(
-        self, work: Work[T], *, is_durable: bool = True, is_urgent: bool = True, is_of_crowd: bool = False
+        self,
+        work: Work[T],
+        *,
+        is_durable: bool = True,
+        is_urgent: bool = True,
+        is_of_crowd: bool = False,
+        is_repeatable: bool = True,
     ) -> T:
         """Run `work` in a transaction and return its result once that is committed.
 
@@ -184,6 +191,7 @@ class Database:
                 fsync. A later durable commit makes it durable too.
             is_urgent: False lets it wait a moment for the next job, to share its commit.
             is_of_crowd: it may be one of thousands that come at once, and lets others pass.
+            is_repeatable: `work` may be called again after what it did was taken back, because another job failed.
 
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was committed.
@@ -192,7 +200,7 @@ class Database:
             raise StoreUnavailable(f"{self.path} is closed")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        job = _Job(work, is_durable, loop, done)
+        job = _Job(work, is_durable, loop, done, is_repeatable=is_repeatable)
         if is_of_crowd:
             self._hand_over()
             self._crowd.append(job)
@@ -302,9 +310,8 @@ class Database:
             self._roll_back()  # where that failed before
             self._make_certain()
             self._set_level("FULL" if any(job.is_durable for job in group) else "NORMAL")
-            self._writer.execute("BEGIN IMMEDIATE")
-            self._look_for_others()
-            results = [self._alone(group[0])] if len(group) == 1 else [self._beside_others(job) for job in group]
+            self._begin()
+            results = self._together(group)
             reach("database.committing")
             began_s = time.monotonic()
             self._writer.execute("COMMIT")
@@ -422,8 +429,21 @@ class Database:
             self._writer.execute(f"PRAGMA synchronous = {level}")
             self._level = level
 
-    def _alone(self, job: _Job) -> tuple[_Job, Any, BaseException | None]:
-        return job, job.work(self._writer), None
+    def _begin(self) -> None:
+        self._writer.execute("BEGIN IMMEDIATE")
+        self._look_for_others()
+
+    def _together(self, group: Sequence[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
+        """Run the jobs one after the other; where one fails, all are taken back and run again, each by itself."""
+        if all(job.is_repeatable for job in group) or len(group) == 1:
+            try:
+                return [(job, job.work(self._writer), None) for job in group]
+            except BaseException:
+                if len(group) == 1 or not self._writer.in_transaction:  # a full disk has rolled back the whole group
+                    raise
+                self._roll_back()
+                self._begin()
+        return [self._beside_others(job) for job in group]
 
     def _beside_others(self, job: _Job) -> tuple[_Job, Any, BaseException | None]:
         """Run a job in a savepoint, so that its failure is its own."""

@@ -150,6 +150,65 @@ async def test_one_that_fails_takes_back_only_itself(database: Database) -> None
     assert await rows(database) == [1, 2]
 
 
+async def test_of_a_group_in_which_one_fails_what_counts_runs_once(database: Database) -> None:
+    counted = []
+
+    def failing(_: sqlite3.Connection) -> None:
+        raise ValueError("no")
+
+    def counting(c: sqlite3.Connection) -> None:
+        counted.append("ran")
+        insert(2)(c)
+
+    holding, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold(_: sqlite3.Connection) -> None:
+        loop.call_soon_threadsafe(holding.set)
+        assert go_on.wait(10)
+
+    holder = asyncio.create_task(database.write(hold, is_durable=False))
+    await holding.wait()
+    tasks = [
+        asyncio.create_task(database.write(insert(1))),
+        asyncio.create_task(database.write(counting, is_repeatable=False)),
+        asyncio.create_task(database.write(failing)),
+    ]
+    await asyncio.sleep(0)
+    go_on.set()
+    await holder
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results[2], ValueError)
+    assert await rows(database) == [1, 2]
+    assert counted == ["ran"]
+
+
+async def test_another_process_that_commits_while_a_group_runs_again_is_seen(
+    database: Database, tmp_path: Path
+) -> None:
+    other = sqlite3.connect(tmp_path / "d.db", isolation_level=None, check_same_thread=False)
+    seen, rounds = database.foreign_commits, []
+
+    def failing(_: sqlite3.Connection) -> None:
+        raise ValueError("no")
+
+    def looking(c: sqlite3.Connection) -> None:
+        rounds.append([row[0] for row in c.execute("SELECT x FROM t")])
+
+    roll_back = database._roll_back
+
+    def rolled_back() -> None:
+        roll_back()
+        if len(rounds) == 1:
+            other.execute("INSERT INTO t VALUES (7)")
+
+    database._roll_back = rolled_back  # type: ignore[method-assign]
+    await in_one_group(database, looking, failing)
+    other.close()
+    assert rounds == [[], [7]]
+    assert database.foreign_commits == seen + 1
+
+
 async def test_one_who_no_longer_waits_does_not_disturb_the_others(database: Database) -> None:
     holding, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()

@@ -90,7 +90,10 @@ class Landing:
         if self._is_dry_run:
             await self._brain.database.read(lambda connection: self._take(connection, arrivals))
         else:
-            await self._brain.database.write(lambda connection: self._take(connection, arrivals))
+            await self._brain.database.write(
+                lambda connection: self._take(connection, arrivals),
+                is_repeatable=False,  # it counts
+            )
 
     async def link(self, place_of: str) -> None:
         """Make edges of the links between notes, now that all names are known; `place_of` names them in errors."""
