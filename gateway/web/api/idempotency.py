@@ -70,7 +70,7 @@ class IdempotentWrites:
             too_large = f"A request may have {MAX_BODY_BYTES // 1024 // 1024} MiB at most."
             await problem_of_status(413, too_large)(scope, receive, send)
             return
-        await self._answer(body, scope, _again(body, receive), send)
+        await self._answer(body, scope, replayed(body, receive), send)
 
     async def _streamed(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A file, which is never held: its route bounds it, and the key stands for its address and its size."""
@@ -168,14 +168,14 @@ async def _read(receive: Receive) -> bytes | None:
             return bytes(body)
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Give the body once more, then whatever comes."""
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Give the body once more, at once, then what comes after it."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def again() -> Message:
+    async def replay() -> Message:
         return waiting.pop() if waiting else await receive()
 
-    return again
+    return replay
 
 
 def _hash(scope: Scope, body: bytes) -> bytes:

@@ -18,7 +18,7 @@ from gateway import observe
 from gateway.app import Gateway
 from gateway.config import Config
 from gateway.desk.chat import ChatDesk
-from gateway.messages import InboundMessage
+from gateway.messages import ConversationRef, InboundMessage
 from gateway.sdk.models.chat import SendMessage
 from gateway.store.database import Database
 
@@ -309,7 +309,7 @@ async def test_a_message_in_a_session_asks_the_store_no_more_often_than_it_did(
 ) -> None:
     """Beside the one write that accepts it: the session before. Its place in the log is known from the write."""
     session, _ = await answered(operator_api, "Hello")
-    await gateway.outbox.drain(WAIT_S)
+    await asyncio.wait_for(gateway.dispatcher._lanes.idle(), WAIT_S)
     counted: Counter[str] = Counter()
 
     def count(name: str) -> None:
@@ -333,6 +333,64 @@ async def test_a_message_in_a_session_asks_the_store_no_more_often_than_it_did(
     sent = await desk.send(OPERATOR, SendMessage(text="Hello again", session=session))
     assert sent.place == 7
     assert counted == {"read": 1, "keep": 1}
+
+
+ODD_SENDS: dict[str, dict[str, Any]] = {
+    "plain": {"json": {"text": "hello"}},
+    "in a session": {"json": {"text": "hello", "session": "{session}"}},
+    "a repetition": {"json": {"text": "hello"}, "headers": {"idempotency-key": "again"}},
+    "a charset": {"content": b'{"text": "hi"}', "headers": {"content-type": "application/json; charset=utf-8"}},
+    "another media type": {"content": b'{"text": "hi"}', "headers": {"content-type": "text/plain"}},
+    "no media type": {"content": b'{"text": "hi"}'},
+    "blank": {"json": {"text": " "}},
+    "no text": {"json": {}},
+    "an unknown field": {"json": {"text": "hi", "sesion": "s"}},
+    "a number": {"json": {"text": 7}},
+    "no JSON": {"content": b"{", "headers": {"content-type": "application/json"}},
+    "no UTF-8": {"content": b'{"text": "\xff"}', "headers": {"content-type": "application/json"}},
+    "half a character": {"content": b'{"text": "\\ud800"}', "headers": {"content-type": "application/json"}},
+    "nothing": {"content": b"", "headers": {"content-type": "application/json"}},
+    "an unknown parameter": {"json": {"text": "hi"}, "params": {"sesion": "s"}},
+    "no such session": {"json": {"text": "hi", "session": "s_none"}},
+    "no such personality": {"json": {"text": "hi", "personality": "nowhere"}},
+    "another channel's session": {"json": {"text": "hi", "session": "s_foreign"}},
+    "too large a file": {"json": {"text": "hi", "attachments": [{"data": "A" * 6_000_000, "filename": "a"}]}},
+    "no file": {"json": {"text": "hi", "attachments": [{"data": "%%%", "filename": "a", "mediaType": "text/plain"}]}},
+}
+
+
+@pytest.mark.parametrize("name", ODD_SENDS)
+async def test_the_direct_way_answers_as_the_route_does(
+    gateway: Gateway, operator_api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What is said most goes past FastAPI; nobody can tell by an answer, or by what is kept."""
+    session, _ = await answered(operator_api, "Hello")
+    foreign = replace(
+        (await gateway.store.sessions.session(session)),  # type: ignore[type-var]
+        id="s_foreign",
+        key="cli:there",
+        conversation=ConversationRef(channel="cli", conversation="there"),
+    )
+    await gateway.store.session_edits.open(foreign)
+    request = dict(ODD_SENDS[name])
+    if "session" in request.get("json", {}):
+        request["json"] = {**request["json"], "session": request["json"]["session"].format(session=session)}
+
+    async def answer() -> tuple[int, dict[str, str], dict[str, Any]]:
+        response = await operator_api.post("/chat/messages", **request)
+        headers = {name: value for name, value in response.headers.items() if name not in ("date", "content-length")}
+        return response.status_code, headers, response.json()
+
+    direct = await answer()
+    monkeypatch.setattr("gateway.web.api.direct._is_plain", lambda _scope: False)
+    by_route = await answer()
+    assert direct[:2] == by_route[:2] or name == "a repetition"
+    if direct[0] == 202:
+        assert direct[2].keys() == by_route[2].keys()
+    else:
+        assert direct[2] == by_route[2]
+    if name == "a repetition":
+        assert direct[2] == by_route[2]
 
 
 async def test_all_who_watch_cost_one_listener_to_the_tools(gateway: Gateway, operator_api: httpx.AsyncClient) -> None:
