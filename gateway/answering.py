@@ -54,7 +54,7 @@ class Answering:
         services, row = self._services, turn.row
         state = AgentState.load(await services.store.load_steps(row.turn_id) if row.has_steps else None)
         adapter = services.adapter(turn.message.conversation.channel)
-        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text, services.caught_up)
+        preview = Preview(adapter, reply_to(row, "", "reply"), lambda: state.text, services.outbox.caught_up)
         work = await self._work(turn, state, preview, asked, supersedes)
         try:
             async with preview:
@@ -157,7 +157,8 @@ class Answering:
         notice = notice and self._settings.hide(notice)
         parked = self._ending.of(row, replies=() if notice is None else (notice,), kind="parked", end="parked")
         reason = self._settings.hide(str(error))
-        await self._ending.commit(replace(parked, again_after_s=again_s, waits_for=waits_for, error=reason))
+        parked = replace(parked, again_after_s=again_s, waits_for=waits_for, error=reason, owner_chat=turn.owner_chat)
+        await self._ending.commit(parked)
         return await parking.told(row.message.conversation, waits_for, error, again_s)
 
     async def _commit_answer(
@@ -189,6 +190,7 @@ class Answering:
             memory=(turn.scope, memory.applied) if memory.applied else None,
             proposals=memory.proposals,
             ingest=turn.ingest_job(self._services.recall, memory),
+            owner_chat=turn.owner_chat,
         )
         await self._ending.commit(commit)
         if self._services.recall is not None:

@@ -219,9 +219,8 @@ class Composition:
             capabilities=self._capabilities,
             kind=self._kind,
             render_memory=memory_section(lambda: self.config),
-            woken=self.outbox.wake,
+            outbox=self.outbox,
             reopened=lambda place: self.dispatcher.wake(place),  # noqa: PLW0108 (the dispatcher is made later)
-            caught_up=self.outbox.caught_up,
             proposals=self.store.proposals,
             recall=self.traces.memory,
         )

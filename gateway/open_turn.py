@@ -12,7 +12,7 @@ from gateway.fact_changes import read_proposed
 from gateway.inbox import InboxRow
 from gateway.ingest import IngestJob
 from gateway.memory_proposals import Proposal, ProposalStore, Reviewer, choices, notice, sort_updates
-from gateway.messages import Action, InboundMessage
+from gateway.messages import Action, ConversationRef, InboundMessage
 from gateway.personalities import Personality
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.recall import Recall
@@ -42,13 +42,14 @@ class SettledMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTurn:
-    """A message, whose it is, and who answers it in which session."""
+    """A message, whose it is, and who answers it in which session; `owner_chat` as in `TurnCommit`."""
 
     row: InboxRow
     user_id: str
     session: Session
     personality: Personality
     role: Role
+    owner_chat: tuple[str, ConversationRef] | None = None
 
     @property
     def message(self) -> InboundMessage:

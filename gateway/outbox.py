@@ -184,6 +184,25 @@ class Outbox:
         """Wait until nothing of the conversation is on its way, or waits to be tried again."""
         await self._lanes.rested(conversation)
 
+    def delivered_by_commit(self, replies: Sequence[OutboundMessage]) -> frozenset[str]:
+        """The ids of those that need no sending: the people of their channel read the log, and it has them."""
+        return frozenset(reply.id for reply in replies if self._shows_log(reply.conversation.channel))
+
+    async def announce(self, turn_id: str, reply: OutboundMessage) -> None:
+        """Tell its channel that a reply was delivered by its commit. Where nobody hears it, the log is read later."""
+        adapter = self._channel_if_up(reply.conversation.channel)
+        if adapter is None:
+            return
+        try:
+            with stage("outbox.send", turn_id, reply.conversation, attempt=1):
+                await adapter.send(reply)
+                note(result="sent")
+        except Exception as error:  # noqa: BLE001 (an adapter may break its contract)
+            _log.error("adapter_fault", channel=adapter.name, message_id=reply.id, exc_info=error)
+        else:
+            _log.debug("reply_sent", message_id=reply.id, text=without_codes(reply))
+            self._on_sent(adapter.name)
+
     def channel_is_up(self, channel: str) -> None:
         """Send what was held back while the channel was down."""
         for conversation in self._held.pop(channel, set()):
@@ -324,6 +343,10 @@ class Outbox:
         self._put_off.get(channel, set()).discard(conversation)
         if channel in self._troubles and not any(failing.channel == channel for failing in self._failures):
             del self._troubles[channel]
+
+    def _shows_log(self, channel: str) -> bool:
+        adapter = self._channel_if_up(channel)
+        return adapter is not None and adapter.capabilities.shows_log
 
     async def _deliver(self, adapter: ChannelAdapter, row: OutboxRow) -> Receipt:
         if row.message.is_empty and not adapter.capabilities.shows_log:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -197,12 +197,22 @@ class People:
                     self._read_at = seen
             return self._book
 
+    async def has_moved(self, account: str, conversation: ConversationRef) -> bool:
+        """Whether an owner's account writes from another direct chat than an owner did last."""
+        chats = (await self.book()).chats
+        return [*chats.items()][-1:] != [(account, conversation)]
+
+    def chat_kept(self, account: str, conversation: ConversationRef) -> None:
+        """Say that the store has this direct chat as the last one of an owner."""
+        self._changes += 1  # a book that is being read may not have it
+        others = {owner: chat for owner, chat in self._book.chats.items() if owner != account}
+        self._book = replace(self._book, chats={**others, account: conversation})
+
     async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner's account used last."""
-        chats = (await self.book()).chats
-        if [*chats.items()][-1:] != [(account, conversation)]:
+        if await self.has_moved(account, conversation):
             await self._store.keep_chat(account, conversation)
-            self.changed()
+            self.chat_kept(account, conversation)
 
 
 def ranks_of(accounts: Collection[str], ranks: Mapping[str, Rank]) -> set[Rank]:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from gateway.ingest import IngestJob
 from gateway.memory_proposals import Proposal
-from gateway.messages import OutboundMessage
+from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people import PeopleChange
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.sessions import Session, SessionMessage
@@ -35,6 +35,8 @@ class TurnCommit:
         proposals: updates that wait for a person's yes.
         people: who is let in, or asks to be.
         ingest: what a memory is still to take from the turn by itself.
+        delivered: the ids of replies that are delivered by being committed, because their channel shows the log.
+        owner_chat: an owner's account, and the direct chat that it used with this turn.
     """
 
     inbox_seq: int
@@ -52,6 +54,8 @@ class TurnCommit:
     proposals: tuple[Proposal, ...] = ()
     people: PeopleChange | None = None
     ingest: IngestJob | None = None
+    delivered: frozenset[str] = frozenset()
+    owner_chat: tuple[str, ConversationRef] | None = None
 
 
 class TurnStore(Protocol):

@@ -62,12 +62,19 @@ class TurnEnding:
         Raises:
             ClaimLost, StoreUnavailable: as `TurnStore.commit_turn` has them.
         """
+        outbox, people = self._services.outbox, self._services.entrance.people
+        commit = replace(commit, delivered=outbox.delivered_by_commit(commit.replies))
         reach("turn.committing")
         with span("turn.commit", end=commit.end):
             await self._services.store.commit_turn(commit)
         reach("turn.committed")
         if commit.people is not None:
-            self._services.entrance.people.changed()
+            people.changed()
+        if commit.owner_chat is not None:
+            people.chat_kept(*commit.owner_chat)
         _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
         for reply in commit.replies:
-            self._services.woken(reply.conversation)
+            if reply.id in commit.delivered:
+                await outbox.announce(commit.turn_id, reply)
+            else:
+                outbox.wake(reply.conversation)

@@ -14,6 +14,7 @@ from gateway.linking.people import People
 from gateway.memory_proposals import ProposalStore
 from gateway.memory_sync import MemorySync
 from gateway.messages import Capabilities, ConversationRef
+from gateway.outbox import Outbox
 from gateway.parking import Parking
 from gateway.personalities import Personalities
 from gateway.presence import Presence
@@ -48,8 +49,6 @@ class Services:
         kind: by the channel's name: the platform, which is the first half of an identity's key.
         render_memory: makes the memory section of the prompt, of what is remembered and what is asked.
         recall: a memory that brings up facts by itself; None where there is none.
-        woken: told that a conversation has replies to send.
-        caught_up: waits until a conversation's replies are out.
         reopened: told that a conversation has messages to answer, which were held back before.
     """
 
@@ -69,8 +68,7 @@ class Services:
     capabilities: Callable[[str], Capabilities | None]
     kind: Callable[[str], str]
     render_memory: Callable[[MemoryContext, str], Awaitable[str | None]]
-    woken: Callable[[ConversationRef], None]
-    caught_up: Callable[[ConversationRef], Awaitable[None]]
+    outbox: Outbox
     reopened: Callable[[ConversationRef], None]
     proposals: ProposalStore
     recall: Recall | None = None

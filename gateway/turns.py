@@ -16,11 +16,11 @@ from gateway.commands import CommandCall, CommandResult, parse_command
 from gateway.dispatcher import TurnControl
 from gateway.errors import PersonalityError
 from gateway.inbox import InboxRow
+from gateway.messages import ConversationRef
 from gateway.observe import note, stage, waited
 from gateway.open_turn import OpenTurn
 from gateway.pair_command import PAIR
 from gateway.people import ClaimOwner
-from gateway.roles import Role
 from gateway.sessions import SessionMessage, new_session, session_key
 from gateway.turn_ending import TurnEnding
 from gateway.turn_messages import buried, problem_of, reply_to, stopped
@@ -72,8 +72,6 @@ class TurnRunner:
             services.presence.turn(entry.account, row.message.conversation, control.stop),
             services.people.present(entry.account, row.message.sender.display_name) as user_id,
         ):
-            if entry.role == "owner" and row.message.is_direct:
-                await services.entrance.people.keep_chat(entry.account, row.message.conversation)
             key = session_key(row.message, user_id, self._settings.session_scope)
             lock = self._session_locks.setdefault(key, asyncio.Lock())
             async with lock:  # one session can be met in two conversations, with the scope `user`
@@ -100,7 +98,7 @@ class TurnRunner:
 
     async def _run(self, row: InboxRow, control: TurnControl, entry: Entry, user_id: str, key: str) -> float | None:
         role = entry.role
-        turn = await self._opened(row, role, user_id, key)
+        turn = await self._opened(row, entry, user_id, key)
         if isinstance(turn, str) or control.is_stop_requested:
             await self._say(row, control, turn if isinstance(turn, str) else stopped(row.message))
             return None
@@ -141,7 +139,7 @@ class TurnRunner:
         """Nobody else is let in or asks to be, from a decision about it to the commit."""
         return self._services.entrance.pairing.lock if command == PAIR else contextlib.nullcontext()
 
-    async def _opened(self, row: InboxRow, role: Role, user_id: str, key: str) -> OpenTurn | str:
+    async def _opened(self, row: InboxRow, entry: Entry, user_id: str, key: str) -> OpenTurn | str:
         """The session and who answers in it; a text for the person where nobody can."""
         session = await self._services.sessions.active_session(key)
         if session is None:
@@ -159,7 +157,20 @@ class TurnRunner:
             if command is None or command.name not in ("personality", "help"):
                 return f"Nobody can answer here: {error}. Choose another with `/personality name`."
             personality = self._services.personalities.get(self._settings.default_personality)
-        return OpenTurn(row=row, user_id=user_id, session=session, personality=personality, role=role)
+        return OpenTurn(
+            row=row,
+            user_id=user_id,
+            session=session,
+            personality=personality,
+            role=entry.role,
+            owner_chat=await self._owner_chat(row, entry),
+        )
+
+    async def _owner_chat(self, row: InboxRow, entry: Entry) -> tuple[str, ConversationRef] | None:
+        """The direct chat in which an owner is to be asked from now on; None where it stays the same."""
+        chat = (entry.account, row.message.conversation)
+        is_theirs = entry.role == "owner" and row.message.is_direct
+        return chat if is_theirs and await self._services.entrance.people.has_moved(*chat) else None
 
     async def _say(self, row: InboxRow, control: TurnControl, text: str | None) -> None:
         """End the turn with a word of our own, or without one."""
@@ -169,8 +180,14 @@ class TurnRunner:
     async def _commit_command(self, turn: OpenTurn, result: CommandResult) -> None:
         text = self._ending.said(result.text, turn.message)
         reply = replace(reply_to(turn.row, text, "reply", result.actions, result.codes), attachments=result.attachments)
-        commit = replace(self._ending.of(turn.row), session=result.session, people=result.people)
-        await self._ending.commit(replace(commit, replies=(reply, *self._ending.noticed(result.notices))))
+        commit = replace(
+            self._ending.of(turn.row),
+            session=result.session,
+            people=result.people,
+            owner_chat=turn.owner_chat,
+            replies=(reply, *self._ending.noticed(result.notices)),
+        )
+        await self._ending.commit(commit)
         for conversation in result.woken:
             self._services.reopened(conversation)
         if result.then is not None:

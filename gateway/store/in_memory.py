@@ -325,13 +325,15 @@ class _Turns:
             tables.tools = {key: result for key, result in tables.tools.items() if key[0] != commit.turn_id}
         self._keep_messages(commit)
         for reply in commit.replies:
-            tables.answer(reply, commit.turn_id)
+            tables.answer(reply, commit.turn_id, is_delivered=reply.id in commit.delivered)
         if commit.memory is not None:
             tables.memory.setdefault(commit.memory[0].turn_id, commit.memory)
         for proposal in commit.proposals:
             tables.propose(proposal)
         if commit.people is not None:
             apply_change(tables, commit.people, inbox_seq=commit.inbox_seq)
+        if commit.owner_chat is not None:
+            tables.keep_chat(*commit.owner_chat)
         if commit.ingest is not None:
             tables.ingest.setdefault(commit.turn_id, Waiting(commit.ingest, tables.now_ms()))
 

@@ -113,5 +113,4 @@ class InMemoryPeople:
 
     async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner used last."""
-        self._tables.chats.pop(account, None)
-        self._tables.chats[account] = conversation
+        self._tables.keep_chat(account, conversation)

@@ -139,11 +139,19 @@ class Tables:
         """Unsent replies, oldest first."""
         return [row for row in self.answers.values() if row.is_open and row.message.conversation == conversation]
 
-    def answer(self, reply: OutboundMessage, turn_id: str) -> None:
+    def answer(self, reply: OutboundMessage, turn_id: str, *, is_delivered: bool = False) -> None:
         """Queue a reply; one whose id is there already stays as it is."""
         if all(answer.message.id != reply.id for answer in self.answers.values()):
             seq, now_ms = self.next_seq(), self.now_ms()
-            self.answers[seq] = Answer(seq=seq, turn_id=turn_id, message=reply, due_at=now_ms, waiting_since=now_ms)
+            row = Answer(seq=seq, turn_id=turn_id, message=reply, due_at=now_ms, waiting_since=now_ms)
+            if is_delivered:
+                row.state, row.attempts, row.receipt = "sent", 1, Receipt(message_ids=(reply.id,))
+            self.answers[seq] = row
+
+    def keep_chat(self, account: str, conversation: ConversationRef) -> None:
+        """Note which direct chat an owner used last."""
+        self.chats.pop(account, None)
+        self.chats[account] = conversation
 
     def due_ms(self, after_s: float) -> int:
         """The moment some seconds from now."""

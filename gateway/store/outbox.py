@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from gateway.inbox import NotDue
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
@@ -15,8 +15,8 @@ from gateway.store.statement import statement
 
 _ADD = """
     INSERT INTO outbox (seq, id, turn_id, channel, conversation, thread, payload, state, due_at, waiting_since,
-                        created_at)
-    VALUES ((SELECT last + 1 FROM sequence), ?, ?, ?, ?, ?, ?, 'ready', ?, ?, ?)
+                        created_at, attempts, receipt, ended_at)
+    VALUES ((SELECT last + 1 FROM sequence), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (id) DO NOTHING
     RETURNING seq
 """
@@ -49,13 +49,24 @@ _RECOVER = "UPDATE outbox SET state = 'ready', is_uncertain = 1 WHERE ended_at I
 
 
 def insert_replies(
-    connection: sqlite3.Connection, turn_id: str, replies: Sequence[OutboundMessage], due_at: int
+    connection: sqlite3.Connection,
+    turn_id: str,
+    replies: Sequence[OutboundMessage],
+    due_at: int,
+    *,
+    delivered: Collection[str] = (),
 ) -> None:
-    """Queue replies inside the transaction of their turn; one whose id is there already stays as it is."""
+    """Queue replies inside the transaction of their turn; one whose id is there already stays as it is.
+
+    Those with the ids in `delivered` are sent by that: their channel shows the log.
+    """
     for reply in replies:
-        where = reply.conversation
-        row = (reply.id, turn_id, where.channel, where.conversation, where.thread, outbound_json(reply))
-        added = connection.execute(_ADD, (*row, due_at, due_at, wall_ms())).fetchone()
+        where, now_ms = reply.conversation, wall_ms()
+        place = (reply.id, turn_id, where.channel, where.conversation, where.thread, outbound_json(reply))
+        is_sent = reply.id in delivered
+        sent = (1, receipt_json(Receipt(message_ids=(reply.id,))), now_ms) if is_sent else (0, None, None)
+        row = (*place, "sent" if is_sent else "ready", due_at, due_at, now_ms, *sent)
+        added = connection.execute(_ADD, row).fetchone()
         if added is not None:
             connection.execute("UPDATE sequence SET last = ?", (added["seq"],))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people import (
@@ -23,7 +24,6 @@ from gateway.store.clock import steady_ms
 from gateway.store.database import Database
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
-from gateway.store.statement import statement
 
 _REQUESTS = """
     SELECT *, (SELECT count(*) FROM held_messages AS held
@@ -73,6 +73,12 @@ _KEEP_CHAT = """
     INSERT OR REPLACE INTO owner_chats (account, channel, conversation, thread, used)
     VALUES (?, ?, ?, ?, (SELECT ifnull(max(used), 0) + 1 FROM owner_chats))
 """
+
+
+def insert_chat(connection: sqlite3.Connection, account: str, conversation: ConversationRef) -> None:
+    """Note which direct chat an owner used last, inside a transaction."""
+    place = (conversation.channel, conversation.conversation, conversation.thread)
+    connection.execute(_KEEP_CHAT, (account, *place))
 
 
 def apply_change(connection: sqlite3.Connection, change: PeopleChange, *, inbox_seq: int | None = None) -> None:
@@ -200,8 +206,7 @@ class SqlitePeople:
 
     async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
         """Note which direct chat an owner used last; survives a killed process, perhaps not a power cut."""
-        row = (account, conversation.channel, conversation.conversation, conversation.thread)
-        await self._database.write(statement(_KEEP_CHAT, row), is_durable=False)
+        await self._database.write(partial(insert_chat, account=account, conversation=conversation), is_durable=False)
 
 
 def _request(row: sqlite3.Row) -> Request:

@@ -17,7 +17,7 @@ from gateway.store.ingest import insert_job
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
-from gateway.store.people import apply_change
+from gateway.store.people import apply_change, insert_chat
 from gateway.store.proposals import insert_proposals
 from gateway.store.statement import statement
 from gateway.turn_commit import TurnCommit
@@ -94,12 +94,14 @@ class SqliteTurns:
                 connection.execute("UPDATE messages SET is_superseded = 1 WHERE turn_id = ?", (commit.supersedes,))
             for message in commit.messages:
                 _save_message(connection, message)
-            insert_replies(connection, commit.turn_id, commit.replies, now_ms)
+            insert_replies(connection, commit.turn_id, commit.replies, now_ms, delivered=commit.delivered)
             if commit.memory is not None:
                 insert_pending(connection, *commit.memory, datetime.now(UTC))
             insert_proposals(connection, commit.proposals)
             if commit.people is not None:
                 apply_change(connection, commit.people, inbox_seq=commit.inbox_seq)
+            if commit.owner_chat is not None:
+                insert_chat(connection, *commit.owner_chat)
             if commit.ingest is not None:
                 insert_job(connection, commit.ingest, now_ms)
             if commit.end != "parked":

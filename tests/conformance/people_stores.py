@@ -10,7 +10,7 @@ import pytest
 from gateway.messages import ConversationRef
 from gateway.people import Ask, Book, ClaimOwner, LetIn, OfferOwner, People, Rank, Request, SetRank, TurnAway
 from gateway.turn_commit import TurnCommit
-from tests.conformance.stores import BEGAN, HERE, THERE, House, answer, said
+from tests.conformance.stores import BEGAN, HERE, THERE, House, answer, claimed, said
 
 OWNER = "me"
 HOUR = timedelta(hours=1)
@@ -156,3 +156,16 @@ class PeopleSuite:
         await house.reopen()
         chats = (await house.store.people.book()).chats
         assert [*chats.items()] == [("k:bob", HERE), ("k:ada", replace(THERE, thread="t"))], "the last is the last"
+
+    async def test_a_turn_keeps_the_chat_that_an_owner_used_with_it(self, house: House) -> None:
+        people = People(house.store.people)
+        await people.keep_chat("k:ada", HERE)
+        assert await people.has_moved("k:ada", THERE)
+        await house.store.inbox.add(said("a"), "t_a")
+        row = await claimed(house.store)
+        commit = TurnCommit(inbox_seq=row.seq, owner="me", turn_id="t_a", owner_chat=("k:ada", THERE))
+        await house.store.turns.commit_turn(commit)
+        people.chat_kept("k:ada", THERE)
+        assert not await people.has_moved("k:ada", THERE)
+        await house.reopen()
+        assert (await house.store.people.book()).chats == {"k:ada": THERE}

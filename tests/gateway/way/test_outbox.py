@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,8 +11,9 @@ from gateway import outbox as outbox_module
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage, Receipt
 from gateway.outbox import REPEAT_NOTE
+from gateway.turn_commit import TurnCommit
 from tests.fake_channel import FakeChannel, FakeChannelWithPreviews
-from tests.gateway.way.conftest import House
+from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel
 
 
@@ -309,3 +311,49 @@ async def test_a_preview_waits_until_the_earlier_reply_is_out_because_it_would_s
         assert await channel.answers_to(second) == ["two and more"]
     texts = [text for kind, text in shown if (kind, text) != ("preview", "one")]
     assert texts.index("one") < texts.index("two") < texts.index("two and more")
+
+
+async def test_where_people_read_the_log_a_reply_is_delivered_by_its_commit(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One commit and no queue: the channel is only told."""
+    async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
+        channel.capabilities = replace(channel.capabilities, shows_log=True)
+        commit, rows = gateway.store.turns.commit_turn, []
+
+        async def look(turn: TurnCommit) -> None:
+            await commit(turn)
+            rows.extend(await gateway.store.deliveries.rows("outbox", chosen="all"))
+
+        monkeypatch.setattr(gateway.store.turns, "commit_turn", look)
+        assert await channel.ask("hi") == "hello"
+        assert [(row.state, row.attempts) for row in rows] == [("sent", 1)]
+        assert channel.attempts == 1
+        assert await gateway.store.outbox.unsent() == []
+
+
+async def test_a_channel_that_fails_to_hear_of_the_log_keeps_no_reply_from_its_people(house: House) -> None:
+    async with house.gateway(ScriptedModel("hello", "there")) as (gateway, channel):
+        channel.capabilities = replace(channel.capabilities, shows_log=True)
+        channel.failures = [RuntimeError("a fault of the adapter")]
+        await channel.say("hi")
+        assert await channel.ask("and again") == "there"
+        rows = await gateway.store.deliveries.rows("outbox", chosen="all")
+        assert [row.state for row in rows] == ["sent", "sent"]
+        assert channel.attempts == 2, "neither is sent again"
+
+
+async def test_a_channel_of_a_log_that_is_down_hears_of_its_replies_when_it_is_up(
+    house: House,
+) -> None:
+    async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
+        channel.capabilities = replace(channel.capabilities, shows_log=True)
+        if_up = gateway.outbox._channel_if_up
+        gateway.outbox._channel_if_up = lambda _name: None
+        message = await channel.say("hi")
+        await settled(gateway)
+        [row] = await gateway.store.deliveries.rows("outbox", chosen="all")
+        assert (row.state, channel.attempts) == ("ready", 0)
+        gateway.outbox._channel_if_up = if_up
+        gateway.outbox.channel_is_up(channel.name)
+        assert await channel.answers_to(message) == ["hello"]
