@@ -29,7 +29,7 @@ from gateway.web.api import (
     traces,
 )
 from gateway.web.api.access import Requires, parameters_of, refuse_unknown_parameters, requires
-from gateway.web.api.direct import DirectMessages
+from gateway.web.api.direct import DirectChat
 from gateway.web.api.idempotency import IdempotentWrites, RequestStore
 from gateway.web.api.problems import on_error, on_fault, on_http_error, on_invalid
 from gateway.web.auth import SAFE_METHODS
@@ -66,7 +66,7 @@ _ALWAYS = {
 
 def make_application(desks: Desks, store: RequestStore) -> ASGIApp:
     """The ASGI application, to be mounted at `PATH` behind the `Gate`."""
-    return IdempotentWrites(DirectMessages(make_fastapi(desks), desks), store)
+    return IdempotentWrites(DirectChat(make_fastapi(desks), desks), store)
 
 
 class _Application(FastAPI):

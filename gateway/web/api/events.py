@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated
 
@@ -19,11 +20,10 @@ from starlette.types import Receive, Scope, Send
 from gateway.desk.stream import Event
 from gateway.errors import EthosError
 
+PLACE = re.compile(r"^[0-9]{1,18}$", re.ASCII)
 LastEventId = Annotated[
     str | None,
-    Header(
-        pattern=r"^[0-9]{1,18}$", description="The `id` of the last event that the reader has; it goes on behind it."
-    ),
+    Header(pattern=PLACE.pattern, description="The `id` of the last event that the reader has; it goes on behind it."),
 ]
 HEARTBEAT = b": still here\n\n"
 LAST_WORD_S = 0.5

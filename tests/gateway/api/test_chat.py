@@ -382,7 +382,7 @@ async def test_the_direct_way_answers_as_the_route_does(
         return response.status_code, headers, response.json()
 
     direct = await answer()
-    monkeypatch.setattr("gateway.web.api.direct._is_plain", lambda _scope: False)
+    monkeypatch.setattr("gateway.web.api.direct._is_plain_message", lambda _scope: False)
     by_route = await answer()
     assert direct[:2] == by_route[:2] or name == "a repetition"
     if direct[0] == 202:
@@ -391,6 +391,45 @@ async def test_the_direct_way_answers_as_the_route_does(
         assert direct[2] == by_route[2]
     if name == "a repetition":
         assert direct[2] == by_route[2]
+
+
+ODD_STREAMS: dict[str, dict[str, Any]] = {
+    "plain": {"params": {"session": "{session}"}},
+    "behind a place": {"params": {"session": "{session}"}, "headers": {"last-event-id": "1"}},
+    "a place that is no number": {"params": {"session": "{session}"}, "headers": {"last-event-id": "1x"}},
+    "an endless place": {"params": {"session": "{session}"}, "headers": {"last-event-id": "9" * 19}},
+    "a place in other digits": {"params": {"session": "{session}"}, "headers": {"last-event-id": b"\xc2\xb2"}},
+    "no session": {},
+    "two sessions": {"params": [("session", "{session}"), ("session", "s_other")]},
+    "an empty session": {"params": {"session": ""}},
+    "a long session": {"params": {"session": "s" * 65}},
+    "no such session": {"params": {"session": "s_none"}},
+    "an unknown parameter": {"params": {"session": "{session}", "last": "1"}},
+}
+
+
+@pytest.mark.parametrize("name", ODD_STREAMS)
+async def test_the_direct_way_to_the_events_is_that_of_the_route(
+    operator_api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    session, _ = await answered(operator_api, "Hello")
+    asked = ODD_STREAMS[name].get("params", {})
+    pairs = [
+        (key, value.format(session=session)) for key, value in (asked.items() if isinstance(asked, dict) else asked)
+    ]
+    request = {**ODD_STREAMS[name], "params": pairs}
+
+    async def answer() -> tuple[int, dict[str, str], object]:
+        async with operator_api.stream("GET", "/chat/events", **request) as response:
+            headers = {name: value for name, value in response.headers.items() if name != "date"}
+            if response.status_code != 200:
+                return response.status_code, headers, json.loads(await response.aread())
+            seen = await until(frames(response), lambda one: one.name == "live")
+            return response.status_code, headers, seen
+
+    direct = await answer()
+    monkeypatch.setattr("gateway.web.api.direct._is_plain_stream", lambda _scope: False)
+    assert direct == await answer()
 
 
 async def test_all_who_watch_cost_one_listener_to_the_tools(gateway: Gateway, operator_api: httpx.AsyncClient) -> None:
