@@ -114,6 +114,7 @@ def compare(ours: Result, theirs: Result) -> None:
         ("CPU ms/turn, most conversations", lambda result: result.together[-1].cpu_ms, False),
         ("healthy after, s", lambda result: result.healthy_s, False),
         ("resident after the first answer, MB", lambda result: result.first_mb, False),
+        ("resident after the turns alone, MB", lambda result: result.alone_mb, False),
         ("resident at the end, MB", lambda result: result.end_mb, False),
     ]
     print(f"{'':>40} {'ours':>9} {'peer':>9} {'times better':>13}")

@@ -70,6 +70,7 @@ class Result:
     together: Sequence[Together]
     start_mb: float
     first_mb: float
+    alone_mb: float
     end_mb: float
 
 
@@ -242,6 +243,7 @@ async def measure(turns: int, alone_turns: int, served_by: Serving = serving) ->
             await first.ask("hello")
             first_mb = resident_mb(pid)
             by_itself = await alone(pid, first, alone_turns)
+            alone_mb = resident_mb(pid)
             await first.close()
             rows = []
             for size in SIZES:
@@ -256,6 +258,7 @@ async def measure(turns: int, alone_turns: int, served_by: Serving = serving) ->
         together=rows,
         start_mb=start_mb,
         first_mb=first_mb,
+        alone_mb=alone_mb,
         end_mb=end_mb,
     )
 
@@ -275,8 +278,8 @@ def show(title: str, result: Result, alone_turns: int, turns: int) -> None:
         print(f"{row.conversations:>14} {turns:>6} {row.median_ms:>10.2f} {row.per_s:>8.0f} {row.cpu_ms:>12.2f}")
     print(
         f"healthy after {result.healthy_s:.2f} s; resident: {result.start_mb:.1f} MB at the start, "
-        f"{result.first_mb:.1f} MB after the first answer, {result.end_mb:.1f} MB after "
-        f"{alone_turns + turns * len(result.together)} turns more"
+        f"{result.first_mb:.1f} MB after the first answer, {result.alone_mb:.1f} MB after {alone_turns} turns alone, "
+        f"{result.end_mb:.1f} MB after {turns * len(result.together)} turns more and {SIZES[-1]} conversations at once"
     )
 
 

@@ -153,6 +153,7 @@ class Gateway(Composition):
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
         await self.linking.recover()
+        await self.entrance.recover()
         reach("start.replayed")
         uncertain = await self.outbox.recover()
         await self.meter.recover()

@@ -29,6 +29,8 @@ _ONCE = frozenset(
     | {"content-description"}
 )
 _LONGEST_FIELD_CHARS = 8_000
+# Below the domains of countries, such as `co.uk`; of these nobody is the owner.
+_REGISTRIES = frozenset(["ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "mil", "ne", "net", "or", "org"])
 _BY = re.compile(r"(?:^|\s)by\s+([^\s;()]+)", re.IGNORECASE)
 _FROM = re.compile(r"^\s*(?:\([^()]*\)\s*)?from\s", re.IGNORECASE)
 _BROKEN = re.compile(rb"\r(?!\n)|\0")
@@ -194,7 +196,9 @@ def _own_domain(authserv_id: str) -> tuple[str, ...]:
     if authserv_id == UNNAMED:
         return ()
     _, _, parent = authserv_id.partition(".")
-    return (authserv_id, parent) if "." in parent else (authserv_id,)
+    name, _, country = parent.partition(".")
+    is_registry = name in _REGISTRIES and len(country) == 2  # `example.co.uk` is a domain, and `co.uk` everybody's
+    return (authserv_id, parent) if country and not is_registry else (authserv_id,)
 
 
 def _is_ours(received: str, ours: Sequence[str]) -> bool:

@@ -19,10 +19,12 @@ from gateway.agent.models import CallFailed, Endpoint
 from gateway.agent.prices import list_price_usd
 from gateway.agent.provider_http import EventStream, ProviderHttp, drain, parsed, read_error
 from gateway.agent.wire_anthropic import AnthropicFormat
-from gateway.agent.wire_errors import unusable, why_broken, why_failed, why_refused
+from gateway.agent.wire_errors import unusable, why_broken, why_endless, why_failed, why_refused
 from gateway.agent.wire_format import Json, Reader, Said, StreamFailed, WireFormat
 from gateway.agent.wire_openai import OpenAIFormat
 
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""On the wire, where a token takes some 200: more than any model writes, so that one without an end is no flood."""
 _REMEMBERED_REPLIES = 128
 # A request of more characters, or with images, is written down in a thread: the loop is for everybody.
 _LARGE_CHARS = 300_000
@@ -76,8 +78,11 @@ class HttpWire:
         async with self._http.post(self._format.path, body) as response:
             if response.status >= 300:
                 raise why_refused(response.status, response.headers, await read_error(response), self._endpoint)
-            stream = EventStream()
+            stream, size_bytes = EventStream(), 0
             async for piece in response.content.iter_any():
+                size_bytes += len(piece)
+                if size_bytes > MAX_ANSWER_BYTES:
+                    raise why_endless(MAX_ANSWER_BYTES, self._endpoint)
                 heard: list[str] = []
                 try:
                     read = (reader.read(_event(event)) for event in stream.feed(piece))

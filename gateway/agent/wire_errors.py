@@ -115,6 +115,12 @@ def why_broken(failure: StreamFailed, endpoint: Endpoint) -> CallFailed:
     return _failed(_kind(failure.error, status), endpoint, status=status, said=said)
 
 
+def why_endless(most_bytes: int, endpoint: Endpoint) -> CallFailed:
+    """An answer that grows beyond all bounds, as that of a model which repeats itself."""
+    most = f"{most_bytes // 1024 // 1024} MiB"
+    return _refused(f"{endpoint.name} ({endpoint.model}) wrote more than {most}; set its `max_output_tokens`")
+
+
 def why_failed(error: Exception, endpoint: Endpoint) -> CallFailed:
     """The same of a connection that broke, and of an answer that is none."""
     if isinstance(error, aiohttp.ClientHttpProxyError) and error.status == 407:

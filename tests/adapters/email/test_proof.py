@@ -205,6 +205,24 @@ def test_a_signature_over_a_field_that_is_not_there_does_not_tell_a_copy_from_th
     assert found.caution == f"its signature does not cover {missing.lower()}"
 
 
+@pytest.mark.parametrize(
+    ("server", "neighbour", "is_ours"),
+    [
+        ("mx.example.org", "in.example.org", True),
+        ("mx.example.co.uk", "in.example.co.uk", True),
+        ("example.co.uk", "mx.evil.co.uk", False),
+        ("example.com.au", "mx.evil.com.au", False),
+        ("example.org", "mx.evil.org", False),
+    ],
+)
+def test_a_server_speaks_for_its_own_domain_and_not_for_its_country(server: str, neighbour: str, is_ours: bool) -> None:
+    """What stands below a Received of another's server may come from anybody."""
+    received = f"Received: from evil.test (evil.test [192.0.2.9]) by {neighbour} with ESMTP; {DATE[6:]}"
+    results = f"Authentication-Results: {server}; dmarc=pass header.from=example.org"
+    found = read(received, results, ADA, authserv_id=server)
+    assert isinstance(found, Envelope) is is_ours
+
+
 def test_thousands_of_brackets_are_no_fault_of_ours() -> None:
     unread = read(f"Authentication-Results: {US}; {'(' * 7_000}", RECEIVED, ADA)
     assert isinstance(unread, Passed)

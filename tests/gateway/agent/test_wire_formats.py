@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from base64 import b64encode
@@ -18,6 +19,7 @@ from gateway.agent.provider_http import EVENT_BYTES, EventStream, _proxy
 from gateway.agent.wire_anthropic import AnthropicFormat
 from gateway.agent.wire_format import Json
 from gateway.agent.wire_openai import OpenAIFormat, ThinkTags
+from gateway.errors import ModelRefused
 from tests.model_bench import Bench, open_bench
 from tests.model_server import Answer, Call, Garbage
 
@@ -339,6 +341,28 @@ async def test_a_stream_that_ends_without_closing_does_not_hold_the_answer_up() 
             port = server.sockets[0].getsockname()[1]
             reply = await answered(bench, request(ASKED), base_url=f"http://127.0.0.1:{port}/v1")
     assert reply.message.text == "Noon."
+
+
+async def test_an_answer_without_an_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.agent.wire.MAX_ANSWER_BYTES", 1024 * 1024)
+    is_gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(f"data: {json.dumps(delta(None, content='again and again '))}\n\n".encode())
+                await writer.drain()
+        is_gone.set()
+
+    async with open_bench("openai") as bench, asyncio.timeout(20):
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(ModelRefused, match="wrote more than 1 MiB; set its `max_output_tokens`"):
+                await answered(bench, request(ASKED), base_url=f"http://127.0.0.1:{port}/v1")
+            await is_gone.wait()
 
 
 async def test_a_proxy_of_the_environment_is_used_for_servers_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -411,6 +411,26 @@ async def test_a_new_owner_is_told_at_once_who_waits_and_is_answered_what_they_s
         assert "1 message kept" in await owner_says(channel, "/pair")
 
 
+async def test_what_a_new_owner_said_before_is_answered_though_the_process_dies_over_the_claim(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dies(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
+        mine = await channel.say("hello, it is me", user=OWNER, conversation=f"dm-{OWNER}")
+        await channel.answers_to(mine)
+        code = await gateway.entrance.pairing.offer_owner()
+        with monkeypatch.context() as death:
+            death.setattr(type(gateway.entrance), "claimed", dies)
+            await channel.ask(f"/owner {code}", user=OWNER, conversation=f"dm-{OWNER}")
+            await settled(gateway)
+        assert len(await channel.answers_to(mine)) == 1
+    async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
+        assert (await channel.answers_to(mine))[-1] == ANSWER
+        assert await gateway.entrance.pairing.waiting() == []
+
+
 async def test_an_owner_is_asked_in_a_chat_of_an_account_that_is_still_theirs(house: House) -> None:
     other = {"user": "5", "conversation": "dm-5"}
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
