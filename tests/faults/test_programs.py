@@ -18,6 +18,7 @@ from tests.faults.process import Nursery, Serving
 
 TOKEN = "t" * 43
 SAID = ["remember that I like green tea", "echo: two", "remember that I like rye bread", "echo: four"]
+pytestmark = pytest.mark.slow
 POINTS = [
     "inbox.accepting",
     "inbox.committed",
