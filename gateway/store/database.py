@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -106,6 +106,17 @@ def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None 
             raise _translated(error, path) from error
         raise
     return connection
+
+
+@contextlib.contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is read meanwhile is of one moment; each statement by itself would lock the file and let go of it."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:  # an I/O error may have ended it
+            connection.execute("COMMIT")
 
 
 def _translated(error: sqlite3.Error, path: Path) -> Exception:

@@ -21,7 +21,7 @@ from gateway.memory.traces.rows import NOT_SHARED, Kept, as_json, find, find_to_
 from gateway.memory.traces.search import Compare, Found, Wanted, search
 from gateway.memory.traces.search_words import register_functions
 from gateway.memory.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, united
-from gateway.store.database import Database
+from gateway.store.database import Database, snapshot
 from gateway.store.schema import migrate, migrations
 
 PersonIds = Callable[[str], Awaitable[Sequence[str]]]
@@ -206,7 +206,12 @@ class Brain:
         question = None if self.meaning is None else await self.meaning.of(viewer, wanted.query)
         compare = None if question is None else question.compare
         viewer = await self.whole(viewer)
-        return await self.database.read(lambda connection: search(connection, viewer, wanted, self.now(), compare))
+
+        def work(connection: sqlite3.Connection) -> Sequence[Found]:
+            with snapshot(connection):
+                return search(connection, viewer, wanted, self.now(), compare)
+
+        return await self.database.read(work)
 
     async def recall(self, viewer: Viewer, question: str) -> Sequence[Found]:
         """What has to do with a question, best first; nothing where nothing has. See `recalling`."""
@@ -214,9 +219,10 @@ class Brain:
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> Sequence[Found]:
-            if asked is None:
-                return recalled(connection, viewer, question, self.now())
-            return recalled(connection, viewer, question, self.now(), asked.compare, least_cosine=asked.least)
+            with snapshot(connection):
+                if asked is None:
+                    return recalled(connection, viewer, question, self.now())
+                return recalled(connection, viewer, question, self.now(), asked.compare, least_cosine=asked.least)
 
         return await self.database.read(work)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shutil
 import sqlite3
@@ -17,7 +18,7 @@ import pytest
 from gateway.errors import StoreUnavailable
 from gateway.store import database as database_module
 from gateway.store import readers as readers_module
-from gateway.store.database import Database
+from gateway.store.database import Database, snapshot
 
 PAGE_BYTES = 4096
 
@@ -59,6 +60,18 @@ async def in_one_group(database: Database, *works, durable: bool = True) -> list
 async def test_what_was_written_is_read_by_another_connection(database: Database) -> None:
     assert await database.write(lambda c: c.execute("INSERT INTO t VALUES (7) RETURNING x").fetchall()[0][0]) == 7
     assert await rows(database) == [7]
+
+
+async def test_a_snapshot_is_of_one_moment_and_ends_whatever_happens(database: Database) -> None:
+    await database.write(insert(1))
+    other = database_module.connect(database.path)
+    with contextlib.suppress(ZeroDivisionError), snapshot(other):
+        assert len(other.execute("SELECT x FROM t").fetchall()) == 1
+        await database.write(insert(2))
+        assert len(other.execute("SELECT x FROM t").fetchall()) == 1
+        raise ZeroDivisionError
+    assert len(other.execute("SELECT x FROM t").fetchall()) == 2
+    other.close()
 
 
 async def test_those_who_wait_share_one_commit(database: Database) -> None:
