@@ -207,7 +207,7 @@ def _matching(index: sqlite3.Connection, passages: Sequence[_Passage], question:
     if days is not None:
         found.update(number for number, passage in enumerate(passages) if passage.day in days)
     matches = [_match(passages[number], number, words.get(number, 0.0)) for number in sorted(found)]
-    lift(matches)
+    lift(matches, lambda numbers: {number for number in numbers if passages[number].asks})
     prefer_speakers(matches, query)
     if days is not None:
         prefer_days([match for match in matches if passages[match.number].day in days], matches, days)
@@ -223,7 +223,7 @@ def _beside(passages: Sequence[_Passage], number: int) -> Iterator[int]:
 
 def _match(passage: _Passage, number: int, words: float) -> Match:
     """As if the section were a conversation, and the name the speaker's."""
-    return Match(number, (0, str(passage.heading)), number, passage.name, passage.asks, words)
+    return Match(number, (0, str(passage.heading)), number, passage.name, words)
 
 
 def _with_lists(passages: Sequence[_Passage], best_first: Sequence[int], room_chars: int) -> Iterator[int]:

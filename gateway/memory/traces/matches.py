@@ -11,7 +11,7 @@ import json
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
 from operator import attrgetter
@@ -48,10 +48,8 @@ _ASSISTANT_SAID = re.compile(
 )
 _SAID_BY_EITHER = re.compile(r"\bremind me\b|\bwe (?:chatted|discussed|spoke|talked)\b")
 
-_COLUMNS = f"""
-    traces.number, traces.owner, traces.conversation, traces.position, traces.speaker,
-    {" OR ".join(f"instr(traces.content, '{mark}')" for mark in QUESTION_MARKS)}
-"""
+_COLUMNS = "traces.number, traces.owner, traces.conversation, traces.position, traces.speaker"
+_ASKS = " OR ".join(f"instr(content, '{mark}')" for mark in QUESTION_MARKS)
 # Of constant text, so that they are prepared once. The plus keeps SQLite from the indexes by owner, of whose traces it
 # would look at every one.
 _PLACES = f"""
@@ -70,6 +68,7 @@ _BESIDE_THEM = f"""
         AND traces.position BETWEEN best.position - {REACH} AND best.position + {REACH}
     WHERE traces.deleted_at IS NULL AND (?2 IS NULL OR traces.type = ?2)
 """  # noqa: S608 (constants)
+_ASKING = f"SELECT number FROM traces WHERE number IN (SELECT value FROM json_each(?)) AND ({_ASKS})"  # noqa: S608 (constants)
 
 Place = tuple[int, str]
 """Owner and conversation."""
@@ -85,7 +84,6 @@ class Match:
     place: Place | None
     position: int
     speaker: str | None
-    asks: bool
     words: float
     meaning: float = 0.0
     cosine: float | None = None
@@ -127,9 +125,9 @@ def matches_of(connection: sqlite3.Connection, words: Mapping[int, float], owner
 
 
 def _match(row: sqlite3.Row, words: float) -> Match:
-    number, owner, conversation, position, speaker, asks = row
+    number, owner, conversation, position, speaker = row
     place = None if conversation is None or position is None else (owner, conversation)
-    return Match(number, place, position or 0, speaker, bool(asks), words)
+    return Match(number, place, position or 0, speaker, words)
 
 
 def add_matches_of_days(
@@ -155,30 +153,39 @@ def lift_surroundings(connection: sqlite3.Connection, matches: dict[int, Match],
     for row in connection.execute(_BESIDE_THEM, (best, type_)) if placed else ():
         if row[0] not in matches:
             matches[row[0]] = _match(row, 0.0)
-    lift(matches.values())
+
+    def asking(numbers: Sequence[int]) -> Collection[int]:
+        return {row[0] for row in connection.execute(_ASKING, (json.dumps(numbers),))}
+
+    lift(matches.values(), asking)
 
 
-def lift(matches: Collection[Match]) -> None:
-    """Add to each what those beside it and the best of its conversation give, as far as they are among the matches."""
+def lift(matches: Collection[Match], asking: Callable[[Sequence[int]], Collection[int]]) -> None:
+    """Add to each what those beside it and the best of its conversation give, as far as they are among the matches.
+
+    Args:
+        asking: which of these numbers are of questions.
+    """
     conversations: dict[Place, list[Match]] = defaultdict(list)
     for match in matches:
         if match.place is not None:
             conversations[match.place].append(match)
-    for together in conversations.values():
-        _lift_together(together)
+            match.conversation = _CONVERSATION * match.own
+    several = [together for together in conversations.values() if len(together) > 1]
+    questions = asking([match.number for together in several for match in together]) if several else ()
+    for together in several:
+        _lift_together(together, questions)
 
 
-def _lift_together(together: Sequence[Match]) -> None:
+def _lift_together(together: Sequence[Match], questions: Collection[int]) -> None:
     best = sorted([match.own for match in together], reverse=True)[:_CONVERSATION_BEST]
     for match in together:
         match.conversation = _CONVERSATION * sum(best)
-    if len(together) == 1:
-        return
     at = {match.position: match for match in together}
     for match in together:
         for far, weight in _AFTER.items():
             if (before := at.get(match.position - far)) is not None:
-                is_answer = far == 1 and before.asks and before.speaker != match.speaker
+                is_answer = far == 1 and before.number in questions and before.speaker != match.speaker
                 match.beside += (_ANSWER if is_answer else weight) * before.own
         for far, weight in _BEFORE.items():
             if (after := at.get(match.position + far)) is not None:

@@ -127,8 +127,8 @@ def search(
     prefer_speakers(matches.values(), query)
     if days is not None:
         prefer_days([matches[number] for number in of_days], matches.values(), days)
-    matches = {number: matches[number] for number in tagged(connection, matches, wanted.among.tags)}
-    best = sorted(matches.values(), key=attrgetter("score"), reverse=True)
+    tagged_matches = (matches[number] for number in tagged(connection, matches, wanted.among.tags))
+    best = sorted(tagged_matches, key=attrgetter("score"), reverse=True)
     # strength weighs little, so it is looked up for those only that it could bring into the answer
     best = _by_strength(connection, _with_share(best[: 2 * limit + 10], _FADED * wanted.least_share), now)
     best = _with_share(best, wanted.least_share)
@@ -171,7 +171,8 @@ def _fuse(
     Where no vector is there to be compared the words are all there is. What BM25 gives says nothing by itself: in a
     memory of a few facts it is next to nothing for all of them.
     """
-    matches |= matches_of(connection, {number: 0.0 for number in close if number not in matches}, owners)
+    if close:
+        matches |= matches_of(connection, {number: 0.0 for number in close if number not in matches}, owners)
     most = max((match.words for match in matches.values()), default=0.0) or 1.0
     share = (1 - _MEANING if close else 1.0) / most
     for match in matches.values():
