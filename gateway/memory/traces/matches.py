@@ -11,13 +11,14 @@ import json
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
 from operator import attrgetter
 from typing import Literal
 
 from gateway.memory.days import Days
+from gateway.memory.traces.ranking import PLACED
 from gateway.memory.traces.search_words import Query
 from gateway.memory.traces.trace import TraceType
 from gateway.store.payloads import to_ms
@@ -48,22 +49,21 @@ _ASSISTANT_SAID = re.compile(
 )
 _SAID_BY_EITHER = re.compile(r"\bremind me\b|\bwe (?:chatted|discussed|spoke|talked)\b")
 
-_COLUMNS = "traces.number, traces.owner, traces.conversation, traces.position, traces.speaker"
 _ASKS = " OR ".join(f"instr(content, '{mark}')" for mark in QUESTION_MARKS)
 # Of constant text, so that they are prepared once. The plus keeps SQLite from the indexes by owner, of whose traces it
 # would look at every one.
 _PLACES = f"""
-    SELECT {_COLUMNS} FROM traces
+    SELECT {PLACED} FROM traces
     WHERE number IN (SELECT value FROM json_each(?)) AND +owner IN (SELECT value FROM json_each(?))
         AND deleted_at IS NULL
 """  # noqa: S608 (constants)
 _ON_DAYS = f"""
-    SELECT {_COLUMNS} FROM json_each(?1) AS given JOIN traces ON traces.owner = given.value
+    SELECT {PLACED} FROM json_each(?1) AS given JOIN traces ON traces.owner = given.value
     WHERE traces.created_at BETWEEN ?2 AND ?3 AND traces.deleted_at IS NULL AND (?4 IS NULL OR traces.type = ?4)
     ORDER BY traces.number IN (SELECT value FROM json_each(?5)) DESC, traces.created_at DESC LIMIT {_OF_DAYS_AT_MOST}
 """  # noqa: S608 (constants)
 _BESIDE_THEM = f"""
-    SELECT {_COLUMNS} FROM json_each(?) AS given JOIN traces AS best ON best.number = given.value
+    SELECT {PLACED} FROM json_each(?) AS given JOIN traces AS best ON best.number = given.value
     JOIN traces ON traces.owner = best.owner AND traces.conversation = best.conversation
         AND traces.position BETWEEN best.position - {REACH} AND best.position + {REACH}
     WHERE traces.deleted_at IS NULL AND (?2 IS NULL OR traces.type = ?2)
@@ -118,16 +118,16 @@ class Match:
         return {name: value for name, value in parts.items() if value}
 
 
-def matches_of(connection: sqlite3.Connection, words: Mapping[int, float], owners: Sequence[int]) -> dict[int, Match]:
-    """The owners' traces of these numbers, with what they have of the words."""
-    rows = connection.execute(_PLACES, (json.dumps([*words]), json.dumps([*owners])))
-    return {row[0]: _match(row, words[row[0]]) for row in rows}
+def matches_of(connection: sqlite3.Connection, numbers: Iterable[int], owners: Sequence[int]) -> dict[int, Match]:
+    """The owners' traces of these numbers."""
+    rows = connection.execute(_PLACES, (json.dumps([*numbers]), json.dumps([*owners])))
+    return {row[0]: match_of(row) for row in rows}
 
 
-def _match(row: sqlite3.Row, words: float) -> Match:
-    number, owner, conversation, position, speaker = row
-    place = None if conversation is None or position is None else (owner, conversation)
-    return Match(number, place, position or 0, speaker, words)
+def match_of(row: sqlite3.Row, words: float = 0.0) -> Match:
+    """The trace of a row that begins with `PLACED`, with what it has of the words."""
+    place = None if row[2] is None or row[3] is None else (row[1], row[2])
+    return Match(row[0], place, row[3] or 0, row[4], words)
 
 
 def add_matches_of_days(
@@ -142,7 +142,7 @@ def add_matches_of_days(
     values = (json.dumps([*owners]), first, last, type_, json.dumps([*matches]))
     rows = connection.execute(_ON_DAYS, values).fetchall()
     for row in rows:
-        matches.setdefault(row[0], _match(row, 0.0))
+        matches.setdefault(row[0], match_of(row))
     return [row[0] for row in rows]
 
 
@@ -152,7 +152,7 @@ def lift_surroundings(connection: sqlite3.Connection, matches: dict[int, Match],
     best = json.dumps([each.number for each in placed[:_WITH_NEIGHBOURS]])
     for row in connection.execute(_BESIDE_THEM, (best, type_)) if placed else ():
         if row[0] not in matches:
-            matches[row[0]] = _match(row, 0.0)
+            matches[row[0]] = match_of(row)
 
     def asking(numbers: Sequence[int]) -> Collection[int]:
         return {row[0] for row in connection.execute(_ASKING, (json.dumps(numbers),))}

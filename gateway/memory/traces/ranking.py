@@ -17,15 +17,27 @@ RANKED_AT_MOST = 8_000
 """Of more matches the newest are ranked."""
 _LOOKED_AT = 2_000
 _WALKED_AT_MOST = 100_000
+_FEW = 500  # of so many it costs less to look up the owner of each than to ask the index for the owners' ones
+PLACED = "traces.number, traces.owner, traces.conversation, traces.position, traces.speaker"
+"""With these begins a row of a trace that was found."""
 
-_BEST = """
+_SCORE = ":scale * -bm25(search, 0.0, :context, 1.0) AS score"
+_IS_OWN = "traces.owner IN (SELECT value FROM json_each(:owners)) AND traces.deleted_at IS NULL"
+_BEST_OF_FEW = f"""
+    SELECT {PLACED}, {_SCORE} FROM search CROSS JOIN traces ON traces.number = search.rowid
+    WHERE search MATCH :words AND {_IS_OWN} {{filters}}
+    ORDER BY score DESC, search.rowid LIMIT :limit
+"""  # noqa: S608 (constants)
+_BEST = f"""
     WITH own AS MATERIALIZED (
-        SELECT rowid AS number FROM search WHERE search MATCH :own {filters} ORDER BY rowid DESC LIMIT :most
+        SELECT rowid AS number FROM search WHERE search MATCH :own {{filters}} ORDER BY rowid DESC LIMIT :most
+    ), best AS MATERIALIZED (
+        SELECT rowid AS number, {_SCORE}, (SELECT count(*) FROM own) AS among FROM search
+        WHERE search MATCH :words AND rowid >= (SELECT min(number) FROM own) AND +rowid IN own
+        ORDER BY score DESC, rowid LIMIT :limit
     )
-    SELECT rowid AS number, -bm25(search, 0.0, :context, 1.0) AS score, (SELECT count(*) FROM own) AS among FROM search
-    WHERE search MATCH :words AND rowid >= (SELECT min(number) FROM own) AND +rowid IN own
-    ORDER BY score DESC, rowid LIMIT :limit
-"""
+    SELECT {PLACED}, score, among FROM best CROSS JOIN traces ON traces.number = best.number WHERE {_IS_OWN}
+"""  # noqa: S608 (constants)
 _NEWEST = """
     SELECT count(*), min(number) FROM (
         SELECT rowid AS number FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?
@@ -36,9 +48,9 @@ _LAST = "SELECT ifnull(max(number), 0) FROM traces"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """The best matches, as number and score, and among how many they are the best."""
+    """The best matches, each the columns of `PLACED` and `score`, and how many were ranked at least."""
 
-    best: Sequence[tuple[int, float]]
+    best: Sequence[sqlite3.Row]
     among: int
 
 
@@ -51,6 +63,7 @@ def best_of(
     context_weight: float = 0.3,
     filters: IndexFilters = IndexFilters(),  # noqa: B008 (a frozen value)
     limit: int,
+    documents: int | None = None,
 ) -> Ranked:
     """The owners' traces that match best, by BM25.
 
@@ -62,6 +75,7 @@ def best_of(
         context_weight: of who said it and when; 0: the text alone counts.
         filters: of those only.
         limit: how many.
+        documents: how many traces of all owners match at most; None where that is not known.
     """
     columns = "{context text}" if context_weight else "text"
     wanted = f"{columns} : ({needed})"
@@ -72,14 +86,16 @@ def best_of(
         "own": f"scope : ({among}) AND {wanted}" if len(owners) <= MOST_NAMED else wanted,
         "words": words,
         "context": context_weight,
+        "scale": 0.5 if more else 1.0,
         "most": RANKED_AT_MOST,
         "limit": limit,
         **filters.values(owners),
     }
-    rows = connection.execute(_BEST.format(filters=filters.sql(owners)), values).fetchall()
-    scale = 0.5 if more else 1.0
-    best = [(int(row["number"]), scale * row["score"]) for row in rows]
-    return Ranked(best=best, among=int(rows[0]["among"]) if rows else 0)
+    if documents is not None and documents <= _FEW:
+        best = connection.execute(_BEST_OF_FEW.format(filters=filters.sql(())), values).fetchall()
+        return Ranked(best=best, among=len(best))
+    best = connection.execute(_BEST.format(filters=filters.sql(owners)), values).fetchall()
+    return Ranked(best=best, among=best[0]["among"] if best else 0)
 
 
 def is_worth_walking(documents: int) -> bool:

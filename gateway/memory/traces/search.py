@@ -22,6 +22,7 @@ from gateway.memory.traces.matches import (
     Match,
     add_matches_of_days,
     lift_surroundings,
+    match_of,
     matches_of,
     prefer_days,
     prefer_speakers,
@@ -147,17 +148,25 @@ def _each_once(found: Sequence[Found]) -> list[Found]:
 
 
 def _matches(connection: sqlite3.Connection, query: Query, owners: Sequence[int], wanted: Wanted) -> dict[int, Match]:
-    scores: dict[int, float] = {}
+    matches: dict[int, Match] = {}
     ranked = 0
     filters = IndexFilters(type=wanted.type, tags=wanted.among.tags)
     candidates = max(_CANDIDATES, _CANDIDATES_FOR_EACH * min(MOST, wanted.limit))
     for index, group in enumerate(query.groups):
-        found = best_of(connection, owners, group, more=query.beside(index), filters=filters, limit=candidates)
-        scores |= found.best
+        found = best_of(
+            connection,
+            owners,
+            group,
+            more=query.beside(index),
+            filters=filters,
+            limit=candidates,
+            documents=query.documents,
+        )
+        matches |= {row[0]: match_of(row, row["score"]) for row in found.best}
         ranked += found.among
         if ranked >= _RANKED_AT_LEAST:
             break
-    return matches_of(connection, scores, owners)
+    return dict(sorted(matches.items()))
 
 
 def _fuse(
@@ -172,7 +181,7 @@ def _fuse(
     memory of a few facts it is next to nothing for all of them.
     """
     if close:
-        matches |= matches_of(connection, {number: 0.0 for number in close if number not in matches}, owners)
+        matches |= matches_of(connection, close.keys() - matches.keys(), owners)
     most = max((match.words for match in matches.values()), default=0.0) or 1.0
     share = (1 - _MEANING if close else 1.0) / most
     for match in matches.values():

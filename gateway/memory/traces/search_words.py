@@ -82,10 +82,12 @@ class Query:
         groups: expressions in FTS5's language, https://www.sqlite.org/fts5.html#full_text_query_syntax. Any of them
             finds; the first are looked for first, because they are the rarest words. None: nothing is looked for.
         words: all words of the question, those without weight too.
+        documents: how many traces of all owners any group finds at most; None where that is not known.
     """
 
     groups: tuple[str, ...]
     words: tuple[str, ...]
+    documents: int | None = None
 
     @property
     def expression(self) -> str:
@@ -109,7 +111,8 @@ def read_query(text: str, connection: sqlite3.Connection) -> Query:
         expression = _Expression(tokens).read()
         if expression is not None:
             return Query((expression,), words)
-    return Query(tuple(map(_any_of, _by_rarity(telling_terms(text), connection))), words)
+    groups, documents = _by_rarity(telling_terms(text), connection)
+    return Query(tuple(map(_any_of, groups)), words, documents)
 
 
 def telling_terms(text: str) -> Sequence[Term]:
@@ -140,17 +143,17 @@ def _plain_terms(written: str) -> Iterator[Term]:
             yield from (Term(part) for part in parts if len(part) > 1)
 
 
-def _by_rarity(telling: Sequence[Term], connection: sqlite3.Connection) -> Sequence[Sequence[Term]]:
-    """In groups, the rarest first, without those that are nearly everywhere."""
+def _by_rarity(telling: Sequence[Term], connection: sqlite3.Connection) -> tuple[Sequence[Sequence[Term]], int]:
+    """In groups, the rarest first, without those that are nearly everywhere; and in how many traces those are."""
     if not telling:
-        return ()
+        return (), 0
     (traces,) = connection.execute("SELECT ifnull(max(number), 0) FROM traces").fetchone()
     if traces < _COMMON_FROM:
-        return (telling,)
+        return (telling,), traces
     counted = ((documents_with(connection, quoted(term)), term) for term in telling)
     rarest_first = sorted(counted, key=lambda pair: pair[0])
-    rare = [(documents, term) for documents, term in rarest_first if documents <= COMMON_SHARE * traces]
-    return _grouped(rare or rarest_first[:1])
+    rare = [pair for pair in rarest_first if pair[0] <= COMMON_SHARE * traces] or rarest_first[:1]
+    return _grouped(rare), sum(documents for documents, _ in rare)
 
 
 def _grouped(rarest_first: Sequence[tuple[int, Term]]) -> Sequence[Sequence[Term]]:

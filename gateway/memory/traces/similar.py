@@ -75,7 +75,7 @@ def _near(connection: sqlite3.Connection, owner: int, words: Sequence[str], abov
     numbers = {number for each in holders.values() for number in each}
     if len(numbers) > _COMPARED_AT_MOST:  # only then they must be ranked, which costs many times as much
         found = best_of(connection, (owner,), " OR ".join(holders), context_weight=0.0, limit=CANDIDATES)
-        numbers = {number for number, _ in found.best}
+        numbers = {row["number"] for row in found.best}
     sql = f"""
         {SELECT} WHERE traces.number IN ({places([*numbers])}) AND +owner = ? AND deleted_at IS NULL
         ORDER BY traces.number

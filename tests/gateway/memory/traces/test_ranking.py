@@ -10,7 +10,7 @@ import pytest
 
 from gateway.memory.traces import ranking, search_words
 from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.ranking import best_of, documents_with
+from gateway.memory.traces.ranking import Ranked, best_of, documents_with
 from gateway.memory.traces.rows import insert
 from gateway.memory.traces.search import Wanted
 from gateway.memory.traces.trace import Viewer
@@ -31,20 +31,38 @@ async def found(brain: Brain, query: str, viewer: Viewer = ADA, limit: int = 100
     return [hit.trace.content for hit in await brain.search(viewer, Wanted(query=query, limit=limit))]
 
 
+def scores(ranked: Ranked) -> dict[int, float]:
+    return {row["number"]: row["score"] for row in ranked.best}
+
+
 @pytest.fixture
 def few_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (ranking, search_words):
         monkeypatch.setattr(module, "RANKED_AT_MOST", 20)
+    monkeypatch.setattr(ranking, "_FEW", 0)
 
 
 async def test_words_that_only_raise_weigh_what_they_would_as_words_that_find(brain: Brain) -> None:
     await put(brain, ADA, ["green tea", "green tea with milk", "tea with milk and tea", "milk", "green", "water"])
 
     def work(connection: sqlite3.Connection) -> None:
-        together = dict(best_of(connection, (1,), "green OR tea OR milk", limit=10).best)
+        together = scores(best_of(connection, (1,), "green OR tea OR milk", limit=10))
         split = best_of(connection, (1,), "green", more="tea OR milk", limit=10)
         assert split.among == len(split.best) == 3
-        assert dict(split.best) == pytest.approx({number: together[number] for number, _ in split.best})
+        assert scores(split) == pytest.approx({number: together[number] for number in scores(split)})
+
+    await read(brain, work)
+
+
+async def test_of_few_matches_the_owners_ones_are_the_same_as_of_many(brain: Brain) -> None:
+    await put(brain, ADA, ["green tea", "green tea with milk", "milk"])
+    await put(brain, BEN, ["green tea of Ben's", "tea"])
+
+    def work(connection: sqlite3.Connection) -> None:
+        for owner in (1, 2):
+            of_many = scores(best_of(connection, (owner,), "tea OR milk", limit=10))
+            assert len(of_many) == (3 if owner == 1 else 2)
+            assert scores(best_of(connection, (owner,), "tea OR milk", limit=10, documents=5)) == of_many
 
     await read(brain, work)
 
