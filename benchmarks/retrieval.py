@@ -46,7 +46,7 @@ from gateway.memory.traces.brain import BRAIN_NAME, open_brain
 from gateway.memory.traces.hexaco import IngestRules
 from gateway.memory.traces.memory import TraceMemory
 from gateway.memory.traces.query_vectors import QueryVectors
-from gateway.memory.traces.rows import insert
+from gateway.memory.traces.rows import insert, merge_index
 from gateway.memory.traces.search import Wanted
 from gateway.memory.traces.trace import Trace, Viewer
 from gateway.memory.traces.vectorizing import Vectorizing
@@ -166,6 +166,8 @@ async def with_brain(
     async with open_brain(root / BRAIN_NAME, now=clock) as brain:
         traces = [trace_of(document) for document in pool["docs"]]
         await brain.database.write(lambda connection: [insert(connection, trace) for trace in traces])
+        while await brain.database.write(partial(merge_index, pages=500)):
+            pass  # as after an import; what a turn adds is merged with it
         if embedder is not None:
             vectorizing = Vectorizing(brain, embedder)
             running = asyncio.create_task(vectorizing.run())

@@ -24,7 +24,7 @@ from gateway.locks import hold
 from gateway.memory.traces import consolidation_steps as steps
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.insights import Insight, clusters, keep_insight
-from gateway.memory.traces.rows import changeable
+from gateway.memory.traces.rows import changeable, merge_index
 from gateway.memory.traces.trace import Viewer
 from gateway.observe import happened
 from gateway.store.payloads import from_ms, to_ms
@@ -34,7 +34,6 @@ LOCK_NAME = "brain.consolidating"
 _INDEX_PAGES = 500  # of the full-text index that are merged at a time
 
 _OWNERS = "SELECT number FROM owners ORDER BY number"
-_MERGE_INDEX = "INSERT INTO search (search, rank) VALUES ('merge', ?)"
 _LOG = """
     INSERT INTO consolidation_log (started_at, duration_ms, reason, pruned, merged, derived, compacted)
     VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -190,7 +189,7 @@ def _entry(row: sqlite3.Row) -> ConsolidationEntry:
 
 
 def _close(connection: sqlite3.Connection, started_at: datetime, reason: str, report: ConsolidationReport) -> None:
-    connection.execute(_MERGE_INDEX, (_INDEX_PAGES,))
+    merge_index(connection, pages=_INDEX_PAGES)
     connection.execute(
         _LOG,
         (

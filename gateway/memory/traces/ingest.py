@@ -14,10 +14,12 @@ from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.changes import add, doubt
 from gateway.memory.traces.extraction import Exchange, Fact
 from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.rows import SELECT, kept, known_number
+from gateway.memory.traces.rows import SELECT, kept, known_number, merge_index
 from gateway.memory.traces.similar import similar_to
 from gateway.memory.traces.strength import is_contradicted
 from gateway.memory.traces.trace import Owner, ScopeKind, Trace, Viewer
+
+_MERGED_PAGES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,8 @@ def _store(
             stored += 1
             if "correction" in trace.tags:
                 _doubt_contradicted(connection, trace, offered, brain)
+    if stored:
+        merge_index(connection, pages=_MERGED_PAGES)
     return stored, duplicate + before, over_limit
 
 

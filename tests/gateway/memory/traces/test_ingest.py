@@ -160,3 +160,17 @@ def test_feelings_are_read_only_where_a_trait_asks_for_them() -> None:
 @given(st.text(max_size=300) | st.recursive(st.none() | st.text(), st.lists, max_leaves=5).map(json.dumps))
 def test_whatever_a_model_says_is_read_without_a_fault(answer: str) -> None:
     assert all(0 < len(fact.text) <= MAX_FACT_CHARS for fact in read_facts(answer, RULES))
+
+
+async def test_the_index_stays_in_few_pieces_however_many_turns_add_to_it(brain: Brain, clock: Clock) -> None:
+    """A question looks into each piece: without merging these would be as many as turns since the last automatic one."""
+    for number in range(60):
+        fact = Fact(text=f"Ada met number {number} of the {number * 37}th street", category="episodic", importance=0.9)
+        assert (await keep_facts(brain, ADA, turn(clock, fact, turn_id=f"t{number}"), RULES)).stored == 1
+    assert await segments(brain) <= 3
+
+
+async def segments(brain: Brain) -> int:
+    return await brain.database.read(
+        lambda connection: connection.execute("SELECT count(DISTINCT segid) FROM search_idx").fetchone()[0]
+    )

@@ -34,6 +34,8 @@ async def test_many_traces_leave_and_come_back(brain: Brain, tmp_path: Path, for
         count = "SELECT (SELECT count(*) FROM traces), (SELECT count(*) FROM edges)"
         found = await other.database.read(lambda connection: tuple(connection.execute(count).fetchone()))
         assert found == (MANY, MANY - 1)
+        pieces = "SELECT count(DISTINCT segid) FROM search_idx"
+        assert await other.database.read(lambda connection: connection.execute(pieces).fetchone()[0]) <= 3
 
 
 async def test_many_traces_come_from_a_brain_of_agentos(brain: Brain, tmp_path: Path) -> None:
