@@ -94,9 +94,14 @@ async def import_traces(
             if pace.is_given_up:
                 break
     if result.imported and not is_dry_run:
-        while await brain.database.write(partial(merge_index, pages=_MERGED_PAGES), is_durable=False):
-            pass  # a little at a time: others write between
+        await _merge(brain)
     return result
+
+
+async def _merge(brain: Brain) -> None:
+    """Merge the pieces of the index that many lots have left, a little at a time: others write between."""
+    while await brain.database.write(partial(merge_index, pages=_MERGED_PAGES), is_durable=False):
+        pass
 
 
 async def _land(reading: _Reading, landing: Landing, pace: Pace, file: str) -> None:
