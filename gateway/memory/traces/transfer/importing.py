@@ -6,14 +6,12 @@ import asyncio
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from gateway.errors import TraceError
 from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.rows import merge_index
 from gateway.memory.traces.transfer.arrivals import Arrival, ArrivedTrace, BrokenOff, ImportResult, Progress
 from gateway.memory.traces.transfer.bounds import Bounds
 from gateway.memory.traces.transfer.chatgpt import read_conversations
@@ -31,7 +29,6 @@ from gateway.store.payloads import to_ms
 
 LOT = 500
 _LOT_CHARS = 4_000_000
-_MERGED_PAGES = 500
 """A lot of long texts is a smaller one."""
 
 
@@ -93,15 +90,7 @@ async def import_traces(
                 await _land(reading, landing, pace, file)
             if pace.is_given_up:
                 break
-    if result.imported and not is_dry_run:
-        await _merge(brain)
     return result
-
-
-async def _merge(brain: Brain) -> None:
-    """Merge the pieces of the index that many lots have left, a little at a time: others write between."""
-    while await brain.database.write(partial(merge_index, pages=_MERGED_PAGES), is_durable=False):
-        pass
 
 
 async def _land(reading: _Reading, landing: Landing, pace: Pace, file: str) -> None:
@@ -110,6 +99,7 @@ async def _land(reading: _Reading, landing: Landing, pace: Pace, file: str) -> N
         reading.report()
     reading.report()
     await landing.link(file)
+    await landing.merge_index()
 
 
 def _lot(arrivals: Iterator[Arrival], pace: Pace) -> Sequence[Arrival]:

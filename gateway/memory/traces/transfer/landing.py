@@ -8,11 +8,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.changes import same_as, unite_with_same
-from gateway.memory.traces.rows import as_json, insert, known_number, owner_number
+from gateway.memory.traces.rows import as_json, insert, known_number, merge_index, owner_number
 from gateway.memory.traces.trace import Owner, hash_of, new_trace_id
 from gateway.memory.traces.transfer.arrivals import (
     Arrival,
@@ -40,6 +41,7 @@ _EDGE = """
     ON CONFLICT DO NOTHING
 """
 LINK = "link"
+_MERGED_PAGES = 500  # of the index, in one transaction
 
 
 class Landing:
@@ -113,6 +115,13 @@ class Landing:
                 for source, target in lot
             ]
             await self.take(edges)
+
+    async def merge_index(self) -> None:
+        """Make few pieces of those that many lots have left in the index, a little at a time: others write between."""
+        if self._is_dry_run or not self.result.imported:
+            return
+        while await self._brain.database.write(partial(merge_index, pages=_MERGED_PAGES), is_durable=False):
+            pass
 
     def _take(self, connection: sqlite3.Connection, arrivals: Sequence[Arrival]) -> None:
         for arrival in arrivals:

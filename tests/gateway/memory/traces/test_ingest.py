@@ -163,7 +163,7 @@ def test_whatever_a_model_says_is_read_without_a_fault(answer: str) -> None:
 
 
 async def test_the_index_stays_in_few_pieces_however_many_turns_add_to_it(brain: Brain, clock: Clock) -> None:
-    """A question looks into each piece: without merging these would be as many as turns since the last automatic one."""
+    """A question looks into each piece."""
     for number in range(60):
         fact = Fact(text=f"Ada met number {number} of the {number * 37}th street", category="episodic", importance=0.9)
         assert (await keep_facts(brain, ADA, turn(clock, fact, turn_id=f"t{number}"), RULES)).stored == 1
