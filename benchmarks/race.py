@@ -15,18 +15,33 @@ import asyncio
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import uvloop
 
-from benchmarks.instant_model import ANSWER, MODEL
-from benchmarks.real_turns import TITLE, WAIT_S, Result, Served, Serving, measure, program, show
+from benchmarks.instant_model import ANSWER, MODEL, instant_model
+from benchmarks.real_turns import (
+    SIZES,
+    TITLE,
+    WAIT_S,
+    Result,
+    Served,
+    Serving,
+    Together,
+    measure,
+    program,
+    serving,
+    show,
+    together,
+)
 from benchmarks.start import free_port
 
 PACKAGE = "nanobot-ai"
@@ -102,6 +117,40 @@ def version_of(python: str) -> str | None:
     return done.stdout.strip() or None
 
 
+async def alternate(python: str, rounds: int, turns: int) -> list[tuple[Together, Together]]:
+    """Both up at once and asked by turns: a machine that is slow for a while is slow for both."""
+    with instant_model() as model_url, tempfile.TemporaryDirectory() as home:
+        (Path(home) / "ours").mkdir()
+        (Path(home) / "theirs").mkdir()
+        async with (
+            serving(Path(home) / "ours", model_url) as ours,
+            peer_serving(python)(Path(home) / "theirs", model_url) as theirs,
+        ):
+            people = [[served.person() for _ in range(SIZES[-1])] for served in (ours, theirs)]
+            for crowd in people:
+                await asyncio.gather(*(person.ask("hello") for person in crowd))
+            found = [
+                (await together(ours.pid, people[0], 5 * turns), await together(theirs.pid, people[1], turns))
+                for _ in range(rounds)
+            ]
+            await asyncio.gather(*(person.close() for crowd in people for person in crowd))
+    return found
+
+
+def show_rounds(rounds: Sequence[tuple[Together, Together]]) -> None:
+    """Every round, and the median of how often theirs goes into ours."""
+    print(f"\nby turns, {rounds[0][0].conversations} conversations:\n")
+    print(f"{'round':>6} {'ours/s':>8} {'peer/s':>8} {'times':>6} {'ours CPU ms':>12} {'peer CPU ms':>12} {'times':>6}")
+    for number, (ours, theirs) in enumerate(rounds, 1):
+        print(
+            f"{number:>6} {ours.per_s:>8.0f} {theirs.per_s:>8.1f} {ours.per_s / theirs.per_s:>6.1f} "
+            f"{ours.cpu_ms:>12.2f} {theirs.cpu_ms:>12.1f} {theirs.cpu_ms / ours.cpu_ms:>6.1f}"
+        )
+    rate = statistics.median(ours.per_s / theirs.per_s for ours, theirs in rounds)
+    cpu = statistics.median(theirs.cpu_ms / ours.cpu_ms for ours, theirs in rounds)
+    print(f"median: {rate:.1f} times the turns/s, with a {cpu:.1f}th of the CPU")
+
+
 def compare(ours: Result, theirs: Result) -> None:
     """How often theirs goes into ours."""
     rows: list[tuple[str, Callable[[Result], float], bool]] = [
@@ -129,6 +178,7 @@ def main() -> None:
     parser.add_argument("--peer-python", default=os.environ.get("PEER_PYTHON"))
     parser.add_argument("--turns", type=int, default=300)
     parser.add_argument("--alone", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=7, help="of both by turns, with 100 conversations")
     options = parser.parse_args()
     version = version_of(options.peer_python) if options.peer_python else None
     if version is None:
@@ -144,6 +194,8 @@ def main() -> None:
     )
     print()
     compare(ours, theirs)
+    if options.rounds:
+        show_rounds(uvloop.run(alternate(options.peer_python, options.rounds, options.turns // 3)))
 
 
 if __name__ == "__main__":
