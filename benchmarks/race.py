@@ -118,7 +118,7 @@ def version_of(python: str) -> str | None:
 
 
 async def alternate(python: str, rounds: int, turns: int) -> list[tuple[Together, Together]]:
-    """Both up at once and asked by turns: a machine that is slow for a while is slow for both."""
+    """Both run at once and are measured alternately: a machine that is slow for a while is slow for both."""
     with instant_model() as model_url, tempfile.TemporaryDirectory() as home:
         (Path(home) / "ours").mkdir()
         (Path(home) / "theirs").mkdir()
@@ -139,7 +139,7 @@ async def alternate(python: str, rounds: int, turns: int) -> list[tuple[Together
 
 def show_rounds(rounds: Sequence[tuple[Together, Together]]) -> None:
     """Every round, and the median of how often theirs goes into ours."""
-    print(f"\nby turns, {rounds[0][0].conversations} conversations:\n")
+    print(f"\nboth running, measured alternately, {rounds[0][0].conversations} conversations:\n")
     print(f"{'round':>6} {'ours/s':>8} {'peer/s':>8} {'times':>6} {'ours CPU ms':>12} {'peer CPU ms':>12} {'times':>6}")
     for number, (ours, theirs) in enumerate(rounds, 1):
         print(
@@ -148,7 +148,7 @@ def show_rounds(rounds: Sequence[tuple[Together, Together]]) -> None:
         )
     rate = statistics.median(ours.per_s / theirs.per_s for ours, theirs in rounds)
     cpu = statistics.median(theirs.cpu_ms / ours.cpu_ms for ours, theirs in rounds)
-    print(f"median: {rate:.1f} times the turns/s, with a {cpu:.1f}th of the CPU")
+    print(f"median: {rate:.1f} times the turns/s, {cpu:.1f} times less CPU a turn")
 
 
 def compare(ours: Result, theirs: Result) -> None:
@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--peer-python", default=os.environ.get("PEER_PYTHON"))
     parser.add_argument("--turns", type=int, default=300)
     parser.add_argument("--alone", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=7, help="of both by turns, with 100 conversations")
+    parser.add_argument("--rounds", type=int, default=7, help="of both alternately, with 100 conversations")
     options = parser.parse_args()
     version = version_of(options.peer_python) if options.peer_python else None
     if version is None:

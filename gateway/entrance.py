@@ -28,7 +28,6 @@ class Entrance:
     people: People
     pairing: Pairing
     linking: Linking
-    identities: IdentityMap
     reopened: Callable[[ConversationRef], None]
 
     async def meet(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting:
@@ -55,11 +54,9 @@ class Entrance:
         await self.reopen(accounts)
 
     async def recover(self) -> None:
-        """For a start: what the process died over between a claim and the release of what was said before it."""
+        """For a start: answer what owners said as strangers, where the process died right after they claimed."""
         for owner in await self.owners(()):
-            users = await self.identities.known({owner})
-            linked = await self.identities.accounts_of(users[owner]) if owner in users else ()
-            await self.reopen({owner, *(one.key for one in linked)})
+            await self.reopen({owner, *await self.pairing.linked_to(owner)})
 
     async def _knocked(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting | None:
         """Somebody who is known elsewhere brings a code from there; None where they are a stranger like any other."""
@@ -106,8 +103,6 @@ def make_entrance(
         return linking.is_only_claimed(place) is not False  # what is not known now is taken for one
 
     PairCommand(pairing, identities, is_by_letter).add_to(commands)
-    entrance = Entrance(
-        access=access, people=people, pairing=pairing, linking=linking, identities=identities, reopened=reopened
-    )
+    entrance = Entrance(access=access, people=people, pairing=pairing, linking=linking, reopened=reopened)
     linking.when_linked(entrance.let_through)
     return entrance

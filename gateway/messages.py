@@ -172,9 +172,9 @@ class Capabilities:
             enough for an answer, and not to vouch that another account is the same person.
         command_form: what a person types there for a command, around `{command}` (`name arguments`).
         group_command_form: the same where others read along; empty where it is no different.
-        shows_log: its people read the conversation's log, so a turn's replies are delivered by its commit, and `send`
-            says that there is news. Only such a channel gets an answer without text and files, which ends their wait
-            and shows nothing.
+        shows_log: its people read the conversation's log, so a turn's replies are delivered by its commit. `send` then
+            says only that there is news, and must not wait. Such a channel alone gets an answer without text and
+            files, which ends the wait for it and shows nothing.
     """
 
     max_text_chars: int

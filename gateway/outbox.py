@@ -185,11 +185,11 @@ class Outbox:
         await self._lanes.rested(conversation)
 
     def delivered_by_commit(self, replies: Sequence[OutboundMessage]) -> frozenset[str]:
-        """The ids of those that need no sending: the people of their channel read the log, and it has them."""
+        """The ids of replies that need no sending: the people of their channel read the log, which has them."""
         return frozenset(reply.id for reply in replies if self._shows_log(reply.conversation.channel))
 
     async def announce(self, turn_id: str, reply: OutboundMessage) -> None:
-        """Tell its channel that a reply was delivered by its commit. Where nobody hears it, the log is read later."""
+        """Tell the channel that the log has a new reply. Where the channel is down, its people read the log later."""
         adapter = self._channel_if_up(reply.conversation.channel)
         if adapter is None:
             return

@@ -257,6 +257,11 @@ class Pairing:
         user_id = await self._identities.resolve(account, label)
         return [one.key for one in await self._identities.accounts_of(user_id)]
 
+    async def linked_to(self, account: str) -> Sequence[str]:
+        """All accounts of the person who has this one, itself among them; none where the person has no user id."""
+        user_id = (await self._identities.known({account})).get(account)
+        return [] if user_id is None else [one.key for one in await self._identities.accounts_of(user_id)]
+
     async def _claimed(self, message: InboundMessage, account: str, turn_id: str) -> Meeting:
         now = self._now()
         tries = [at for at in self._tries.get(account, []) if at > now - OWNER_TRIES_WITHIN]

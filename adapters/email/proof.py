@@ -29,7 +29,7 @@ _ONCE = frozenset(
     | {"content-description"}
 )
 _LONGEST_FIELD_CHARS = 8_000
-# Below the domains of countries, such as `co.uk`; of these nobody is the owner.
+# With the domain of a country, such as `co.uk`: registries, below which anybody may have a domain.
 _REGISTRIES = frozenset(["ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "mil", "ne", "net", "or", "org"])
 _BY = re.compile(r"(?:^|\s)by\s+([^\s;()]+)", re.IGNORECASE)
 _FROM = re.compile(r"^\s*(?:\([^()]*\)\s*)?from\s", re.IGNORECASE)
@@ -197,7 +197,7 @@ def _own_domain(authserv_id: str) -> tuple[str, ...]:
         return ()
     _, _, parent = authserv_id.partition(".")
     name, _, country = parent.partition(".")
-    is_registry = name in _REGISTRIES and len(country) == 2  # `example.co.uk` is a domain, and `co.uk` everybody's
+    is_registry = name in _REGISTRIES and len(country) == 2  # the parent of `example.co.uk` is no domain of its owner
     return (authserv_id, parent) if country and not is_registry else (authserv_id,)
 
 

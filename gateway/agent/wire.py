@@ -24,7 +24,7 @@ from gateway.agent.wire_format import Json, Reader, Said, StreamFailed, WireForm
 from gateway.agent.wire_openai import OpenAIFormat
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""On the wire, where a token takes some 200: more than any model writes, so that one without an end is no flood."""
+"""Of one answer on the wire, where a token takes some 200 bytes: more than any model writes."""
 _REMEMBERED_REPLIES = 128
 # A request of more characters, or with images, is written down in a thread: the loop is for everybody.
 _LARGE_CHARS = 300_000

@@ -116,7 +116,7 @@ def why_broken(failure: StreamFailed, endpoint: Endpoint) -> CallFailed:
 
 
 def why_endless(most_bytes: int, endpoint: Endpoint) -> CallFailed:
-    """An answer that grows beyond all bounds, as that of a model which repeats itself."""
+    """An answer that is longer than any real one: the model repeats itself."""
     most = f"{most_bytes // 1024 // 1024} MiB"
     return _refused(f"{endpoint.name} ({endpoint.model}) wrote more than {most}; set its `max_output_tokens`")
 

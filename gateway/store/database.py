@@ -110,7 +110,7 @@ def connect(path: Path, *, prepare: Callable[[sqlite3.Connection], None] | None 
 
 @contextlib.contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """All that is read meanwhile is of one moment; each statement by itself would lock the file and let go of it."""
+    """Everything read in the block is of one moment. It also costs less: the file is locked once, not per statement."""
     connection.execute("BEGIN")
     try:
         yield
@@ -202,7 +202,7 @@ class Database:
                 fsync. A later durable commit makes it durable too.
             is_urgent: False lets it wait a moment for the next job, to share its commit.
             is_of_crowd: it may be one of thousands that come at once, and lets others pass.
-            is_repeatable: `work` may be called again after what it did was taken back, because another job failed.
+            is_repeatable: `work` may run a second time: another job of its commit failed, and all was rolled back.
 
         Raises:
             StoreUnavailable: the disk is full or broken; nothing was committed.
@@ -445,7 +445,7 @@ class Database:
         self._look_for_others()
 
     def _together(self, group: Sequence[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
-        """Run the jobs one after the other; where one fails, all are taken back and run again, each by itself."""
+        """Run the jobs one after the other; where one fails, roll all back and run each again in its own savepoint."""
         if all(job.is_repeatable for job in group) or len(group) == 1:
             try:
                 return [(job, job.work(self._writer), None) for job in group]

@@ -58,7 +58,7 @@ def insert_replies(
 ) -> None:
     """Queue replies inside the transaction of their turn; one whose id is there already stays as it is.
 
-    Those with the ids in `delivered` are sent by that: their channel shows the log.
+    Those whose ids are in `delivered` are stored as sent: their channel shows the log.
     """
     for reply in replies:
         where, now_ms = reply.conversation, wall_ms()

@@ -50,8 +50,11 @@ class Program:
     async def served(self, failpoint: str) -> AsyncIterator[None]:
         serving = await self._nursery.start(self._home, failpoint=failpoint)
         starting = asyncio.create_task(self._again(serving))
-        yield
-        starting.cancel()
+        try:
+            yield
+        finally:
+            starting.cancel()
+            await asyncio.wait([starting])
 
     async def _again(self, serving: Serving) -> None:
         while True:
@@ -69,35 +72,34 @@ class Program:
                     headers={"idempotency-key": text.replace(" ", "-")},
                 )
             except httpx.TransportError:
-                await asyncio.sleep(0.02)  # nobody listens yet
+                await asyncio.sleep(0.02)  # the gateway starts again
                 continue
             if response.status_code == 202:
                 return str(response.json()["session"])
             assert response.status_code in (409, 503), response.text
+            await asyncio.sleep(0.02)  # the first try is still being answered
 
     async def log(self, session: str) -> list[dict[str, Any]]:
         """All messages of the session, once each was answered."""
         while True:
             try:
-                found = await self._messages(session)
+                return await self._messages(session)
             except httpx.TransportError:
-                await asyncio.sleep(0.02)
-                continue
-            if len({one["replyTo"] for one in found if one["author"] == "agent"}) == len(SAID):
-                return found
+                await asyncio.sleep(0.02)  # the gateway starts again
 
     async def _messages(self, session: str) -> list[dict[str, Any]]:
+        """Those of one stream, from the first on, until it has an answer to each."""
         found: list[dict[str, Any]] = []
+        event = ""
         async with self.api.stream("GET", "/chat/events", params={"session": session}) as stream:
-            event = ""
             async for line in stream.aiter_lines():
                 name, _, value = line.partition(": ")
                 if name == "event":
                     event = value
-                if name == "event" and value == "live":
-                    return found
                 if name == "data" and event == "message":
                     found.append(json.loads(value))
+                    if len({one["replyTo"] for one in found if one["author"] == "agent"}) == len(SAID):
+                        return found
         raise httpx.ReadError("the stream ended")
 
 

@@ -118,7 +118,7 @@ def places(values: Sequence[object]) -> str:
 
 
 def merge_index(connection: sqlite3.Connection, *, pages: int) -> bool:
-    """Make fewer segments of the full-text index, which a question looks into one by one; False: there was no need.
+    """Merge segments of the full-text index, because a search reads each of them; False: there was nothing to merge.
 
     https://www.sqlite.org/fts5.html#the_merge_command
 

@@ -1,8 +1,8 @@
-"""The two requests of every conversation, to say something and to hear the events, past FastAPI.
+"""Answers the two requests of every conversation, a message and its stream of events, before they reach FastAPI.
 
-FastAPI solves dependencies, walks its routers and serializes in generic ways: more work than a message itself takes,
-and a third of what a stream of events holds in memory. What is plain and valid is answered here, by the desk that the
-routes in `chat` ask, too. All else goes on to them with the whole request: refusals and their texts have one place.
+FastAPI's dependencies, routers and serialization cost more than the message itself, and a third of a stream's memory.
+A plain, valid request is answered here by the same desk that the routes in `chat` ask. Every other request goes on to
+those routes unchanged, so refusals and their texts have one place.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ async def rows(database: Database) -> list[int]:
     return await database.read(lambda c: [row[0] for row in c.execute("SELECT x FROM t ORDER BY x")])
 
 
-async def in_one_group(database: Database, *works, durable: bool = True) -> list[object]:
+async def in_one_group(database: Database, *works, durable: bool = True, repeatable: bool = True) -> list[object]:
     """Run the works in one transaction: they queue up behind a work that holds the writer."""
     holding, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -50,7 +50,7 @@ async def in_one_group(database: Database, *works, durable: bool = True) -> list
 
     holder = asyncio.create_task(database.write(hold, is_durable=False))
     await holding.wait()
-    tasks = [asyncio.create_task(database.write(work, is_durable=durable)) for work in works]
+    tasks = [asyncio.create_task(database.write(work, is_durable=durable, is_repeatable=repeatable)) for work in works]
     await asyncio.sleep(0)
     go_on.set()
     await holder
@@ -173,24 +173,7 @@ async def test_of_a_group_in_which_one_fails_what_counts_runs_once(database: Dat
         counted.append("ran")
         insert(2)(c)
 
-    holding, go_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def hold(_: sqlite3.Connection) -> None:
-        loop.call_soon_threadsafe(holding.set)
-        assert go_on.wait(10)
-
-    holder = asyncio.create_task(database.write(hold, is_durable=False))
-    await holding.wait()
-    tasks = [
-        asyncio.create_task(database.write(insert(1))),
-        asyncio.create_task(database.write(counting, is_repeatable=False)),
-        asyncio.create_task(database.write(failing)),
-    ]
-    await asyncio.sleep(0)
-    go_on.set()
-    await holder
-    results = await asyncio.gather(*tasks, return_exceptions=True)
+    results = await in_one_group(database, insert(1), counting, failing, repeatable=False)
     assert isinstance(results[2], ValueError)
     assert await rows(database) == [1, 2]
     assert counted == ["ran"]

@@ -1,2 +1,2 @@
--- A question looks into each segment of the index: two of a size are merged when we ask for it, in place of four.
+-- A search reads each segment of the index: let `merge` take two segments of a level, not only four or more.
 INSERT INTO search (search, rank) VALUES ('usermerge', 2);

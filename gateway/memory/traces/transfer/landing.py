@@ -117,7 +117,7 @@ class Landing:
             await self.take(edges)
 
     async def merge_index(self) -> None:
-        """Make few pieces of those that many lots have left in the index, a little at a time: others write between."""
+        """Merge the segments that the lots have left in the index, a part at a time, so that others can write."""
         if self._is_dry_run or not self.result.imported:
             return
         while await self._brain.database.write(partial(merge_index, pages=_MERGED_PAGES), is_durable=False):
