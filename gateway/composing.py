@@ -171,7 +171,7 @@ class Composition:
             self.turns,
             owner=owner,
             running_turns=config.limits.running_turns,
-            running_turns_per_user=config.limits.running_turns_per_user,
+            running_turns_of_one=config.limits.running_turns_of_one,
             lease_s=config.limits.lease_s,
             policy=policy_of(config),
             is_let_in=self.entrance.access.is_let_in,
@@ -179,7 +179,7 @@ class Composition:
         self.inbox = Inbox(
             store.inbox,
             self.dispatcher.accepted,
-            queued_messages=config.limits.queued_messages_per_user,
+            queued_messages_of_one=config.limits.queued_messages_of_one,
             is_let_in=self.entrance.access.is_let_in,
             capabilities=self._capabilities,
             woken=self.outbox.wake,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from functools import partial
+from typing import Literal, NamedTuple, Protocol, cast
 
 import structlog
 
@@ -57,6 +58,13 @@ class TurnControl:
         return True
 
 
+class _Account(NamedTuple):
+    """Who takes turns with whom; a conversation of which it is not said does so alone."""
+
+    channel: str
+    sender: str
+
+
 class Turns(Protocol):
     """Runs one turn; see `turns.TurnRunner`."""
 
@@ -77,7 +85,7 @@ class Dispatcher:
         *,
         owner: str,
         running_turns: int = 16,
-        running_turns_per_user: int | None = None,
+        running_turns_of_one: Callable[[str], int] | None = None,
         lease_s: float = 60.0,
         policy: DeliveryPolicy | None = None,
         is_let_in: Callable[[InboundMessage], bool] = lambda _message: True,
@@ -87,7 +95,7 @@ class Dispatcher:
         Args:
             owner: names this process in claims.
             running_turns: how many turns run at once, over all conversations.
-            running_turns_per_user: how many of these may be one sender's; None for all.
+            running_turns_of_one: how many of these may be one sender's, by the channel; None for all.
             is_let_in: whether the writer may stop and retry what others wait for.
         """
         self._store = store
@@ -100,7 +108,7 @@ class Dispatcher:
             self._serve,
             workers=running_turns,
             after_fault_s=AFTER_FAULT_S,
-            workers_per_party=running_turns_per_user,
+            workers_of=None if running_turns_of_one is None else partial(_workers_of, running_turns_of_one),
         )
         self._company = Company()
         self._running: dict[ConversationRef, TurnControl] = {}
@@ -145,7 +153,7 @@ class Dispatcher:
             elif command.name == "retry" and message.conversation in self._not_due:
                 self._had_effect.add((message.conversation, message.event_id))
                 await self.expedite(message.conversation)
-        self._lanes.wake(message.conversation, _party(message.conversation, message.sender.user))
+        self._lanes.wake(message.conversation, _Account(message.conversation.channel, message.sender.user))
 
     async def expedite(self, conversation: ConversationRef) -> None:
         """Try at once what waits in the conversation for its time."""
@@ -169,7 +177,7 @@ class Dispatcher:
         await self._store.reclaim(self._owner, self._after_death_s)
         waiting = await self._store.waiting()
         for conversation, sender in (await self._store.speakers()).items():
-            self._lanes.belongs(conversation, _party(conversation, sender))
+            self._lanes.belongs(conversation, _Account(conversation.channel, sender))
         for conversation, due_in_s in waiting:
             if due_in_s > 0:
                 self._not_due.add(conversation)
@@ -231,7 +239,7 @@ class Dispatcher:
 
     def _next(self, conversation: ConversationRef, row: InboxRow) -> float | None:
         if row.next_sender is not None:
-            self._lanes.belongs(conversation, _party(conversation, row.next_sender))
+            self._lanes.belongs(conversation, _Account(conversation.channel, row.next_sender))
         return AGAIN if row.has_more else IDLE
 
     async def _claim(self, conversation: ConversationRef, *, is_alone: bool) -> InboxRow | NotDue | Suspect | None:
@@ -378,6 +386,6 @@ def _is_the_machines(error: Exception) -> bool:
     return isinstance(error, StoreError | FileError | IdentityMapBroken)
 
 
-def _party(conversation: ConversationRef, sender: str) -> tuple[str, str]:
-    """Who takes turns with whom: an account of a channel."""
-    return (conversation.channel, sender)
+def _workers_of(of_one: Callable[[str], int], party: Hashable) -> int:
+    """How many turns a party may have; it is an account, or a conversation of which no account was said."""
+    return of_one(cast(_Account | ConversationRef, party).channel)

@@ -146,7 +146,7 @@ class Inbox:
         store: InboxStore,
         on_accepted: Callable[[InboundMessage], Awaitable[None]],
         *,
-        queued_messages: int | None = None,
+        queued_messages_of_one: Callable[[str], int] | None = None,
         is_let_in: Callable[[InboundMessage], bool] = lambda _message: True,
         capabilities: Callable[[str], Capabilities | None] = lambda _channel: None,
         woken: Callable[[ConversationRef], None] = lambda _conversation: None,
@@ -154,14 +154,14 @@ class Inbox:
         """Nothing is accepted yet.
 
         Args:
-            queued_messages: of one sender, waiting or being answered; None for no limit.
+            queued_messages_of_one: of one sender, waiting or being answered, by the channel; None for no limit.
             is_let_in: whether the writer gets answers; nobody else is told that a queue is full.
             capabilities: of a channel, by its name.
             woken: told that a conversation has a reply to send.
         """
         self._store = store
         self._on_accepted = on_accepted
-        self._queued_messages = queued_messages
+        self._queued_messages_of_one = queued_messages_of_one
         self._is_let_in = is_let_in
         self._capabilities = capabilities
         self._woken = woken
@@ -205,9 +205,9 @@ class Inbox:
         return added
 
     def _room(self, message: InboundMessage, turn_id: str) -> Room | None:
-        most = self._queued_messages
-        if most is None:
+        if self._queued_messages_of_one is None:
             return None
+        most = self._queued_messages_of_one(message.conversation.channel)
         if parse_command(message) is not None:
             return Room(messages=most + COMMANDS_BEYOND, notice=None)
         text = (

@@ -45,13 +45,13 @@ class Lanes(Generic[Lane]):
         *,
         workers: int,
         after_fault_s: float,
-        workers_per_party: int | None = None,
+        workers_of: Callable[[Hashable], int] | None = None,
     ) -> None:
-        """Nothing is served before `run`; `workers_per_party` None lets one party have all workers."""
+        """Nothing is served before `run`; `workers_of` says how many a party may have, None lets it have all."""
         self._serve = serve
         self._workers = workers
         self._after_fault_s = after_fault_s
-        self._workers_per_party = min(workers, workers_per_party or workers)
+        self._workers_of = workers_of or (lambda _party: workers)
         self._queue: asyncio.Queue[Hashable] = asyncio.Queue()  # of parties
         self._parties: dict[Hashable, _Party[Lane]] = {}
         self._party_of: dict[Lane, Hashable] = {}  # while the lane waits, is served or has a timer
@@ -128,7 +128,7 @@ class Lanes(Generic[Lane]):
     def _call(self, name: Hashable) -> None:
         """Put the party into the queue, at its end, if it has work and may have another worker."""
         party = self._parties[name]
-        if party.lanes and not party.is_queued and party.served < self._workers_per_party:
+        if party.lanes and not party.is_queued and party.served < min(self._workers, self._workers_of(name)):
             party.is_queued = True
             self._queue.put_nowait(name)
         elif not party.lanes and not party.served:

@@ -153,7 +153,7 @@ class Outbox:
             self._send_next,
             workers=SENDERS,
             after_fault_s=AFTER_FAULT_S,
-            workers_per_party=SENDERS_PER_CHANNEL,
+            workers_of=lambda _channel: SENDERS_PER_CHANNEL,
         )
         self._held: dict[str, set[ConversationRef]] = {}
         self._sending: Counter[str] = Counter()

@@ -201,7 +201,9 @@ class LimitsConfig(Section):
     Attributes:
         running_turns: at once, over all conversations.
         running_turns_per_user: of these, how many may be one account's.
+        running_turns_per_program: of these, how many may be one key's on the API, behind which many people may be.
         queued_messages_per_user: of one account, waiting or being answered; what comes beyond that is refused.
+        queued_messages_per_program: the same for one key on the API.
         parked_expire_after_h: how long a message waits for a model or a budget before it is given up.
         steps_per_turn: calls of the model in one turn.
         history_tokens: of a session, put in front of the model; older messages are summarised.
@@ -209,15 +211,25 @@ class LimitsConfig(Section):
         lease_s: how long a claim on a message lasts without a sign of life.
     """
 
-    running_turns: Annotated[Count, Field(ge=1, le=10_000)] = 16
+    running_turns: Annotated[Count, Field(ge=1, le=10_000)] = 64
     running_turns_per_user: Annotated[Count, Field(ge=1, le=10_000)] = 4
+    running_turns_per_program: Annotated[Count, Field(ge=1, le=10_000)] = 48
     queued_messages_per_user: Annotated[Count, Field(ge=1, le=1_000_000)] = 100
+    queued_messages_per_program: Annotated[Count, Field(ge=1, le=1_000_000)] = 1_000
     parked_expire_after_h: Annotated[float, BeforeValidator(no_truth), Field(gt=0, le=8_760)] = 168
     steps_per_turn: Annotated[Count, Field(ge=1, le=1_000)] = 12
     turn_timeout_s: Seconds = 600
     history_tokens: Annotated[Count, Field(ge=500, le=10_000_000)] = 24_000
     max_message_chars: Annotated[Count, Field(ge=1, le=10_000_000)] = 100_000
     lease_s: Annotated[Seconds, Field(ge=5)] = 60
+
+    def running_turns_of_one(self, channel: str) -> int:
+        """How many turns of one account of the channel may run at once."""
+        return self.running_turns_per_program if channel == PROGRAMS else self.running_turns_per_user
+
+    def queued_messages_of_one(self, channel: str) -> int:
+        """How many messages of one account of the channel may wait."""
+        return self.queued_messages_per_program if channel == PROGRAMS else self.queued_messages_per_user
 
 
 class DayBudget(Section):

@@ -15,7 +15,12 @@ from gateway.lanes import AGAIN, IDLE, Lanes
 async def running(
     serve: Callable[[str], Awaitable[float | None]], *, workers: int, workers_per_party: int | None = None
 ):
-    lanes: Lanes[str] = Lanes(serve, workers=workers, after_fault_s=0.001, workers_per_party=workers_per_party)
+    lanes: Lanes[str] = Lanes(
+        serve,
+        workers=workers,
+        after_fault_s=0.001,
+        workers_of=None if workers_per_party is None else lambda _party: workers_per_party,
+    )
     task = asyncio.create_task(lanes.run())
     try:
         yield lanes

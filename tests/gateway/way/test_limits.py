@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage, ToolCall
-from gateway.inbox import COMMANDS_BEYOND
+from gateway.inbox import COMMANDS_BEYOND, Refused
+from gateway.messages import ConversationRef, InboundMessage, Sender
+from gateway.sessions import PROGRAMS
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel
@@ -83,6 +86,39 @@ async def test_one_person_has_no_more_turns_at_once_than_is_allowed(house: House
         for hang in hangs:
             hang.released.set()
         await channel.until(lambda: len(channel.sent) == 5)
+
+
+def said_by_program(number: int) -> InboundMessage:
+    """A message of one key, in a session of its own."""
+    return InboundMessage(
+        id=str(number),
+        event_id=str(number),
+        conversation=ConversationRef(channel=PROGRAMS, conversation=str(number)),
+        sender=Sender(channel=PROGRAMS, user="key-1", display_name="program", is_verified=True),
+        text=str(number),
+        sent_at=datetime.now(UTC),
+    )
+
+
+async def test_a_program_may_have_more_turns_and_messages_at_once_than_a_person(house: House) -> None:
+    hangs = [Hang() for _ in range(5)]
+    model = ScriptedModel(*([hang, "done"] for hang in hangs), "the last")
+    limits = {"running_turns_per_user": 1, "queued_messages_per_user": 1}
+    limits |= {"running_turns_per_program": 4, "queued_messages_per_program": 5}
+    async with house.gateway(model, limits=limits) as (gateway, channel):
+        for number in range(5):
+            assert isinstance(await gateway.inbox.keep(said_by_program(number)), int)
+        assert isinstance(await gateway.inbox.keep(said_by_program(5)), Refused)
+        async with asyncio.timeout(20):
+            for hang in hangs[:4]:
+                await hang.started.wait()
+            await channel.say("hello", conversation="other", user="other")
+            await hangs[4].started.wait()
+        assert model.requests[-1].messages[-1].text == "hello"
+        assert gateway.dispatcher.running == 5
+        for hang in hangs:
+            hang.released.set()
+        await settled(gateway)
 
 
 async def test_a_full_queue_is_said_once_and_stop_still_works(house: House) -> None:
