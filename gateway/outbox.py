@@ -52,7 +52,8 @@ class OutboxRow:
         attempts: this one included; those that failed for the platform's sake do not count.
         is_uncertain: an earlier attempt may have arrived.
         has_more: its conversation has another reply behind it.
-        failing_s: for how long its platform has not been able to take it; None where it was not tried in vain.
+        failing_s: for how long its platform has not been able to take it, without the time in which it was not tried;
+            None where it was not tried in vain.
     """
 
     seq: int

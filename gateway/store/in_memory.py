@@ -158,6 +158,8 @@ class _Outbox:
             return NotDue(due_in_s=(head.due_at - now_ms) / 1000)
         head.state = "sending"
         head.attempts += 1
+        if head.failing_since is not None:
+            head.failing_since += now_ms - head.due_at
         return OutboxRow(
             seq=head.seq,
             turn_id=head.turn_id,

@@ -24,6 +24,11 @@ _OLDEST_TWO = """
     SELECT * FROM outbox
     WHERE channel = ? AND conversation = ? AND thread IS ? AND ended_at IS NULL ORDER BY seq LIMIT 2
 """
+# Time in which nothing was tried, because the gateway or the channel was down, is not counted as a failure's.
+_CLAIM = """
+    UPDATE outbox SET state = 'sending', attempts = attempts + 1, failing_since = failing_since + ?1 - due_at
+    WHERE seq = ?2 RETURNING failing_since
+"""
 _UNSENT = """
     SELECT channel, conversation, thread, due_at, min(seq)
     FROM outbox WHERE ended_at IS NULL GROUP BY channel, conversation, thread ORDER BY min(seq)
@@ -89,9 +94,7 @@ class SqliteOutbox:
             head, now_ms = rows[0], self._now_ms()
             if head["due_at"] > now_ms:
                 return NotDue(due_in_s=(head["due_at"] - now_ms) / 1000)
-            connection.execute(
-                "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE seq = ?", (head["seq"],)
-            )
+            (failing_since,) = connection.execute(_CLAIM, (now_ms, head["seq"])).fetchone()
             return OutboxRow(
                 seq=head["seq"],
                 turn_id=head["turn_id"],
@@ -99,7 +102,7 @@ class SqliteOutbox:
                 attempts=head["attempts"] + 1,
                 is_uncertain=bool(head["is_uncertain"]),
                 has_more=len(rows) > 1,
-                failing_s=None if head["failing_since"] is None else max(0, now_ms - head["failing_since"]) / 1000,
+                failing_s=None if failing_since is None else max(0, now_ms - failing_since) / 1000,
             )
 
         return await self._database.write(work, is_durable=is_durable)

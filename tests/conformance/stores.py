@@ -470,6 +470,18 @@ class OutboxSuite:
         await house.store.outbox.record_retry(row.seq, after_s=60, error="429", is_uncertain=False, is_counted=False)
         assert await house.store.outbox.put_off() == []
 
+    async def test_time_in_which_a_reply_is_not_tried_does_not_count_to_the_day_of_trying(self, house: House) -> None:
+        await turn(house.store, replies=(answer("r1"),))
+        for away_s, failing_s in ((0, None), (3 * 24 * 3600, 60), (0, 120)):
+            house.wait(away_s)
+            row = await claimed_reply(house.store)
+            assert row.failing_s == failing_s
+            await house.store.outbox.record_retry(
+                row.seq, after_s=60, error="503", is_uncertain=False, is_counted=False
+            )
+            await house.reopen()
+            house.wait(60)
+
     async def test_a_dead_reply_lets_the_next_one_go(self, house: House) -> None:
         await turn(house.store, replies=(answer("r1"), answer("r2")))
         await house.store.outbox.record_dead((await claimed_reply(house.store)).seq, "blocked")
