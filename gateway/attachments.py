@@ -42,6 +42,11 @@ class Asked:
     sources: tuple[str, ...] = ()
 
 
+def has_pictures(message: InboundMessage) -> bool:
+    """Whether a model is shown some of its files as pictures."""
+    return any(file.media_type in _IMAGES for file in message.attachments)
+
+
 async def read_message(message: InboundMessage, adapter: ChannelAdapter | None) -> Asked:
     """The message with its quotations and files; a file that cannot be read is named with the reason."""
     text = message.text.strip()

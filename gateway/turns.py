@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from gateway.access import Entry
 from gateway.answering import Answering
-from gateway.attachments import Asked, read_message
+from gateway.attachments import Asked, has_pictures, read_message
 from gateway.codes import without_codes
 from gateway.commands import CommandCall, CommandResult, parse_command
 from gateway.dispatcher import TurnControl
@@ -27,6 +27,9 @@ from gateway.turn_messages import buried, problem_of, reply_to, stopped
 from gateway.turn_services import Services, TurnSettings
 from gateway.untrusted import EARLIER
 
+# Pictures stay in memory until their turn is over, up to 40 MB of them.
+TURNS_WITH_PICTURES = 16
+
 
 class TurnRunner:
     """Runs turns from a claimed message to the commit; see `dispatcher.Turns`."""
@@ -38,6 +41,7 @@ class TurnRunner:
         self._ending = TurnEnding(services, owner)
         self._answering = Answering(services, settings, self._ending)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._with_pictures = asyncio.Semaphore(TURNS_WITH_PICTURES)
 
     def renewed(self, settings: TurnSettings, **services: Any) -> TurnRunner:
         """One that works otherwise; turns of both wait for one another as turns of one do.
@@ -47,7 +51,7 @@ class TurnRunner:
             services: those of `Services` that are others.
         """
         other = TurnRunner(replace(self._services, **services), settings, owner=self._owner)
-        other._session_locks = self._session_locks
+        other._session_locks, other._with_pictures = self._session_locks, self._with_pictures
         return other
 
     async def run(self, row: InboxRow, control: TurnControl) -> float | None:
@@ -74,7 +78,8 @@ class TurnRunner:
         ):
             key = session_key(row.message, user_id, self._settings.session_scope)
             lock = self._session_locks.setdefault(key, asyncio.Lock())
-            async with lock:  # one session can be met in two conversations, with the scope `user`
+            room = self._with_pictures if has_pictures(row.message) else contextlib.nullcontext()
+            async with lock, room:  # one session can be met in two conversations, with the scope `user`
                 return await self._run(row, control, entry, user_id, key)
 
     async def bury(self, row: InboxRow, reason: str) -> None:

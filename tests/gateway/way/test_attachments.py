@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
 import pytest
 
+from gateway import turns
 from gateway.agent.model import ModelImage
 from gateway.attachments import MAX_IMAGES, read_message
 from gateway.errors import PermanentSendError, TransientSendError
@@ -14,7 +16,7 @@ from gateway.messages import Attachment
 from gateway.untrusted import own_words
 from tests.fake_channel import Config, FakeChannel
 from tests.gateway.way.conftest import House
-from tests.scripted_model import ScriptedModel
+from tests.scripted_model import Hang, ScriptedModel
 
 PNG = b"\x89PNG..."
 
@@ -106,3 +108,29 @@ async def test_the_model_gets_the_picture_and_the_session_keeps_its_name(
     assert model.requests[0].messages[-1].images[0].data == PNG
     assert model.requests[1].messages[0].text == "what is it?\n" + shown(name="cat.png", about="image/png, 7 bytes")
     assert model.requests[1].messages[0].images == ()
+
+
+async def test_only_some_turns_hold_pictures_at_once_and_the_others_go_on(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fetch(_self: FakeChannel, attachment: Attachment, _max_bytes: int) -> bytes:
+        fetched.append(attachment.filename)
+        return PNG
+
+    monkeypatch.setattr(FakeChannel, "fetch", fetch, raising=False)
+    monkeypatch.setattr(turns, "TURNS_WITH_PICTURES", 1)
+    fetched: list[str] = []
+    hang = Hang()
+    async with house.gateway(ScriptedModel([hang, "first"], "no picture", "second")) as (_, channel):
+        first, second = (
+            channel.message("look", conversation=name, attachments=(file(name, "image/png"),))
+            for name in ("one", "two")
+        )
+        await channel.deliver(first)
+        await asyncio.wait_for(hang.started.wait(), 20)
+        await channel.deliver(second)
+        assert await channel.ask("hello", conversation="three") == "no picture"
+        assert fetched == ["one"]
+        hang.released.set()
+        assert await channel.answers_to(first) == ["first"]
+        assert await channel.answers_to(second) == ["second"]
