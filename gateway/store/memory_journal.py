@@ -43,6 +43,8 @@ _INSERT = """
     ON CONFLICT (turn_id, update_index) DO NOTHING"""
 # A turn's rows are inserted in one transaction, so they stand together. `undo` and the like are the caller's to repeat.
 _OF_TURNS = "action IN ('add', 'replace', 'remove') AND refers_to IS NULL"
+# Left to itself, SQLite would go through the document's whole history with each write.
+_BY_PENDING = "INDEXED BY memory_journal_pending"
 _UNSETTLED = f"""
     SELECT * FROM memory_journal WHERE {_OF_TURNS} AND turn_id IN (
         SELECT turn_id FROM memory_journal
@@ -176,7 +178,7 @@ def _outcome(connection: sqlite3.Connection, key: Key) -> dict[Key, EntryOutcome
 
 def _tail(connection: sqlite3.Connection, *, document: str) -> Tail:
     sql = (
-        "SELECT turn_id, update_index FROM memory_journal"
+        f"SELECT turn_id, update_index FROM memory_journal {_BY_PENDING}"  # noqa: S608 (a constant)
         " WHERE document = ? AND outcome IS NULL AND position IS NOT NULL"
     )
     unsettled = frozenset((row["turn_id"], row["update_index"]) for row in connection.execute(sql, (document,)))
@@ -201,7 +203,7 @@ def _knows(connection: sqlite3.Connection, *, document: str, text_hash: str) -> 
 def _record(connection: sqlite3.Connection, *, write: Write) -> dict[Key, EntryOutcome]:
     # What an attempt recorded that never came into place; a repetition of it has a key of its own.
     connection.execute(
-        "DELETE FROM memory_journal WHERE document = ? AND outcome IS NULL AND position IS NOT NULL"
+        f"DELETE FROM memory_journal {_BY_PENDING} WHERE document = ? AND outcome IS NULL AND position IS NOT NULL"  # noqa: S608 (a constant)
         " AND action IN ('write', 'undo', 'edit')",
         (write.document,),
     )

@@ -1,6 +1,8 @@
 """Who changed what, why it is there, and how it was before."""
 
 import asyncio
+import sqlite3
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +13,10 @@ from gateway.memory.history import NoSuchEntry, difference
 from gateway.memory.in_memory_journal import InMemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryUpdate
+from gateway.store.database import Database
+from gateway.store.memory_journal import SqliteMemoryJournal
 from tests.conformance.memory import add, put, remove, replace, scope
+from tests.gateway.memory.conftest import prepare_database
 
 MEMORY = "personalities/assistant/MEMORY.md"
 
@@ -146,3 +151,32 @@ async def test_a_long_history_is_rebuilt_from_checkpoints(markdown, journal, roo
         after = await history.text_after(entry)
         assert whole.startswith(after)
         assert after.endswith(f"{entry.position - 1}.\n".encode())
+
+
+async def test_an_update_costs_the_database_no_more_after_a_long_history(tmp_path: Path, root: Path) -> None:
+    """Counted in instructions of SQLite, which no other load on the machine changes."""
+    instructions = 0
+
+    def count() -> int:
+        nonlocal instructions
+        instructions += 1
+        return 0
+
+    def counted(connection: sqlite3.Connection) -> None:
+        connection.set_progress_handler(count, 1)
+
+    database = Database(prepare_database(tmp_path / "journal.db"), prepare=counted)
+    provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database))
+
+    async def cost_of_one(turn: str) -> int:
+        before = instructions
+        assert (await provider.sync(scope(turn), [add("memory", turn)])).outcomes == ("applied",)
+        return instructions - before
+
+    await provider.sync(scope("first"), [add("memory", "first")])
+    early = await cost_of_one("early")
+    for turn in range(4):
+        await provider.sync(scope(f"many {turn}"), [add("memory", f"line {turn} {at}") for at in range(250)])
+    assert await cost_of_one("late") < 2 * early
+    await provider.close()
+    await database.close()
