@@ -1,7 +1,7 @@
 """Another gateway beside ours in one run: the same instant model server, the same turns, each by its own channel.
 
     python -m venv /somewhere/peer && /somewhere/peer/bin/pip install nanobot-ai
-    python -m benchmarks.race --peer-python /somewhere/peer/bin/python [--turns 300] [--alone 200]
+    python -m benchmarks.race --peer-python /somewhere/peer/bin/python [--turns 300] [--alone 200] [--rounds 7]
 
 The peer is nanobot (https://github.com/HKUDS/nanobot), which is no dependency: it runs in an environment of its own,
 named by the option or by PEER_PYTHON. Its gateway is measured as it comes, through its WebSocket channel with streaming
@@ -118,7 +118,10 @@ def version_of(python: str) -> str | None:
 
 
 async def alternate(python: str, rounds: int, turns: int) -> list[tuple[Together, Together]]:
-    """Both run at once and are measured alternately: a machine that is slow for a while is slow for both."""
+    """Both run at once and are measured alternately: a machine that is slow for a while is slow for both.
+
+    Ours has five times the turns in each round, so that the times of both can be compared.
+    """
     with instant_model() as model_url, tempfile.TemporaryDirectory() as home:
         (Path(home) / "ours").mkdir()
         (Path(home) / "theirs").mkdir()

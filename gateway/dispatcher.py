@@ -84,8 +84,8 @@ class Dispatcher:
         turns: Turns,
         *,
         owner: str,
-        running_turns: int = 16,
-        running_turns_of_one: Callable[[str], int] | None = None,
+        running_turns: int,
+        running_turns_of_one: Callable[[str], int],
         lease_s: float = 60.0,
         policy: DeliveryPolicy | None = None,
         is_let_in: Callable[[InboundMessage], bool] = lambda _message: True,
@@ -95,7 +95,7 @@ class Dispatcher:
         Args:
             owner: names this process in claims.
             running_turns: how many turns run at once, over all conversations.
-            running_turns_of_one: how many of these may be one sender's, by the channel; None for all.
+            running_turns_of_one: how many of these may be one sender's, by the channel.
             is_let_in: whether the writer may stop and retry what others wait for.
         """
         self._store = store
@@ -108,7 +108,7 @@ class Dispatcher:
             self._serve,
             workers=running_turns,
             after_fault_s=AFTER_FAULT_S,
-            workers_of=None if running_turns_of_one is None else partial(_workers_of, running_turns_of_one),
+            workers_of=partial(_workers_of, running_turns_of_one),
         )
         self._company = Company()
         self._running: dict[ConversationRef, TurnControl] = {}

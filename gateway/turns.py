@@ -78,8 +78,8 @@ class TurnRunner:
         ):
             key = session_key(row.message, user_id, self._settings.session_scope)
             lock = self._session_locks.setdefault(key, asyncio.Lock())
-            room = self._with_pictures if has_pictures(row.message) else contextlib.nullcontext()
-            async with lock, room:  # one session can be met in two conversations, with the scope `user`
+            pictures = self._with_pictures if has_pictures(row.message) else contextlib.nullcontext()
+            async with lock, pictures:  # one session can be met in two conversations, with the scope `user`
                 return await self._run(row, control, entry, user_id, key)
 
     async def bury(self, row: InboxRow, reason: str) -> None:

@@ -160,6 +160,7 @@ class _Outbox:
         head.attempts += 1
         if head.failing_since is not None:
             head.failing_since += now_ms - head.due_at
+        head.due_at = head.waiting_since = now_ms
         return OutboxRow(
             seq=head.seq,
             turn_id=head.turn_id,

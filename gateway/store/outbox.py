@@ -24,9 +24,10 @@ _OLDEST_TWO = """
     SELECT * FROM outbox
     WHERE channel = ? AND conversation = ? AND thread IS ? AND ended_at IS NULL ORDER BY seq LIMIT 2
 """
-# Time in which nothing was tried, because the gateway or the channel was down, is not counted as a failure's.
+# What the claim comes later than planned is time in which nothing was tried: it is taken out of the failure, once.
 _CLAIM = """
-    UPDATE outbox SET state = 'sending', attempts = attempts + 1, failing_since = failing_since + ?1 - due_at
+    UPDATE outbox SET state = 'sending', attempts = attempts + 1, failing_since = failing_since + ?1 - due_at,
+                      due_at = ?1, waiting_since = ?1
     WHERE seq = ?2 RETURNING failing_since
 """
 _UNSENT = """

@@ -482,6 +482,25 @@ class OutboxSuite:
             await house.reopen()
             house.wait(60)
 
+    async def test_such_time_is_taken_out_once_where_the_process_dies_over_the_send(self, house: House) -> None:
+        await turn(house.store, replies=(answer("r1"),))
+        row = await claimed_reply(house.store)
+        for _ in range(2):
+            await house.store.outbox.record_retry(
+                row.seq, after_s=7200, error="503", is_uncertain=False, is_counted=False
+            )
+            house.wait(7200)
+            row = await claimed_reply(house.store)
+        assert row.failing_s == 4 * 3600
+        house.wait(3600)
+        await house.reopen()
+        await house.store.outbox.recover_replies()
+        assert (await claimed_reply(house.store)).failing_s == 4 * 3600
+        house.wait(3600)
+        await house.reopen()
+        await house.store.outbox.recover_replies()
+        assert (await claimed_reply(house.store)).failing_s == 4 * 3600
+
     async def test_a_dead_reply_lets_the_next_one_go(self, house: House) -> None:
         await turn(house.store, replies=(answer("r1"), answer("r2")))
         await house.store.outbox.record_dead((await claimed_reply(house.store)).seq, "blocked")

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,8 @@ class Program:
             yield
         finally:
             starting.cancel()
-            await asyncio.wait([starting])
+            with suppress(asyncio.CancelledError):
+                await starting
 
     async def _again(self, serving: Serving) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -173,10 +174,11 @@ async def test_an_update_costs_the_database_no_more_after_a_long_history(tmp_pat
         assert (await provider.sync(scope(turn), [add("memory", turn)])).outcomes == ("applied",)
         return instructions - before
 
-    await provider.sync(scope("first"), [add("memory", "first")])
-    early = await cost_of_one("early")
-    for turn in range(4):
-        await provider.sync(scope(f"many {turn}"), [add("memory", f"line {turn} {at}") for at in range(250)])
-    assert await cost_of_one("late") < 2 * early
-    await provider.close()
-    await database.close()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(database.close)
+        stack.push_async_callback(provider.close)
+        await provider.sync(scope("first"), [add("memory", "first")])
+        early = await cost_of_one("early")
+        for turn in range(4):
+            await provider.sync(scope(f"many {turn}"), [add("memory", f"line {turn} {at}") for at in range(250)])
+        assert await cost_of_one("late") < 2 * early

@@ -39,8 +39,8 @@ async def rows(database: Database) -> list[int]:
     return await database.read(lambda c: [row[0] for row in c.execute("SELECT x FROM t ORDER BY x")])
 
 
-async def in_one_group(database: Database, *works, durable: bool = True, repeatable: bool = True) -> list[object]:
-    """Run the works in one transaction: they queue up behind a work that holds the writer."""
+async def in_one_group(database: Database, *works, durable: bool = True, once: object = None) -> list[object]:
+    """Run the works in one transaction: they queue up behind a work that holds the writer. `once` is not repeatable."""
     holding, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -50,7 +50,9 @@ async def in_one_group(database: Database, *works, durable: bool = True, repeata
 
     holder = asyncio.create_task(database.write(hold, is_durable=False))
     await holding.wait()
-    tasks = [asyncio.create_task(database.write(work, is_durable=durable, is_repeatable=repeatable)) for work in works]
+    tasks = [
+        asyncio.create_task(database.write(work, is_durable=durable, is_repeatable=work is not once)) for work in works
+    ]
     await asyncio.sleep(0)
     go_on.set()
     await holder
@@ -173,7 +175,7 @@ async def test_of_a_group_in_which_one_fails_what_counts_runs_once(database: Dat
         counted.append("ran")
         insert(2)(c)
 
-    results = await in_one_group(database, insert(1), counting, failing, repeatable=False)
+    results = await in_one_group(database, insert(1), counting, failing, once=counting)
     assert isinstance(results[2], ValueError)
     assert await rows(database) == [1, 2]
     assert counted == ["ran"]
