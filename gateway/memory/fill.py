@@ -23,8 +23,8 @@ from itertools import islice
 from operator import attrgetter
 
 from gateway.memory.days import day_of, days_asked_for
-from gateway.memory.traces.matches import QUESTION_MARKS, REACH, Match, lift, prefer_days, prefer_speakers
-from gateway.memory.traces.search_words import read_query
+from gateway.memory.matching import QUESTION_MARKS, REACH, Match, lift, prefer_days, prefer_speakers
+from gateway.memory.query import read_query
 from gateway.store.words import words_of
 
 GAP = "[...truncated]"

@@ -12,7 +12,7 @@ import structlog
 from gateway.agent.embeddings import PaidEmbedder
 from gateway.agent.model import Spender
 from gateway.errors import ConfigError, ModelError, StoreError
-from gateway.memory.traces.search_words import is_plain
+from gateway.memory.query import is_plain
 from gateway.memory.traces.trace import Viewer
 from gateway.memory.traces.vectors import QueryVector, as_blob
 

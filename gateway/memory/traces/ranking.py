@@ -11,12 +11,9 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gateway.memory.query import RANKED_AT_MOST
 from gateway.memory.traces.filters import MOST_NAMED, IndexFilters
 
-RANKED_AT_MOST = 8_000
-"""Of more matches the newest are ranked."""
-_LOOKED_AT = 2_000
-_WALKED_AT_MOST = 100_000
 _FEW = 500  # of so many it costs less to look up the owner of each than to ask the index for the owners' ones
 PLACED = "traces.number, traces.owner, traces.conversation, traces.position, traces.speaker"
 """With these begins a row of a trace that was found."""
@@ -38,12 +35,6 @@ _BEST = f"""
     )
     SELECT {PLACED}, score, among FROM best CROSS JOIN traces ON traces.number = best.number WHERE {_IS_OWN}
 """  # noqa: S608 (constants)
-_NEWEST = """
-    SELECT count(*), min(number) FROM (
-        SELECT rowid AS number FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?
-    )
-"""
-_LAST = "SELECT ifnull(max(number), 0) FROM traces"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,18 +87,3 @@ def best_of(
         return Ranked(best=best, among=len(best))
     best = connection.execute(_BEST.format(filters=filters.sql(owners)), values).fetchall()
     return Ranked(best=best, among=best[0]["among"] if best else 0)
-
-
-def is_worth_walking(documents: int) -> bool:
-    """Whether a word that other words find a trace by may raise it: not one that stands in too many."""
-    return documents <= _WALKED_AT_MOST
-
-
-def documents_with(connection: sqlite3.Connection, word: str, *, looked_at: int = _LOOKED_AT) -> int:
-    """In how many traces a word stands, as FTS5's language has it: counted, or estimated from the newest of them."""
-    found, first = connection.execute(_NEWEST, (f"{{context text}} : ({word})", looked_at)).fetchone()
-    if found < looked_at:
-        return int(found)
-    (last,) = connection.execute(_LAST).fetchone()
-    estimate: int = found * last // max(1, last - first + 1)
-    return max(int(found), estimate)

@@ -9,10 +9,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
-from gateway.memory.traces.matches import QUESTION_MARKS
-from gateway.memory.traces.ranking import documents_with
+from gateway.memory.matching import QUESTION_MARKS
+from gateway.memory.query import documents_with, quoted, telling_terms
 from gateway.memory.traces.search import MOST, Compare, Found, Wanted, search
-from gateway.memory.traces.search_words import quoted, telling_terms
 from gateway.memory.traces.trace import Viewer
 
 SHARE_OF_BEST = 0.15

@@ -16,20 +16,13 @@ from operator import attrgetter
 from typing import Protocol
 
 from gateway.memory.days import days_asked_for
+from gateway.memory.matching import Match, prefer_days, prefer_speakers
+from gateway.memory.query import Query, is_plain, read_query
 from gateway.memory.traces import strength
 from gateway.memory.traces.filters import Among, IndexFilters, owners_among, tagged
-from gateway.memory.traces.matches import (
-    Match,
-    add_matches_of_days,
-    lift_surroundings,
-    match_of,
-    matches_of,
-    prefer_days,
-    prefer_speakers,
-)
+from gateway.memory.traces.matches import add_matches_of_days, lift_surroundings, match_of, matches_of
 from gateway.memory.traces.ranking import best_of
 from gateway.memory.traces.rows import SELECT, from_row
-from gateway.memory.traces.search_words import Query, is_plain, read_query
 from gateway.memory.traces.trace import ScopeKind, Trace, TraceType, Viewer
 from gateway.store.payloads import from_ms
 

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 import pytest
 
+from gateway.memory.query import documents_with
 from gateway.memory.traces import ranking, search_words
 from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.ranking import Ranked, best_of, documents_with
+from gateway.memory.traces.ranking import Ranked, best_of
 from gateway.memory.traces.rows import insert
 from gateway.memory.traces.search import Wanted
 from gateway.memory.traces.trace import Viewer
