@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from gateway.errors import DataDirectoryLocked
+from gateway.errors import ConfigError, DataDirectoryLocked
 from gateway.files import make_private_directory, write_atomically
 from gateway.locks import HeldLock, hold, refuse_network_file_system
 from gateway.private_files import close_to_others
@@ -23,6 +23,19 @@ LOG_NAME = "gateway.log"
 
 # As long as `ethos status` may hold the lock of the data directory to see that nobody else does.
 LOOK_S = 0.05
+
+
+def data_directory(environment: Mapping[str, str] | None = None) -> Path:
+    """Where everything lives: `ETHOS_HOME`, or `~/.ethos`.
+
+    Raises:
+        ConfigError: it begins with `~`, and there is no such home: in a container the user may have none.
+    """
+    home = (os.environ if environment is None else environment).get("ETHOS_HOME") or "~/.ethos"
+    try:
+        return Path(home).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigError([f"there is no home directory for {home}; set ETHOS_HOME to an absolute path"]) from error
 
 
 def prepare_home(home: Path) -> None:

@@ -14,13 +14,12 @@ from typing import Literal, Protocol
 
 from gateway.fact_changes import FactChange
 from gateway.messages import Action
+from gateway.personalities.files import MemoryWrites
 from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
 from gateway.roles import Role, may
 
 ProposedStore = Literal["user", "memory", "traces"]
 """A document, or the trace memory."""
-MemoryWrites = Literal["auto", "review", "off"]
-"""`auto`: what a turn wants waits if it had read words of others; `review`: all waits; `off`: nothing is written."""
 ProposalState = Literal["waiting", "approved", "refused"]
 
 AT_THE_MACHINE = "command-line"

@@ -13,8 +13,8 @@ from typing import Literal, Protocol
 
 from gateway.errors import MemoryError_
 from gateway.fact_changes import FactChange
-from gateway.memory_proposals import AT_THE_MACHINE, Proposal, ProposalStore, Reviewer, is_shared, proposal_number
 from gateway.memory_sync import MemorySync
+from gateway.memory_proposals import AT_THE_MACHINE, Proposal, ProposalStore, Reviewer, is_shared, proposal_number
 from gateway.protocols import MemoryDocument, MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
 from gateway.roles import Role
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 import structlog
@@ -18,7 +19,6 @@ from gateway.errors import FileError, MemoryError_, StoreError
 from gateway.failpoints import reach
 from gateway.observe import note, span
 from gateway.protocols import MemoryContext, MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
-from gateway.turn_commit import TurnStore
 
 RETRY_S = 5.0
 # Turns that are read from the journal at once.
@@ -26,6 +26,23 @@ PAGE_TURNS = 100
 
 _log = structlog.get_logger(__name__)
 Batch = tuple[MemoryScope, Sequence[MemoryUpdate]]
+
+
+class CommittedMemory(Protocol):
+    """What turns have committed for the memory, in order."""
+
+    async def unsettled_memory(
+        self, *, after: str | None = None, limit: int | None = None
+    ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
+        """Updates of committed turns that may not have reached the memory, by whole turns, oldest first.
+
+        Args:
+            after: a turn; only those that were committed after it.
+            limit: how many turns at most.
+        """
+
+    async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
+        """Note that the memory has the updates of the turn; harmless when it is noted already."""
 
 
 def owner_of(scope: MemoryScope, store: MemoryStoreName) -> str:
@@ -47,7 +64,7 @@ def _owners(batch: Batch) -> set[str]:
 class MemorySync:
     """Reads and writes the memory so that a turn sees all that earlier turns have committed."""
 
-    def __init__(self, provider: MemoryProvider, store: TurnStore) -> None:
+    def __init__(self, provider: MemoryProvider, store: CommittedMemory) -> None:
         self._provider = provider
         self._store = store
         self._gates: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from gateway.identity import IdentityMap
 from gateway.messages import InboundMessage
 from gateway.protocols import AuthenticatesOperator, ChannelAdapter
-from gateway.talk import Talk
 
 
 class Operators:
     """The operator's accounts on the channels that there are now."""
 
-    def __init__(self, adapters: Callable[[], Sequence[ChannelAdapter]], talk: Talk | None = None) -> None:
+    def __init__(self, adapters: Callable[[], Sequence[ChannelAdapter]], talk: ChannelAdapter | None = None) -> None:
         """Nothing is asked yet.
 
         Args:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from gateway.ingest import IngestJob
 from gateway.memory_proposals import Proposal
+from gateway.memory_sync import CommittedMemory
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people import PeopleChange
 from gateway.protocols import MemoryScope, MemoryUpdate
@@ -58,7 +59,7 @@ class TurnCommit:
     owner_chat: tuple[str, ConversationRef] | None = None
 
 
-class TurnStore(Protocol):
+class TurnStore(CommittedMemory, Protocol):
     """Where turns are committed, and where an unfinished one leaves its steps."""
 
     async def commit_turn(self, commit: TurnCommit) -> None:
@@ -83,16 +84,3 @@ class TurnStore(Protocol):
 
     async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
         """Whether the tool was begun, and what it returned; None: it was interrupted."""
-
-    async def unsettled_memory(
-        self, *, after: str | None = None, limit: int | None = None
-    ) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
-        """Updates of committed turns that may not have reached the memory, by whole turns, oldest first.
-
-        Args:
-            after: a turn; only those that were committed after it.
-            limit: how many turns at most.
-        """
-
-    async def settle_memory(self, turn_id: str, outcomes: Sequence[str]) -> None:
-        """Note that the memory has the updates of the turn; harmless when it is noted already."""

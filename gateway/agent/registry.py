@@ -7,8 +7,8 @@ from gateway.agent.fallback import FallbackModel
 from gateway.agent.model import Model
 from gateway.agent.models import Endpoint, WireModel
 from gateway.agent.offline import OfflineModel
-from gateway.agent.prices import list_price_usd
 from gateway.config import Config, ModelConfig
+from gateway.config.prices import price_usd
 from gateway.errors import ConfigError
 
 
@@ -90,18 +90,6 @@ class ModelRegistry:
         if model is None:
             model = self._single[name] = _build(name, self._config.models[name])
         return model
-
-
-def price_usd(config: ModelConfig, input_tokens: int, output_tokens: int) -> float | None:
-    """What so many tokens cost; None where neither the configuration nor a price list says it."""
-    if config.provider == "offline":
-        return 0.0
-    if config.input_usd_per_million is not None and config.output_usd_per_million is not None:
-        usd = input_tokens * config.input_usd_per_million + output_tokens * config.output_usd_per_million
-        return usd / 1_000_000
-    if config.base_url is not None:  # nobody knows what a server of one's own asks
-        return None
-    return list_price_usd(config.provider, config.model or "", input_tokens, output_tokens)
 
 
 def _build(name: str, config: ModelConfig) -> OfflineModel | WireModel:

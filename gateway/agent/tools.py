@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.agent.model import ToolCall, ToolSpec
-from gateway.memory_proposals import MemoryWrites, has_document
+from gateway.memory_proposals import has_document
+from gateway.personalities.files import MemoryWrites
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.roles import Role, may, needs
 from gateway.sessions import SessionStore

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, ModelUsage, TextDelta, ToolCall
 from gateway.agent.models import CallFailed, Endpoint
-from gateway.agent.prices import list_price_usd
+from gateway.config.prices import list_price_usd
 from gateway.agent.provider_http import EventStream, ProviderHttp, drain, parsed, read_error
 from gateway.agent.wire_anthropic import AnthropicFormat
 from gateway.agent.wire_errors import unusable, why_broken, why_endless, why_failed, why_refused

@@ -37,7 +37,7 @@ def restore(
     """Put a backup into an empty data directory, while no gateway runs on it."""
     from gateway.backup.restoring import restore as restored
     from gateway.cli.output import print_json
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.privacy.home import clean_restored
 
     home = data_directory()
@@ -51,7 +51,7 @@ def restore(
 async def _backup(wanted: Path, *, with_secrets: bool, keep: int | None, as_json: bool) -> None:
     from gateway.backup.taking import take_backup
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.last_backup import note_backup
 
     taken = await take_backup(data_directory(), wanted, with_secrets=with_secrets, keep=keep)

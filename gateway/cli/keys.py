@@ -95,7 +95,7 @@ async def _desk() -> AsyncIterator[KeyDesk]:
     from gateway.api_keys import ApiKeys
     from gateway.cli.data import opened_store
     from gateway.cli.named import naming_of
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.desk.keys import KeyDesk
     from gateway.errors import StoreError
     from gateway.files import make_private_directory

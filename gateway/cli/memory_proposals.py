@@ -63,7 +63,7 @@ async def _list(*, as_json: bool) -> None:
     from gateway.cli.data import opened_store
     from gateway.cli.named import labels
     from gateway.cli.output import print_diff, print_json, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
 
     home = data_directory()
     async with opened_store(home) as store:
@@ -86,7 +86,7 @@ async def _list(*, as_json: bool) -> None:
 async def _decide(numbers: Sequence[int], state: Literal["approved", "refused"], *, as_json: bool) -> None:
     from gateway.cli.asking import NobodyAnswered
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
 
     decided: list[dict[str, Any]] = []
 
@@ -164,7 +164,7 @@ def _typed(proposal: Proposal) -> str | None:
 @asynccontextmanager
 async def _review() -> AsyncIterator[MemoryReview]:
     from gateway.cli.data import opened_memory, opened_store, operator_config
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.memory_review import MemoryReview, NotReviewable
     from gateway.memory_sync import MemorySync
 

@@ -16,7 +16,8 @@ from gateway.cli.errors import EXIT_ERROR
 from gateway.cli.memory_meaning import meaning_of
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
-from gateway.config.file import CONFIG_NAME, data_directory
+from gateway.config.file import CONFIG_NAME
+from gateway.home import data_directory
 from gateway.files import make_private_directory
 from gateway.memory.traces.brain import BRAIN_NAME, Brain, PersonIds, open_brain
 from gateway.memory.traces.consolidation import Consolidation

@@ -122,7 +122,7 @@ async def given_roles(home: Path, users: Sequence[User]) -> Mapping[str, Rank]:
 
 async def _list(*, as_json: bool) -> None:
     from gateway.cli.output import print_json, print_table, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
 
     rows: list[tuple[Request, str]] = []
     async with _desk(data_directory()) as desk:
@@ -157,7 +157,7 @@ async def _decide(who: str, *, is_yes: bool, role: Role | None, as_json: bool) -
     from gateway.cli.named import NotNamed
     from gateway.cli.output import print_json, say
     from gateway.cli.queues import wake
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
 
     decision, home = None, data_directory()
     async with _desk(home) as desk:
@@ -187,7 +187,7 @@ async def _set_rank(who: str, rank: str, *, as_json: bool) -> None:
 
     from gateway.cli.named import NotNamed
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.people import SetRank
 
     home = data_directory()
@@ -225,7 +225,7 @@ async def _accounts_of(desk: _Desk, home: Path, who: str) -> tuple[str, ...]:
 
 async def _owner_code(*, as_json: bool) -> None:
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.pairing import CODE_LIFETIME
 
     async with _desk(data_directory(), is_made=True) as desk:

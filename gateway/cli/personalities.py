@@ -81,7 +81,7 @@ def new(
 
 
 def _personalities() -> Any:
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.logs import configure_logs
     from gateway.personalities import Personalities
 

@@ -46,7 +46,7 @@ def retention(
 async def _export(user: str, file: Path, *, as_json: bool) -> None:
     from gateway.cli.named import find_user, identities
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.privacy.export import Exporter
     from gateway.privacy.home import kinds_of_channels, opened
 
@@ -65,7 +65,7 @@ async def _export(user: str, file: Path, *, as_json: bool) -> None:
 async def _erase(user: str, *, is_sure: bool, as_json: bool) -> None:
     from gateway.cli.errors import fail
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.running_gateway import running_gateway
 
     home = data_directory()
@@ -163,7 +163,7 @@ def _advice(home: Path, accounts: list[str]) -> str:
 async def _retention(*, is_dry: bool, as_json: bool) -> None:
     from gateway.cli.data import opened_store, operator_config
     from gateway.cli.output import print_json, print_table, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.privacy.retention import Retention
 
     home = data_directory()

@@ -100,7 +100,7 @@ async def _list(
 ) -> None:
     from gateway.cli.data import opened_store
     from gateway.cli.output import print_json, print_table, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.store.deliveries import Delivery
 
     found: Sequence[Delivery] = ()
@@ -134,7 +134,7 @@ async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_
     from gateway.cli.asking import NobodyAnswered
     from gateway.cli.named import NotNamed
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
 
     home = data_directory()
     try:

@@ -83,7 +83,7 @@ def status(as_json: AsJson = False) -> None:
 
 async def look() -> Status:
     """Ask the gateway that runs, and the database."""
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
 
     home = data_directory()
     queues, memory_late, problems = await _stored(home)

@@ -9,7 +9,7 @@ from pathlib import Path
 from gateway.cli.data import opened_store
 from gateway.cli.named import NotNamed, find_user, labels
 from gateway.cli.output import local, print_json, print_table, say
-from gateway.config.file import data_directory
+from gateway.home import data_directory
 from gateway.files import check_id
 from gateway.marked.validation import did_you_mean
 from gateway.messages import ConversationRef

@@ -65,7 +65,7 @@ def unlink(
 async def _list(*, as_json: bool) -> None:
     from gateway.cli.named import identities
     from gateway.cli.output import print_json, print_table, say
-    from gateway.config.file import data_directory
+    from gateway.home import data_directory
     from gateway.identity import User
 
     def since(user: User) -> object:

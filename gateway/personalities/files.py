@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
@@ -16,8 +16,10 @@ from gateway.errors import FileError, PersonalityError
 from gateway.files import inside, make_private_directory, read_settled, sync_directory, write_new
 from gateway.marked.validation import validate
 from gateway.marked.yaml import Problem, end_of, parse_marked_yaml
-from gateway.memory_proposals import MemoryWrites
 from gateway.protocols import MemoryPlace
+
+MemoryWrites = Literal["auto", "review", "off"]
+"""`auto`: what a turn wants waits if it had read words of others; `review`: all waits; `off`: nothing is written."""
 
 SOUL_NAME = "SOUL.md"
 SETTINGS_NAME = "personality.yaml"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr
 
-from gateway.agent.registry import ModelRegistry, price_usd
+from gateway.agent.registry import ModelRegistry
+from gateway.config.prices import price_usd
 from gateway.config import Config, ModelConfig
 
 KEY = SecretStr("k")

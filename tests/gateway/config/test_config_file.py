@@ -15,7 +15,8 @@ import pytest
 import adapters
 from gateway.config import Config
 from gateway.config.channel_kinds import KindUnusable, load_kind
-from gateway.config.file import check, data_directory, load_config
+from gateway.config.file import check, load_config
+from gateway.home import data_directory
 from gateway.errors import ConfigError
 
 PIGEON = "tests.gateway.config.kinds.pigeon"

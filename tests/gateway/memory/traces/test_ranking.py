@@ -9,7 +9,8 @@ from typing import TypeVar
 import pytest
 
 from gateway.memory.query import documents_with
-from gateway.memory.traces import ranking, search_words
+from gateway.memory import query
+from gateway.memory.traces import ranking
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.ranking import Ranked, best_of
 from gateway.memory.traces.rows import insert
@@ -38,7 +39,7 @@ def scores(ranked: Ranked) -> dict[int, float]:
 
 @pytest.fixture
 def few_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (ranking, search_words):
+    for module in (ranking, query):
         monkeypatch.setattr(module, "RANKED_AT_MOST", 20)
     monkeypatch.setattr(ranking, "_FEW", 0)
 

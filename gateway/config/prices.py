@@ -1,8 +1,10 @@
-"""List prices of the big providers' models, from the data of the package genai-prices; no network."""
+"""What models cost: as the configuration says, or by the list prices in the package genai-prices; no network."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+
+from gateway.config import ModelConfig
 
 
 @lru_cache(maxsize=4096)
@@ -30,3 +32,15 @@ def list_price_usd(
     except (LookupError, ValueError):
         return None
     return float(price.total_price)
+
+
+def price_usd(config: ModelConfig, input_tokens: int, output_tokens: int) -> float | None:
+    """What so many tokens cost; None where neither the configuration nor a price list says it."""
+    if config.provider == "offline":
+        return 0.0
+    if config.input_usd_per_million is not None and config.output_usd_per_million is not None:
+        usd = input_tokens * config.input_usd_per_million + output_tokens * config.output_usd_per_million
+        return usd / 1_000_000
+    if config.base_url is not None:  # nobody knows what a server of one's own asks
+        return None
+    return list_price_usd(config.provider, config.model or "", input_tokens, output_tokens)
