@@ -25,9 +25,8 @@ from gateway.linking.operator import operating
 from gateway.messages import ConversationRef
 from gateway.protocols import SupportsHttp
 from gateway.store.sqlite import open_store
+from gateway.surfaces import api_of, sources_of
 from gateway.trace_setup import open_configured_brain
-from gateway.web.api import api_of
-from gateway.web.dashboard.door import find_sources
 from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -113,17 +112,18 @@ class Gateway(Composition):
         await self._stack.aclose()
 
     def _web_server(self) -> WebServer:
+        api = api_of(self)
         return WebServer(
             data_dir=self.home,
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
             sign_ins=self.store.sign_ins,
             metrics=self._metrics_page if self._metrics is not None else None,
-            api=api_of(self),
+            api=api,
             host=self.config.web.host,
             port=self.config.web.port,
             allowed_hosts=self.config.web.allowed_hosts,
-            dashboard=find_sources(self),
+            dashboard=lambda: sources_of(self, api),
         )
 
     # ---- what an operator asks for ---------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from gateway.meter import Meter
 from gateway.operators import Operators
 from gateway.outbox import Outbox
 from gateway.parking import Parking
+from gateway.people import People
 from gateway.personalities import Personalities
 from gateway.privacy.worker import PrivacyWorker
 from gateway.protocols import AdapterServices, ChannelAdapter
@@ -75,7 +76,6 @@ class Composition:
         self.web: WebServer | None = None
         self.talk = Talk()
         self.reloading = Reloading(self)
-        self.privacy = PrivacyWorker(self)
         self._only = only
         self._model = model
         self._started_at = datetime.now(UTC)
@@ -114,6 +114,7 @@ class Composition:
             on_step=lambda step: reach(f"memory.{step}"),
         )
         self.memory = MemorySync(self.memory_files, store.turns)
+        self.people = People(store.people)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
         self.traces = compose_traces(self)
         self.transfers = Transfers(self.home, lambda: self.config.web.max_upload_bytes)
@@ -128,15 +129,32 @@ class Composition:
             on_sent=self._delivered,
             on_dead=self._gave_up,
         )
+        self.operators = Operators(lambda: self.adapters, self.talk)
         self.linking: Linking = linking_on(
             self.memory_files, store.links, self.identities, lambda: self.supervisor.adapters, self.outbox.wake
         )
+        self.privacy = PrivacyWorker(
+            home=self.home,
+            store=store,
+            brain=self.brain,
+            identities=self.identities,
+            people=self.people,
+            operators=self.operators,
+            linking=self.linking,
+            memory=self.memory,
+            trace_memory=self.traces.memory,
+            history=self.history,
+            config=lambda: self.config,
+            adapters=lambda: self.adapters,
+            adapter_if_up=lambda channel: self.supervisor.adapter_if_up(channel),  # noqa: PLW0108 (made later)
+        )
+        self.review = MemoryReview(store.proposals, self.memory_files, self.memory, self.traces.facts)
         self.commands = Commands(
             identities=self.identities,
             personalities=self.personalities,
             sessions=store.sessions,
             memory=self.memory_files,
-            review=MemoryReview(store.proposals, self.memory_files, self.memory, lambda: self.traces.facts),
+            review=self.review,
             linking=self.linking,
             personal=self.privacy,
             meter=self.meter,
@@ -145,10 +163,10 @@ class Composition:
 
     def _compose_entrance(self) -> None:
         """Who is let in."""
-        self.operators = Operators(lambda: self.adapters, self.talk)
         self.entrance = make_entrance(
             self.home,
             self.store.people,
+            self.people,
             self.commands,
             rules_of(self.config),
             identities=self.identities,

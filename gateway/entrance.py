@@ -79,6 +79,7 @@ class Entrance:
 def make_entrance(
     home: Path,
     store: PeopleStore,
+    people: People,
     commands: Commands,
     rules: Mapping[str, AccessRule],
     *,
@@ -93,7 +94,6 @@ def make_entrance(
     `reopened` is told that a conversation has messages to answer, which were held back before.
     """
     remove_former_pepper(home)
-    people = People(store)
     access = Access(rules, people=people, identities=identities, kind=kind, operator_accounts=operator_accounts)
     pairing = Pairing(
         store, people, access, identities, pepper=partial(load_pepper, home), operator_accounts=operator_accounts

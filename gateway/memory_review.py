@@ -6,15 +6,15 @@ One place for the chat, the command line and whatever else shows it; each of the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, Protocol
 
 from gateway.errors import MemoryError_
 from gateway.fact_changes import FactChange
-from gateway.memory_sync import MemorySync
 from gateway.memory_proposals import AT_THE_MACHINE, Proposal, ProposalStore, Reviewer, is_shared, proposal_number
+from gateway.memory_sync import MemorySync
 from gateway.protocols import MemoryDocument, MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
 from gateway.roles import Role
 
@@ -133,9 +133,9 @@ class MemoryReview:
         store: ProposalStore,
         memory: MemoryWithHistory,
         sync: MemorySync,
-        facts: Callable[[], FactMemory | None] = lambda: None,
+        facts: FactMemory | None = None,
     ) -> None:
-        """`facts` gives the trace memory, None where it is off."""
+        """`facts` is the trace memory, None where it is off."""
         self._store = store
         self._memory = memory
         self._sync = sync
@@ -144,8 +144,7 @@ class MemoryReview:
     @property
     def late(self) -> int:
         """Turns and facts whose approved changes could not be written yet."""
-        facts = self._facts()
-        return self._sync.late + (0 if facts is None else facts.late)
+        return self._sync.late + (0 if self._facts is None else self._facts.late)
 
     # ---- proposals --------------------------------------------------------------------------------------------------
 
@@ -157,7 +156,7 @@ class MemoryReview:
         """What it would change in the text of now, as a unified diff; empty where it would change nothing any more."""
         if proposal.fact is None:
             return await self._memory.difference(proposal.scope, proposal.updates)
-        facts = self._facts()
+        facts = self._facts
         return (
             f"+{proposal.fact.content or proposal.fact.action}" if facts is None else await facts.difference(proposal)
         )
@@ -209,7 +208,7 @@ class MemoryReview:
 
     async def _decide(self, proposal_id: int, state: Literal["approved", "refused"], reviewer: Reviewer) -> Proposal:
         proposal = await self._decidable(proposal_id, reviewer)
-        facts = self._facts()
+        facts = self._facts
         if proposal.fact is not None and facts is None and state == "approved":
             raise NotReviewable(
                 f"proposal {proposal_id} is a fact, and the trace memory is off; switch it on "
@@ -255,7 +254,7 @@ class MemoryReview:
 
     async def facts_about(self, scope: MemoryScope, role: Role, words: str) -> Sequence[FactOrigin]:
         """Where the facts come from that the role may read and that hold all of these words; none without traces."""
-        facts = self._facts()
+        facts = self._facts
         return () if facts is None else await facts.origins(scope, role, words)
 
     async def proposal_of(self, change: MemoryChange) -> Proposal | None:

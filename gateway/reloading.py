@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ import structlog
 
 from gateway.agent.registry import ModelRegistry
 from gateway.config import Config
-from gateway.config.changes import Comparison, compare
+from gateway.config.changes import Comparison, Reloaded, compare
 from gateway.config.file import load_config
 from gateway.configured import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.dispatcher import Dispatcher
@@ -28,23 +27,6 @@ if TYPE_CHECKING:
     from gateway.composing import Composition
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reloaded:
-    """What became of a reload.
-
-    Attributes:
-        problems: why nothing was taken over, one line for people each; empty when all went well.
-        at_once: settings that were taken over.
-        at_restart: settings that changed, and wait for a restart.
-        warnings: what works and is not wise.
-    """
-
-    problems: tuple[str, ...] = ()
-    at_once: tuple[str, ...] = ()
-    at_restart: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 class Reloading:

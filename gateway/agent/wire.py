@@ -16,12 +16,12 @@ from uuid import uuid4
 
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, ModelUsage, TextDelta, ToolCall
 from gateway.agent.models import CallFailed, Endpoint
-from gateway.config.prices import list_price_usd
 from gateway.agent.provider_http import EventStream, ProviderHttp, drain, parsed, read_error
 from gateway.agent.wire_anthropic import AnthropicFormat
 from gateway.agent.wire_errors import unusable, why_broken, why_endless, why_failed, why_refused
 from gateway.agent.wire_format import Json, Reader, Said, StreamFailed, WireFormat
 from gateway.agent.wire_openai import OpenAIFormat
+from gateway.config.prices import list_price_usd
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Of one answer on the wire, where a token takes some 200 bytes: more than any model writes."""

@@ -29,8 +29,8 @@ def check(as_json: AsJson = False) -> None:
     """Say everything that is wrong with the configuration, at once."""
     from gateway.cli.output import print_json, say
     from gateway.config.file import CONFIG_NAME
-    from gateway.home import data_directory
     from gateway.config.file import check as check_config
+    from gateway.home import data_directory
 
     path = data_directory() / CONFIG_NAME
     findings = check_config()

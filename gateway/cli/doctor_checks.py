@@ -9,8 +9,8 @@ from dataclasses import replace
 from gateway.cli import doctor_access, doctor_configuration, doctor_files, doctor_running, doctor_stores
 from gateway.cli.finding import Check, Finding, Ground
 from gateway.config.file import load_config
-from gateway.home import data_directory
 from gateway.errors import ConfigError, EthosError
+from gateway.home import data_directory
 from gateway.logs import hiding, secrets_in
 from gateway.running_gateway import running_gateway
 

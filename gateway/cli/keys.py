@@ -95,11 +95,10 @@ async def _desk() -> AsyncIterator[KeyDesk]:
     from gateway.api_keys import ApiKeys
     from gateway.cli.data import opened_store
     from gateway.cli.named import naming_of
-    from gateway.home import data_directory
     from gateway.desk.keys import KeyDesk
     from gateway.errors import StoreError
     from gateway.files import make_private_directory
-    from gateway.home import DATABASE_NAME
+    from gateway.home import DATABASE_NAME, data_directory
     from gateway.store.sqlite import open_store
 
     home = data_directory()

@@ -13,10 +13,9 @@ from gateway.cli.data import opened_memory, opened_store, operator_config
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
 from gateway.config.file import CONFIG_NAME
-from gateway.home import data_directory
 from gateway.control import NotReached, ask
 from gateway.errors import EthosError, StoreError
-from gateway.home import LOCK_NAME
+from gateway.home import LOCK_NAME, data_directory
 from gateway.identity.file import check_key
 from gateway.linking.links import NotLinked
 from gateway.linking.operator import link_json, operate

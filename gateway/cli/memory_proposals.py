@@ -174,7 +174,7 @@ async def _review() -> AsyncIterator[MemoryReview]:
         if store is None:
             raise NotReviewable("nothing waits for a yes; nobody has talked to the agent yet")
         async with _opened_facts(home, store) as facts:
-            yield MemoryReview(store.proposals, memory, MemorySync(memory, store.turns), lambda: facts)
+            yield MemoryReview(store.proposals, memory, MemorySync(memory, store.turns), facts)
 
 
 @asynccontextmanager

@@ -17,8 +17,8 @@ from gateway.cli.memory_meaning import meaning_of
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
 from gateway.config.file import CONFIG_NAME
-from gateway.home import data_directory
 from gateway.files import make_private_directory
+from gateway.home import data_directory
 from gateway.memory.traces.brain import BRAIN_NAME, Brain, PersonIds, open_brain
 from gateway.memory.traces.consolidation import Consolidation
 from gateway.memory.traces.origins import matched_words, origins, source_of

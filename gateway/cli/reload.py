@@ -11,8 +11,8 @@ def reload(as_json: AsJson = False) -> None:
     """Have the running gateway read config.yaml again; on any error it goes on with the last good one."""
     from gateway.cli.errors import EXIT_CONFIG, EXIT_UNAVAILABLE, fail
     from gateway.cli.output import print_json, say
-    from gateway.home import data_directory
     from gateway.control import NotReached, ask
+    from gateway.home import data_directory
     from gateway.running_gateway import running_gateway
 
     home = data_directory()

@@ -19,10 +19,9 @@ import typer
 from gateway.cli.errors import EXIT_TEMPORARY, fail
 from gateway.config import OFFLINE, Config
 from gateway.config.file import CONFIG_NAME, Loaded, load_config
-from gateway.home import data_directory
 from gateway.config.secrets import is_unset_variable
 from gateway.errors import ConfigError, DataDirectoryLocked
-from gateway.home import LOG_NAME, TOKEN_NAME
+from gateway.home import LOG_NAME, TOKEN_NAME, data_directory
 
 if TYPE_CHECKING:  # 0.3 s that no other command needs
     from gateway.app import Gateway

@@ -9,8 +9,8 @@ from pathlib import Path
 from gateway.cli.data import opened_store
 from gateway.cli.named import NotNamed, find_user, labels
 from gateway.cli.output import local, print_json, print_table, say
-from gateway.home import data_directory
 from gateway.files import check_id
+from gateway.home import data_directory
 from gateway.marked.validation import did_you_mean
 from gateway.messages import ConversationRef
 from gateway.sessions import SessionMessage

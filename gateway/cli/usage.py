@@ -49,8 +49,8 @@ async def _usage(days: int, wanted: str | None, by: Sequence[Part], *, as_json: 
     from gateway.cli.data import opened_store, operator_config
     from gateway.cli.named import find_user
     from gateway.cli.output import print_json
-    from gateway.home import data_directory
     from gateway.config.values import zone_of
+    from gateway.home import data_directory
 
     home = data_directory()
     zone = zone_of(operator_config(home).budgets.time_zone)

@@ -5,17 +5,27 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import structlog
 
+from gateway.config import Config
 from gateway.errors import EthosError
+from gateway.history import History
+from gateway.identity import IdentityMap
+from gateway.linking.chat import Linking
+from gateway.memory.traces.brain import Brain
+from gateway.memory.traces.memory import TraceMemory
+from gateway.memory_sync import MemorySync
 from gateway.messages import Attachment, ConversationRef
 from gateway.observe import happened
+from gateway.operators import Operators
+from gateway.people import People
 from gateway.personal import Exported
 from gateway.presence import Presence
 from gateway.privacy.erasing import Eraser
@@ -24,11 +34,10 @@ from gateway.privacy.files import EXPORTS_NAME
 from gateway.privacy.people import is_known
 from gateway.privacy.retention import Retention
 from gateway.privacy.tombstones import Tombstone
+from gateway.protocols import ChannelAdapter
 from gateway.sessions import PROGRAMS
 from gateway.store.erasure import applied_erasures, sessions_of
-
-if TYPE_CHECKING:
-    from gateway.composing import Composition
+from gateway.store.sqlite import SqliteStore
 
 FAREWELL_S = 30.0
 """How long an erasure waits for its last word to be sent; then it goes unsent."""
@@ -42,9 +51,44 @@ _FAULTS = (EthosError, OSError, sqlite3.Error)
 class PrivacyWorker:
     """One gateway's; it is the `PersonalData` of its commands."""
 
-    def __init__(self, gateway: Composition) -> None:
-        """Nothing is read yet; the gateway need not be put together."""
-        self._gateway = gateway
+    def __init__(
+        self,
+        *,
+        home: Path,
+        store: SqliteStore,
+        brain: Brain | None,
+        identities: IdentityMap,
+        people: People,
+        operators: Operators,
+        linking: Linking,
+        memory: MemorySync,
+        trace_memory: TraceMemory | None,
+        history: History,
+        config: Callable[[], Config],
+        adapters: Callable[[], Sequence[ChannelAdapter]],
+        adapter_if_up: Callable[[str], ChannelAdapter | None],
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            home: the data directory.
+            config: in force now; a reload gives another.
+            adapters: of the channels that there are now.
+            adapter_if_up: of a channel, while it is connected.
+        """
+        self._home = home
+        self._store = store
+        self._brain = brain
+        self._identities = identities
+        self._people = people
+        self._operators = operators
+        self._linking = linking
+        self._memory = memory
+        self._trace_memory = trace_memory
+        self._history = history
+        self._config = config
+        self._adapters = adapters
+        self._adapter_if_up = adapter_if_up
         self.presence = Presence()
         self._farewells: dict[str, str] = {}  # by the erasure's id, the reply that is sent first
         self._asked = asyncio.Event()
@@ -55,17 +99,16 @@ class PrivacyWorker:
 
     async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
         """Write everything about a person into one file, to be sent in the conversation."""
-        gateway = self._gateway
         name, size_bytes = await self.write_export(user_id)
-        path = gateway.home / name
-        adapter = gateway.supervisor.adapter_if_up(conversation.channel)
+        path = self._home / name
+        adapter = self._adapter_if_up(conversation.channel)
         most_bytes = 0 if adapter is None else adapter.capabilities.max_attachment_bytes
         attachment = Attachment(media_type="application/zip", filename=path.name, size_bytes=size_bytes, ref=str(path))
         return Exported(
             attachment=attachment if size_bytes <= most_bytes else None,
             place=name,
             size_bytes=size_bytes,
-            path=path if adapter and adapter.kind not in gateway.operators.kinds_of_others() else None,
+            path=path if adapter and adapter.kind not in self._operators.kinds_of_others() else None,
         )
 
     async def write_export(self, user_id: str) -> tuple[str, int]:
@@ -74,11 +117,10 @@ class PrivacyWorker:
         Raises:
             FileError: there is no room for it.
         """
-        gateway = self._gateway
-        exporter = Exporter(home=gateway.home, store=gateway.store, identities=gateway.identities, kinds=self._kinds())
+        exporter = Exporter(home=self._home, store=self._store, identities=self._identities, kinds=self._kinds())
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
         name = f"{EXPORTS_NAME}/{user_id}/ethos-export-{stamp}.zip"
-        path = await asyncio.to_thread(prepare_place, gateway.home / name)
+        path = await asyncio.to_thread(prepare_place, self._home / name)
         return name, await exporter.write(user_id, path)
 
     async def bury(self, user_id: str, farewell_id: str) -> None:
@@ -95,7 +137,7 @@ class PrivacyWorker:
 
     async def is_known(self, account: str) -> bool:
         """Whether anything is kept of an account, `kind:id`, though it may be no user's."""
-        return await self._gateway.store.database.read(partial(is_known, key=account, kinds=self._kinds()))
+        return await self._store.database.read(partial(is_known, key=account, kinds=self._kinds()))
 
     async def is_erased(self, erasure_id: str, *, wait_s: float) -> bool:
         """Whether an erasure is done; waits for it so long at the most."""
@@ -103,7 +145,7 @@ class PrivacyWorker:
             async with asyncio.timeout(wait_s):
                 while True:
                     ended = self._erased
-                    if erasure_id in await self._gateway.store.database.read(applied_erasures):
+                    if erasure_id in await self._store.database.read(applied_erasures):
                         return True
                     await ended.wait()
         except TimeoutError:
@@ -156,24 +198,24 @@ class PrivacyWorker:
         return is_done
 
     async def _erase(self, tombstone: Tombstone) -> None:
-        gateway, eraser = self._gateway, self.eraser()
+        eraser = self.eraser()
         await self._farewell(tombstone)
         person = await eraser.whom(tombstone)
         keys = {f"{eraser.kinds[channel]}:{account}" for channel, account in person.accounts if channel in eraser.kinds}
-        keys |= {account.key for each in person.user_ids for account in await gateway.identities.accounts_of(each)}
-        sessions = await gateway.store.database.read(partial(sessions_of, user_ids=person.user_ids))
-        kept = [await gateway.store.sessions.session(each) for each in sessions]
+        keys |= {account.key for each in person.user_ids for account in await self._identities.accounts_of(each)}
+        sessions = await self._store.database.read(partial(sessions_of, user_ids=person.user_ids))
+        kept = [await self._store.sessions.session(each) for each in sessions]
         places = {each.conversation for each in kept if each is not None}
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.presence.absence(keys, places))
-            await gateway.linking.settle(person.user_ids)
-            if gateway.traces.memory is not None:
-                await stack.enter_async_context(gateway.traces.memory.resting(person.user_ids))
-            await gateway.memory.forget(person.user_ids)
-            await gateway.history.drop(sessions)
+            await self._linking.settle(person.user_ids)
+            if self._trace_memory is not None:
+                await stack.enter_async_context(self._trace_memory.resting(person.user_ids))
+            await self._memory.forget(person.user_ids)
+            await self._history.drop(sessions)
             await eraser.erase(tombstone)
-            gateway.entrance.people.changed()
-            await gateway.linking.people.load()
+            self._people.changed()
+            await self._linking.people.load()
         self._farewells.pop(tombstone.id, None)
         self._erased.set()
         self._erased = asyncio.Event()
@@ -198,12 +240,11 @@ class PrivacyWorker:
             sql = "SELECT 1 FROM outbox WHERE id = ? AND ended_at IS NOT NULL"
             return connection.execute(sql, (reply_id,)).fetchone() is not None
 
-        return await self._gateway.store.database.read(work)
+        return await self._store.database.read(work)
 
     async def _forget_old(self) -> bool:
-        gateway = self._gateway
         try:
-            await Retention(gateway.home, gateway.store, gateway.config.retention).run()
+            await Retention(self._home, self._store, self._config().retention).run()
         except _FAULTS as error:
             _log.error("retention_failed", error=str(error), again_s=AGAIN_S)
             return False
@@ -211,19 +252,18 @@ class PrivacyWorker:
 
     def eraser(self) -> Eraser:
         """What erases from this gateway's data directory."""
-        gateway = self._gateway
         return Eraser(
-            home=gateway.home,
-            store=gateway.store,
-            identities=gateway.identities,
+            home=self._home,
+            store=self._store,
+            identities=self._identities,
             kinds=self._kinds(),
-            brain=gateway.brain,
+            brain=self._brain,
         )
 
     def _kinds(self) -> Mapping[str, str]:
         """As they stand in the identity map; the kind of a third party's channel that is not running is not known."""
-        running = {adapter.name: adapter.kind for adapter in self._gateway.adapters}
-        configured = self._gateway.config.channels.items()
+        running = {adapter.name: adapter.kind for adapter in self._adapters()}
+        configured = self._config().channels.items()
         return {
             **{name: channel.kind for name, channel in configured if "." not in channel.kind},
             **running,

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gateway.config import Config
-from gateway.desk.desks import Desks, desks_of
+from gateway.config.changes import Reloaded
+from gateway.desk.desks import Desks
 from gateway.desk.naming import Naming
 from gateway.personalities import Personalities
 from gateway.protocols import CommandInfo
-from gateway.reloading import Reloaded
-
-if TYPE_CHECKING:
-    from gateway.app import Gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,21 +34,3 @@ class Sources:
     naming: Naming
     personalities: Personalities
     commands: Callable[[], Sequence[CommandInfo]]
-
-
-def sources_of(gateway: Gateway) -> Sources:
-    """Those of a gateway."""
-    return Sources(
-        desks=desks_of(gateway),
-        config=lambda: gateway.config,
-        home=gateway.home,
-        reload=gateway.reloading.reload,
-        naming=Naming(
-            gateway.home,
-            gateway.identities,
-            gateway.personalities,
-            default_personality=lambda: gateway.config.personality,
-        ),
-        personalities=gateway.personalities,
-        commands=lambda: gateway.commands.infos,
-    )

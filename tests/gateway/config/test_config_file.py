@@ -16,8 +16,8 @@ import adapters
 from gateway.config import Config
 from gateway.config.channel_kinds import KindUnusable, load_kind
 from gateway.config.file import check, load_config
-from gateway.home import data_directory
 from gateway.errors import ConfigError
+from gateway.home import data_directory
 
 PIGEON = "tests.gateway.config.kinds.pigeon"
 CANARY = "canary-7c0ffee"

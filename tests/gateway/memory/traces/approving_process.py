@@ -54,7 +54,7 @@ async def main(home: Path, step: str) -> None:
         if step == "none":
             await facts.replay()
         else:
-            review = MemoryReview(proposals, memory, MemorySync(memory, store.turns), lambda: facts)
+            review = MemoryReview(proposals, memory, MemorySync(memory, store.turns), facts)
             await review.approve(1, Reviewer(user_id=None))
     await memory.close()
     await store.close()

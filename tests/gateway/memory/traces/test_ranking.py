@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from gateway.memory.query import documents_with
 from gateway.memory import query
+from gateway.memory.query import documents_with
 from gateway.memory.traces import ranking
 from gateway.memory.traces.brain import Brain
 from gateway.memory.traces.ranking import Ranked, best_of
