@@ -10,9 +10,9 @@ from gateway.cli import doctor_access, doctor_configuration, doctor_files, docto
 from gateway.cli.finding import Check, Finding, Ground
 from gateway.config.file import load_config
 from gateway.errors import ConfigError, EthosError
-from gateway.home import data_directory
-from gateway.logs import hiding, secrets_in
-from gateway.running_gateway import running_gateway
+from gateway.files.home import data_directory
+from gateway.files.running_gateway import running_gateway
+from gateway.runtime.logs import hiding, secrets_in
 
 CHECKS: Sequence[Check] = (
     doctor_configuration.versions,

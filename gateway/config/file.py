@@ -19,12 +19,12 @@ from gateway.config.channel_kinds import ChannelKind, KindUnusable, load_kind
 from gateway.config.own_accounts import check_own_accounts
 from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
+from gateway.domain.personalities import BrokenPersonality, Personalities
 from gateway.errors import ConfigError, InvalidId
-from gateway.files import check_id
-from gateway.home import data_directory
-from gateway.marked.validation import did_you_mean, shown, validate
-from gateway.marked.yaml import KeyPath, MarkedYaml, dotted, read_marked_yaml, value_at
-from gateway.personalities import BrokenPersonality, Personalities
+from gateway.files.atomic import check_id
+from gateway.files.home import data_directory
+from gateway.files.positions.validation import did_you_mean, shown, validate
+from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, read_marked_yaml, value_at
 
 CONFIG_NAME = "config.yaml"
 

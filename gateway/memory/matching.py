@@ -15,7 +15,7 @@ from typing import Literal
 
 from gateway.memory.days import Days
 from gateway.memory.query import Query
-from gateway.store.words import words_of
+from gateway.memory.tokenizer import words_of
 
 # What a match gives to what stands after it, and before it, by how far away that is: answers stand after questions.
 _AFTER = {1: 0.35, 2: 0.15}

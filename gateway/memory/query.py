@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gateway.store.words import MAX_QUERY_CHARS, MAX_TERMS, Term, parse, words_of
+from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Term, parse, words_of
 
 RANKED_AT_MOST = 8_000
 """Of more matches the newest are ranked."""

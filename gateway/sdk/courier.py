@@ -10,11 +10,11 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from gateway.backoff import delay_s
+from gateway.runtime.backoff import delay_s
 from gateway.sdk.address import Whereabouts
 from gateway.sdk.errors import BadAnswer, EthosApiError, NotReached, error_of
 from gateway.sdk.models.chat import EVENTS, ChatMessage, Event, Reset
-from gateway.sdk.models.wire import Page
+from gateway.sdk.models.schema import Page
 from gateway.sdk.request import IDEMPOTENCY_KEY, Request
 from gateway.sdk.transport import AwaitingTransport, Exchange, Transport
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from pydantic import BaseModel, ValidationError
 
 from gateway.sdk.errors import BadAnswer
-from gateway.sdk.models.wire import Sent
+from gateway.sdk.models.schema import Sent
 
 T = TypeVar("T")
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]

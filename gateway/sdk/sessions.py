@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from types import NoneType
 from typing import TypeVar
 
+from gateway.sdk.models.schema import Page
 from gateway.sdk.models.sessions import Fork, Message, Session, Transcript, UpdateSession
-from gateway.sdk.models.wire import Page
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 

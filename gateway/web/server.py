@@ -24,8 +24,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.errors import ConfigError
+from gateway.people.sign_ins import SignIns, SignInStore
 from gateway.protocols import SupportsHttp
-from gateway.sign_ins import SignIns, SignInStore
 from gateway.web.api import PATH as API_PATH
 from gateway.web.api import Api
 from gateway.web.auth import LOOPBACK_HOSTS, SIGN_IN, Gate, OperatorAuth, OperatorOnly, client_address, is_https, until

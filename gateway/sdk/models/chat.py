@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import PersonalityId, Sent, Wire
+from gateway.sdk.models.schema import PersonalityId, Sent, Wire
 
 Base64 = Annotated[
     str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from gateway.sdk.models.wire import Id, Wire
+from gateway.sdk.models.schema import Id, Wire
 
 Queue = Literal["inbox", "outbox"]
 DeliveryState = Literal["waiting", "running", "sending", "parked", "dead"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gateway.sdk.models.wire import Wire
+from gateway.sdk.models.schema import Wire
 
 
 class Key(Wire):

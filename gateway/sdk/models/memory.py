@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import PersonalityId, Sent, UserName, Wire
+from gateway.sdk.models.schema import PersonalityId, Sent, UserName, Wire
 
 StoreName = Literal["memory", "user"]
 """`user` is USER.md, `memory` is MEMORY.md."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import Sent, UserName, Wire
+from gateway.sdk.models.schema import Sent, UserName, Wire
 
 Who = Annotated[str, Field(min_length=1, max_length=512)]
 """What names somebody; whether there is one is another question."""

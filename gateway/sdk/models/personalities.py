@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gateway.sdk.models.memory import Version
-from gateway.sdk.models.wire import PersonalityId, Sent, Wire
+from gateway.sdk.models.schema import PersonalityId, Sent, Wire
 
 PersonalityName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", max_length=100)]
 Prompt = Annotated[str, Field(min_length=1, max_length=1 << 18)]

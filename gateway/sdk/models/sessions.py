@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool
 
-from gateway.sdk.models.wire import Id, Sent, Wire
+from gateway.sdk.models.schema import Id, Sent, Wire
 
 Title = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")]
 """One line, with something to see in it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import Any, Literal
 
-from gateway.sdk.models.wire import Wire
+from gateway.sdk.models.schema import Wire
 
 
 class Channel(Wire):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import Id, PersonalityId, Sent, UserName, Wire
+from gateway.sdk.models.schema import Id, PersonalityId, Sent, UserName, Wire
 
 TraceType = Literal["episodic", "semantic", "procedural", "prospective"]
 ScopeKind = Literal["thread", "user", "persona", "organization"]

@@ -12,8 +12,8 @@ from starlette.types import ASGIApp
 from gateway.web.lazy import Lazy
 
 if TYPE_CHECKING:
-    from gateway.desk.caller import Caller
-    from gateway.desk.desks import Desks
+    from gateway.services.caller import Caller
+    from gateway.services.operator_services import Desks
 
 PATH = "/api/v1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr
 
-from gateway.agent.registry import ModelRegistry
+from gateway.agent.providers.registry import ModelRegistry
 from gateway.config import Config, ModelConfig
 from gateway.config.prices import price_usd
 

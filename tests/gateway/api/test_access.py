@@ -11,8 +11,8 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from gateway.app import Gateway
-from gateway.desk.caller import OF_A_PERSON, PERMISSIONS, Caller
+from gateway.app.gateway import Gateway
+from gateway.services.caller import OF_A_PERSON, PERMISSIONS, Caller
 from gateway.web.api import Api
 from gateway.web.api.application import make_fastapi, routes_of, rule_of
 from gateway.web.auth import OperatorOnly

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
-from gateway.home import prepare_home
+from gateway.files.home import prepare_home
 from gateway.sdk import AsyncEthos, Ethos
 
 ROOT = Path(__file__).parents[3]

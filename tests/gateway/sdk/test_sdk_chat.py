@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.sdk import Answer, AsyncEthos, Ethos, NoAnswer, NotFound, file
 from gateway.sdk.models.chat import ChatMessage, Event, Live, Preview, Reset, Tool, Typing
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.sdk import (
     AsyncEthos,
     Conflict,

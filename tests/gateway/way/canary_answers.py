@@ -15,8 +15,8 @@ import httpx
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from gateway.app import Gateway
-from gateway.desk.caller import OF_A_PERSON, operator
+from gateway.app.gateway import Gateway
+from gateway.services.caller import OF_A_PERSON, operator
 from gateway.web.api.application import make_fastapi, routes_of, rule_of
 from gateway.web.dashboard.lazy import LazyDashboard
 

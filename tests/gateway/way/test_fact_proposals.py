@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.errors import StoreUnavailable
-from gateway.memory.traces import approved, proposing
-from gateway.memory.traces.brain import Brain
-from gateway.memory_review import MemoryReview
+from gateway.memory.review import MemoryReview
 from gateway.messages import QuotedText
-from gateway.people import SetRank
+from gateway.people.access_records import SetRank
+from gateway.traces import approved, proposing
+from gateway.traces.trace_store import Brain
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_traces import Worker, contents, everything, fact, prompt_of, quiet, traced, using, viewer

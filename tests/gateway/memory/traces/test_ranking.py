@@ -10,12 +10,12 @@ import pytest
 
 from gateway.memory import query
 from gateway.memory.query import documents_with
-from gateway.memory.traces import ranking
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.ranking import Ranked, best_of
-from gateway.memory.traces.rows import insert
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.trace import Viewer
+from gateway.traces import ranking
+from gateway.traces.ranking import Ranked, best_of
+from gateway.traces.rows import insert
+from gateway.traces.search import Wanted
+from gateway.traces.trace import Viewer
+from gateway.traces.trace_store import Brain
 from tests.gateway.memory.traces.people import ADA, BEN, of
 
 T = TypeVar("T")
