@@ -26,8 +26,8 @@ from pathlib import Path
 from benchmarks.messages import PEOPLE, Corpus, corpus_of, fill, person, quantiles
 from gateway.domain.sessions import Session, SessionMessage, new_session
 from gateway.messages import ConversationRef, InboundMessage, Sender
+from gateway.pipeline.commit import TurnCommit
 from gateway.pipeline.inbox import InboxRow
-from gateway.pipeline.turn_commit import TurnCommit
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.store.turns import SqliteTurns
 

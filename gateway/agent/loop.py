@@ -38,7 +38,7 @@ CANCELLED = "Cancelled: the answer was ended early."
 
 
 class StepKeeper(Protocol):
-    """Where the steps of an unfinished turn are kept; see `turn_commit.TurnStore`."""
+    """Where the steps of an unfinished turn are kept; see `pipeline.commit.TurnStore`."""
 
     async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None: ...  # noqa: D102
     async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None: ...  # noqa: D102

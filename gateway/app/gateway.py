@@ -88,7 +88,7 @@ class Gateway(Composition):
             self.brain = await open_configured_brain(stack, self.home, self.config, self.store.links.person_ids)
             self._metrics = await measure(stack, self.config)
             self._compose()
-            await self.entrance.people.book()
+            await self.people.book()
             stack.push_async_callback(lambda: self.models.close())  # noqa: PLW0108 (a reload gives others)
             stack.push_async_callback(self.reloading.close)
             stack.push_async_callback(self.history.close)
@@ -145,7 +145,7 @@ class Gateway(Composition):
 
     async def lacks_owner(self) -> bool:
         """Whether no owner is known on the channels that cannot tell by themselves who runs this gateway."""
-        return bool(self.operators.kinds_of_others()) and not await self.entrance.owners(self.operators.accounts())
+        return bool(self.operators.kinds_of_others()) and not await self.admission.owners(self.operators.accounts())
 
     # ---- running ---------------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Gateway(Composition):
         """Serve until `stop` is set, then end what runs within `shutdown_s`."""
         await self.memory.replay()
         await self.linking.recover()
-        await self.entrance.recover()
+        await self.admission.recover()
         reach("start.replayed")
         uncertain = await self.outbox.recover()
         await self.meter.recover()
@@ -166,7 +166,7 @@ class Gateway(Composition):
             asyncio.create_task(part, name=name)
             for name, part in (
                 ("outbox", self.outbox.run()),
-                ("dispatcher", self.dispatcher.run()),
+                ("dispatcher", self.dispatcher.run(self.turns)),
                 ("memory", self.memory.run()),
                 ("traces", self.traces.run()),
                 ("supervisor", self.supervisor.run()),
@@ -223,7 +223,7 @@ class Gateway(Composition):
 
     def summary(self) -> str:
         """One line for the service manager."""
-        channels = self.supervisor.statuses
+        channels = self.channels.statuses
         up = sum(channel.state == "up" for channel in channels)
         return f"{up} of {len(channels)} channels up, {self.dispatcher.running} turns running"
 

@@ -20,7 +20,7 @@ from gateway.config.changes import Comparison, Reloaded, compare
 from gateway.config.file import load_config
 from gateway.errors import ConfigError, EthosError
 from gateway.pipeline.dispatcher import Dispatcher
-from gateway.protocols import ChannelAdapter, SupportsHttp
+from gateway.protocols import SupportsHttp
 from gateway.runtime.logs import adjust_logs, hiding, secrets_in
 
 if TYPE_CHECKING:
@@ -122,10 +122,10 @@ class Reloading:
         new = [
             gateway.adapter(name, config.channels[name]) for name in config.channels if name in after - before | changed
         ]
-        adapters = _in_order(config, [*(one for one in gateway.adapters if one.name in after - changed), *new])
         if gateway.web is not None:
+            adapters = [*(one for one in gateway.adapters if one.name in after - changed), *new]
             gateway.web.serve_adapters([adapter for adapter in adapters if isinstance(adapter, SupportsHttp)])
-        gateway.config, gateway.adapters = config, adapters
+        gateway.live.current = config
         self._secrets |= set(secrets_in(config))
         self._hide = hiding(self._secrets)
         if (config.log, set(secrets_in(config))) != (old.log, set(secrets_in(old))):
@@ -147,7 +147,7 @@ class Reloading:
     def _take_over_turns(self, models: ModelRegistry) -> None:
         gateway, config = self._gateway, self._gateway.config
         retired, gateway.models = gateway.models, models
-        gateway.entrance.access.rules = rules_of(config)
+        gateway.access.rules = rules_of(config)
         policy = policy_of(config)
         gateway.turns = gateway.turns.renewed(turn_settings_of(config))
         gateway.dispatcher.take_over(gateway.turns, policy)
@@ -172,8 +172,3 @@ def _is_other_connection(old: Config, new: Config, name: str) -> bool:
     """Whether the channel must be connected anew; who may talk there, and to whom, are no matter of the connection."""
     before, after = old.channels[name], new.channels[name]
     return (before.kind, before.settings) != (after.kind, after.settings)
-
-
-def _in_order(config: Config, adapters: Sequence[ChannelAdapter]) -> list[ChannelAdapter]:
-    by_name = {adapter.name: adapter for adapter in adapters}
-    return [by_name[name] for name in config.channels if name in by_name]

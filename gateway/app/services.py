@@ -61,7 +61,7 @@ def desks_of(gateway: Gateway) -> Desks:
         traces=traces,
         trace_transfer=TraceTransferDesk(gateway.brain, scopes, gateway.transfers),
         people=people,
-        pairing=PairingDesk(gateway.entrance, store.people, gateway.wake),
+        pairing=PairingDesk(gateway.admission, store.people, gateway.wake),
         personal=PersonalDesk(gateway.home, people, gateway.privacy),
         personalities=PersonalityDesk(gateway.home, gateway.personalities),
     )
@@ -109,8 +109,8 @@ def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
             standing=SqliteStanding(store.database),
             links=store.links,
             linking=gateway.linking,
-            entrance=gateway.entrance,
-            kind=gateway.supervisor.kind,
+            admission=gateway.admission,
+            kind=gateway.channels.kind,
             operators=gateway.operators,
         )
     )
@@ -118,14 +118,14 @@ def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
 
 def _trace_scopes(gateway: Gateway, naming: Naming) -> TraceScopes:
     async def role(user_id: str) -> Role:
-        entrance, kind = gateway.entrance, gateway.supervisor.kind
+        admission, kind = gateway.admission, gateway.channels.kind
         keys = [account.key for account in await gateway.identities.accounts_of(user_id)]
-        given = entrance.access.role_of(keys, await entrance.people.book())
+        given = admission.access.role_of(keys, await admission.people.book())
         if given is not None:
             return given
-        places = [(channel, key) for channel in entrance.access.rules for key in keys]
+        places = [(channel, key) for channel in admission.access.rules for key in keys]
         roles = [
-            await entrance.access.role_on(channel, key)
+            await admission.access.role_on(channel, key)
             for channel, key in places
             if kind(channel) == key.partition(":")[0]
         ]

@@ -10,8 +10,8 @@ from gateway.config import OTLP_ENDPOINT, Config, DayBudget
 from gateway.config.values import zone_of
 from gateway.ops.telemetry import start_metrics, start_traces
 from gateway.people.access import AccessRule
+from gateway.pipeline.answer import TurnSettings
 from gateway.pipeline.outbox import DeliveryPolicy
-from gateway.pipeline.turn_services import TurnSettings
 from gateway.runtime.logs import hiding, secrets_in
 
 if TYPE_CHECKING:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,9 +17,6 @@ from gateway.config import OFFLINE, Config, TracesConfig
 from gateway.domain.personalities import Personalities
 from gateway.errors import EthosError
 from gateway.memory.ingest import IngestWorker
-from gateway.memory.prompt_excerpt import Filler
-from gateway.memory.render import render_memory
-from gateway.protocols import MemoryContext
 from gateway.traces.approved import ApprovedFacts
 from gateway.traces.archive import shorten_old
 from gateway.traces.consolidation import Consolidation
@@ -157,21 +153,3 @@ def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> Rules
         return modulated(base, traits if honesty is None else {**traits, "honesty": honesty})
 
     return rules
-
-
-def memory_section(config: Callable[[], Config]) -> Callable[[MemoryContext, str], Awaitable[str | None]]:
-    """Makes the memory section of a prompt, of what is remembered and what is asked, as the configuration is then."""
-    filler = Filler()
-
-    async def section(context: MemoryContext, question: str) -> str | None:
-        memory = config().memory
-        chars = len(context.user_memory or "") + len(context.project_memory or "") + _HEADINGS_CHARS
-        if memory.traces.recall == "tail" or chars <= memory.max_chars:
-            return render_memory(context, memory.max_chars)
-
-        def fill(text: str, room_chars: int) -> str | None:
-            return filler.fill(text, question, room_chars, datetime.now(UTC).date())
-
-        return await asyncio.to_thread(render_memory, context, memory.max_chars, fill=fill)
-
-    return section

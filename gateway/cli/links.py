@@ -20,7 +20,7 @@ from gateway.files.locks import hold
 from gateway.files.positions.yaml import read_marked_yaml
 from gateway.files.running_gateway import running_gateway
 from gateway.memory.linked_notes import linking_on
-from gateway.messages import Capabilities
+from gateway.messages import Capabilities, ConversationRef
 from gateway.people.identity.file import check_key
 from gateway.people.linking.links import NotLinked
 from gateway.people.linking.operator import link_json, operate
@@ -37,6 +37,20 @@ class _Kind:
 
     kind: str
     capabilities: Capabilities = _CAPABILITIES
+
+
+@dataclass(frozen=True, slots=True)
+class _Configured:
+    """The channels of the configuration, which are not connected."""
+
+    configured: Mapping[str, _Kind]
+
+
+class _NotSending:
+    """What is to be sent waits for the gateway's next start."""
+
+    def wake(self, conversation: ConversationRef) -> None:
+        """There is nothing to wake."""
 
 
 async def link_users(one: str, other: str, *, is_one_kept: bool, as_json: bool) -> None:
@@ -132,7 +146,7 @@ async def _carried_out(home: Path, request: Mapping[str, Any]) -> Mapping[str, A
             if store is None:
                 raise NotNamed("there are no users yet; the first person who writes becomes one")
             kinds = _channels(home)
-            linking = linking_on(memory, store.links, identities(home), lambda: kinds, lambda _place: None)
+            linking = linking_on(memory, store.links, identities(home), _Configured(kinds), _NotSending())
             try:
                 await memory.replay()
                 await linking.recover()

@@ -80,11 +80,13 @@ async def _desk(home: Path, *, is_made: bool = False) -> AsyncIterator[_Desk | N
     """None where nobody can have asked yet, for there is no database; `is_made`: make one then."""
     from gateway.cli.data import opened_store
     from gateway.cli.named import identities
+    from gateway.domain.channels import Channels
     from gateway.domain.codes import load_pepper
     from gateway.files.atomic import make_private_directory
     from gateway.files.home import DATABASE_NAME
     from gateway.people.access import Access
     from gateway.people.access_records import People
+    from gateway.people.operators import Operators
     from gateway.people.pairing import Pairing
     from gateway.store.sqlite import open_store
 
@@ -96,10 +98,12 @@ async def _desk(home: Path, *, is_made: bool = False) -> AsyncIterator[_Desk | N
             yield None
             return
         people, known = People(store.people), identities(home)
-        access = Access({}, people=people, identities=known, kind=str)
-        yield _Desk(
-            store.people, known, Pairing(store.people, people, access, known, pepper=partial(load_pepper, home))
-        )
+        channels = Channels()  # none runs: a channel is told by its name
+        operators = Operators(channels)
+        access = Access({}, people=people, identities=known, channels=channels, operators=operators)
+        pepper = partial(load_pepper, home)
+        pairing = Pairing(store.people, people, access, known, pepper=pepper, operators=operators)
+        yield _Desk(store.people, known, pairing)
 
 
 async def given_roles(home: Path, users: Sequence[User]) -> Mapping[str, Rank]:

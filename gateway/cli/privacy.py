@@ -117,7 +117,7 @@ async def _erase_alone(home: Path, user_id: str) -> str:
     try:
         async with opened(home) as store:
             eraser = eraser_of(home, store)
-            tombstone = await eraser.bury(user_id)
+            tombstone = await eraser.schedule(user_id)
             await eraser.erase(tombstone)
             return tombstone.id
     finally:

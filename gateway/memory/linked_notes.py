@@ -6,7 +6,7 @@ The originals are kept in `users/<user id>/before-<link id>/`, of both users, wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,11 @@ from gateway.errors import FileError, MemoryConflict
 from gateway.files.atomic import check_id, inside, make_private_directory, read_once, sync_directory, write_atomically
 from gateway.memory import rules
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.messages import ConversationRef
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
 from gateway.people.linking.documents import has_any, only_in, without
-from gateway.people.linking.links import Link, LinkStore
-from gateway.people.linking.texts import Channel
+from gateway.people.linking.links import Link, LinkStore, SendsReplies
+from gateway.people.linking.texts import KnowsChannels
 from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
 
 CHANNEL = "link"
@@ -153,12 +152,12 @@ def linking_on(
     memory: MarkdownFileMemoryProvider,
     store: LinkStore,
     identities: IdentityMap,
-    channels: Callable[[], Mapping[str, Channel]],
-    woken: Callable[[ConversationRef], None],
+    channels: KnowsChannels,
+    outbox: SendsReplies,
 ) -> Linking:
     """Linking on a data directory whose memory is Markdown; arguments as `Linking` has them."""
     pepper = partial(asyncio.to_thread, load_pepper, memory.root)
-    return Linking(store, identities, MarkdownNotes(memory), pepper=pepper, channels=channels, woken=woken)
+    return Linking(store, identities, MarkdownNotes(memory), pepper=pepper, channels=channels, outbox=outbox)
 
 
 def _text(data: bytes) -> str:

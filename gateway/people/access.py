@@ -6,10 +6,11 @@ never looked at here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from gateway.domain.channels import Channels
 from gateway.domain.codes import read_code
 from gateway.domain.command_text import ParsedCommand, parse_command
 from gateway.domain.roles import Role, highest, lowest
@@ -17,6 +18,7 @@ from gateway.domain.sessions import PROGRAMS
 from gateway.messages import InboundMessage
 from gateway.people.access_records import Book, People, ranks_of
 from gateway.people.identity import IdentityMap
+from gateway.people.operators import Operators
 
 AccessMode = Literal["owner", "allowlist", "pairing", "open"]
 GroupMode = Literal["nobody", "owner", "allowlist", "pairing", "open"]
@@ -84,20 +86,15 @@ class Access:
         *,
         people: People,
         identities: IdentityMap,
-        kind: Callable[[str], str],
-        operator_accounts: Callable[[], Collection[str]] = tuple,
+        channels: Channels,
+        operators: Operators,
     ) -> None:
-        """Nothing is read yet.
-
-        Args:
-            kind: the platform of a channel, which is the first half of an account's name.
-            operator_accounts: accounts, `kind:id`, of whoever proved to hold the data directory: owners always.
-        """
+        """Nothing is read yet. Operators are owners always."""
         self.rules = rules
         self._people = people
         self._identities = identities
-        self._kind = kind
-        self._operator_accounts = operator_accounts
+        self._channels = channels
+        self._operators = operators
 
     async def entry(self, message: InboundMessage) -> Entry:
         """What becomes of the message, and what its writer may do.
@@ -108,19 +105,19 @@ class Access:
         """
         account = self.account(message)
         book = await self._people.book()
-        known = await self._identities.known({account, *book.ranks, *self._operator_accounts()})
+        known = await self._identities.known({account, *book.ranks, *self._operators.accounts()})
         return self._entry(message, account, book, known)
 
     def is_let_in(self, message: InboundMessage) -> bool:
         """Whether it is answered, by what was read last: for what cannot wait and does no harm."""
         account = self.account(message)
         book = self._people.last
-        known = self._identities.last_known({account, *book.ranks, *self._operator_accounts()})
+        known = self._identities.last_known({account, *book.ranks, *self._operators.accounts()})
         return self._entry(message, account, book, known).verdict == "answer"
 
     def account(self, message: InboundMessage) -> str:
         """Who wrote it, `kind:id`."""
-        return f"{self._kind(message.conversation.channel)}:{message.sender.user}"
+        return f"{self._channels.kind(message.conversation.channel)}:{message.sender.user}"
 
     async def lets_in(self, channel: str, account: str) -> bool:
         """Whether an account, `kind:id`, is answered in a direct chat of a channel; raises as `entry`."""
@@ -133,7 +130,7 @@ class Access:
             as `entry`.
         """
         book = await self._people.book()
-        known = await self._identities.known({account, *book.ranks, *self._operator_accounts()})
+        known = await self._identities.known({account, *book.ranks, *self._operators.accounts()})
         theirs = _accounts_behind(account, known)
         given = self.role_of(theirs, book)
         if given == "owner" or (given is None and "revoked" in ranks_of(theirs, book.ranks)):
@@ -143,7 +140,7 @@ class Access:
 
     def role_of(self, accounts: Collection[str], book: Book) -> Role | None:
         """The role that a person with these accounts was given; None where they were given none."""
-        if not set(accounts).isdisjoint(self._operator_accounts()):
+        if not set(accounts).isdisjoint(self._operators.accounts()):
             return "owner"
         given = ranks_of(accounts, book.ranks)
         return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
@@ -193,7 +190,7 @@ class Access:
             rule.role
             for other in self._identities.last_accounts_beside(account)
             for channel, rule in self.rules.items()
-            if rule.mode in ("allowlist", "pairing") and self._kind(channel) == other.partition(":")[0]
+            if rule.mode in ("allowlist", "pairing") and self._channels.kind(channel) == other.partition(":")[0]
             if rule.lists(other.partition(":")[2]) or (rule.mode == "pairing" and (channel, other) in book.admitted)
         )
 

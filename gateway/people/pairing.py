@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -32,6 +32,7 @@ from gateway.people.access_records import (
 )
 from gateway.people.identity import IdentityMap
 from gateway.people.identity.file import clean_label
+from gateway.people.operators import Operators
 
 CODE_LIFETIME = timedelta(hours=1)
 WAITING_PER_CHANNEL = 3
@@ -97,7 +98,7 @@ class Pairing:
         identities: IdentityMap,
         *,
         pepper: Callable[[], bytes],
-        operator_accounts: Callable[[], Collection[str]] = tuple,
+        operators: Operators,
         now: Callable[[], datetime] = _now,
     ) -> None:
         """Nothing is read yet; `pepper` is the secret of the data directory."""
@@ -106,7 +107,7 @@ class Pairing:
         self._access = access
         self._identities = identities
         self._pepper = pepper
-        self._operator_accounts = operator_accounts
+        self._operators = operators
         self._now = now
         self._told: OrderedDict[str, datetime] = OrderedDict()
         self._tries: OrderedDict[str, list[datetime]] = OrderedDict()
@@ -204,7 +205,9 @@ class Pairing:
     async def _notices(self, request: Request, code: str, turn_id: str) -> tuple[OutboundMessage, ...]:
         """For every owner, in the direct chat that an account of theirs used last."""
         book = await self._people.book()
-        accounts = {account for account, rank in book.ranks.items() if rank == "owner"} | set(self._operator_accounts())
+        accounts = {account for account, rank in book.ranks.items() if rank == "owner"} | set(
+            self._operators.accounts()
+        )
         known = await self._identities.known({*accounts, *book.chats})
         owners = {known[account] for account in accounts if account in known}
         users = [(known.get(account, account), chat) for account, chat in book.chats.items()]

@@ -1,38 +1,40 @@
-"""The entrance, as one piece: who is let in, who asks to be, and who knows."""
+"""Admission, as one piece: who is let in, who asks to be, and who knows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gateway.domain.codes import load_pepper, remove_former_pepper
+from gateway.domain.codes import load_pepper
 from gateway.domain.command_text import parse_command
 from gateway.messages import ConversationRef, InboundMessage
-from gateway.people.access import Access, AccessRule, Entry
+from gateway.people.access import Access, Entry
 from gateway.people.access_records import People, PeopleStore
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
 from gateway.people.linking.links import Link, Party
+from gateway.people.operators import Operators
 from gateway.people.pairing import Meeting, Pairing
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.commands.pairing import PairCommand
+from gateway.pipeline.dispatcher import Dispatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entrance:
+class Admission:
     """What stands between a message and its turn."""
 
     access: Access
     people: People
     pairing: Pairing
     linking: Linking
-    reopened: Callable[[ConversationRef], None]
+    dispatcher: Dispatcher
 
-    async def meet(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting:
+    async def handle_unadmitted(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting:
         """What a message comes to that is not answered by the agent; with the lock of `pairing` held."""
-        met = await self._knocked(message, entry, turn_id) if entry.verdict == "link" else None
+        met = await self._redeemed(message, entry, turn_id) if entry.verdict == "link" else None
         return met or await self.pairing.meet(message, entry, turn_id)
 
     async def let_through(self, link: Link) -> None:
@@ -45,7 +47,7 @@ class Entrance:
             async with self.pairing.lock:
                 woken = await self.pairing.reopen(account)
             for conversation in woken:
-                self.reopened(conversation)
+                self.dispatcher.wake(conversation)
 
     async def claimed(self, message: InboundMessage, account: str) -> None:
         """Somebody has become an owner: they are asked there from now on, and what they said before is answered."""
@@ -58,13 +60,13 @@ class Entrance:
         for owner in await self.owners(()):
             await self.reopen({owner, *await self.pairing.linked_to(owner)})
 
-    async def _knocked(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting | None:
+    async def _redeemed(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting | None:
         """Somebody who is known elsewhere brings a code from there; None where they are a stranger like any other."""
         command = parse_command(message)
         if command is None or await self.pairing.is_refused(message.conversation.channel, entry.account):
             return None
         me = Party(account=entry.account, label=message.sender.display_name, conversation=message.conversation)
-        answer = await self.linking.knock(command.arguments, me, turn_id)
+        answer = await self.linking.redeem_as_stranger(command.arguments, me, turn_id)
         if answer is None:
             return None
         is_told = answer.is_heard or self.pairing.may_tell(entry.account)
@@ -76,33 +78,25 @@ class Entrance:
         return {account for account, rank in ranks.items() if rank == "owner"} - set(operator_accounts)
 
 
-def make_entrance(
+def make_admission(
     home: Path,
     store: PeopleStore,
-    people: People,
+    access: Access,
     commands: Commands,
-    rules: Mapping[str, AccessRule],
     *,
+    people: People,
     identities: IdentityMap,
-    kind: Callable[[str], str],
-    operator_accounts: Callable[[], Collection[str]],
+    operators: Operators,
     linking: Linking,
-    reopened: Callable[[ConversationRef], None],
-) -> Entrance:
-    """Put it together, and add its commands; see `Access` for the arguments.
-
-    `reopened` is told that a conversation has messages to answer, which were held back before.
-    """
-    remove_former_pepper(home)
-    access = Access(rules, people=people, identities=identities, kind=kind, operator_accounts=operator_accounts)
-    pairing = Pairing(
-        store, people, access, identities, pepper=partial(load_pepper, home), operator_accounts=operator_accounts
-    )
+    dispatcher: Dispatcher,
+) -> Admission:
+    """Put it together, and add its commands."""
+    pairing = Pairing(store, people, access, identities, pepper=partial(load_pepper, home), operators=operators)
 
     def is_by_letter(place: ConversationRef) -> bool:
         return linking.is_only_claimed(place) is not False  # what is not known now is taken for one
 
     PairCommand(pairing, identities, is_by_letter).add_to(commands)
-    entrance = Entrance(access=access, people=people, pairing=pairing, linking=linking, reopened=reopened)
-    linking.when_linked(entrance.let_through)
-    return entrance
+    admission = Admission(access=access, people=people, pairing=pairing, linking=linking, dispatcher=dispatcher)
+    linking.when_linked(admission.let_through)
+    return admission

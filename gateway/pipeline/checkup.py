@@ -7,12 +7,13 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gateway import __version__
 from gateway.agent.model_states import ModelStates, ModelStatus
+from gateway.domain.channels import Channels
 from gateway.errors import StoreError
 from gateway.memory.sync import MemorySync
 from gateway.people.identity import IdentityMap
@@ -64,28 +65,38 @@ class _Facts:
     memory_journal: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What is asked."""
-
-    home: Path
-    store: StoreFacts
-    supervisor: Supervisor
-    dispatcher: Dispatcher
-    outbox: Outbox
-    inbox: InboxStore
-    memory: MemorySync
-    models: ModelStates
-    identities: IdentityMap
-    reloading: Reloads
-
-
 class Checkup:
     """Makes a picture when it is asked for one, and never by itself. Who asks meanwhile gets the same."""
 
-    def __init__(self, parts: Parts, *, started_at: datetime | None = None) -> None:
-        self._parts = parts
-        self._started_at = started_at or datetime.now(UTC)
+    def __init__(
+        self,
+        *,
+        home: Path,
+        store: StoreFacts,
+        channels: Channels,
+        supervisor: Supervisor,
+        dispatcher: Dispatcher,
+        outbox: Outbox,
+        inbox: InboxStore,
+        memory: MemorySync,
+        models: ModelStates,
+        identities: IdentityMap,
+        reloading: Reloads,
+        started_at: datetime,
+    ) -> None:
+        """Nothing is asked yet; `home` is the data directory."""
+        self._home = home
+        self._store = store
+        self._channels = channels
+        self._supervisor = supervisor
+        self._dispatcher = dispatcher
+        self._outbox = outbox
+        self._inbox = inbox
+        self._memory = memory
+        self._models = models
+        self._identities = identities
+        self._reloading = reloading
+        self._started_at = started_at
         self._running: asyncio.Task[_Facts] | None = None
 
     async def health(self) -> Health:
@@ -97,7 +108,7 @@ class Checkup:
         await asyncio.wait([asking], timeout=PATIENCE_S)
         if asking.done():
             return self._seen(asking.result())
-        hanging = f"the database and the disk under {self._parts.home} have not answered for {PATIENCE_S:g} s"
+        hanging = f"the database and the disk under {self._home} have not answered for {PATIENCE_S:g} s"
         return self._seen(_Facts(store_problem=hanging))
 
     def _is_done(self, task: asyncio.Task[_Facts]) -> None:
@@ -106,27 +117,26 @@ class Checkup:
             task.exception()  # whoever waited has it
 
     async def _ask(self) -> _Facts:
-        parts = self._parts
         nothing: Sequence[QueueHealth] = ()
         nobody: Sequence[Parked] = ()
         return _Facts(
-            store_problem=await parts.store.problem(),
-            queues=await _or(parts.store.backlog, nothing),
-            free_bytes=await asyncio.to_thread(_free_bytes, parts.home),
-            identity_problems=await parts.identities.problems(),
-            parked=len({row.conversation for row in await _or(parts.inbox.parked, nobody)}),
-            memory_journal=await _or(parts.store.unsettled_turns, 0),
+            store_problem=await self._store.problem(),
+            queues=await _or(self._store.backlog, nothing),
+            free_bytes=await asyncio.to_thread(_free_bytes, self._home),
+            identity_problems=await self._identities.problems(),
+            parked=len({row.conversation for row in await _or(self._inbox.parked, nobody)}),
+            memory_journal=await _or(self._store.unsettled_turns, 0),
         )
 
     def _seen(self, facts: _Facts) -> Health:
         """Make the picture. An error may quote what a library said, and with it a secret; so each is looked through."""
-        parts, hide = self._parts, self._parts.reloading.hide
-        channels = parts.supervisor.statuses
-        seen = [channel_health(one, facts.queues, parts.supervisor.problems(one.name)) for one in channels]
+        hide = self._reloading.hide
+        channels = self._channels.statuses
+        seen = [channel_health(one, facts.queues, self._channels.problems(one.name)) for one in channels]
         impaired = [f"{channel.name}: {channel.error}" for channel in seen if channel.error]
         must_act = [*([facts.store_problem] if facts.store_problem else []), *facts.identity_problems]
         troubles = self._troubles(facts.free_bytes)
-        is_started = parts.supervisor.all_tried.is_set()
+        is_started = self._supervisor.all_tried.is_set()
         return Health(
             status=verdict(
                 channels=channels, must_act=must_act, troubles=[*troubles, *impaired], is_started=is_started
@@ -137,13 +147,13 @@ class Checkup:
             started_at=self._started_at,
             channels=[_told(channel, hide) for channel in seen],
             queues=facts.queues,
-            models=[_told(model, hide) for model in parts.models.statuses],
+            models=[_told(model, hide) for model in self._models.statuses],
             store_problem=facts.store_problem and hide(facts.store_problem),
             disk_free_bytes=facts.free_bytes,
-            turns_running=parts.dispatcher.running,
-            conversations_waiting=parts.dispatcher.waiting,
+            turns_running=self._dispatcher.running,
+            conversations_waiting=self._dispatcher.waiting,
             conversations_parked=facts.parked,
-            memory_late=parts.memory.late,
+            memory_late=self._memory.late,
             memory_journal=facts.memory_journal,
             problems=[
                 hide(problem)
@@ -151,7 +161,7 @@ class Checkup:
                     *must_act,
                     *impaired,
                     *troubles,
-                    *parts.reloading.problems,
+                    *self._reloading.problems,
                 )
             ],
         )
@@ -160,14 +170,14 @@ class Checkup:
         """What works badly, for people."""
         found = [
             f"the model {model.name} has not answered since {model.since:%Y-%m-%d %H:%M} UTC: {model.error}"
-            for model in self._parts.models.statuses
+            for model in self._models.statuses
             if model.state == "down"
         ]
         if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
-            found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._parts.home} is; make room")
-        found += self._parts.outbox.troubles
-        if self._parts.memory.late:
-            found.append(f"the memory updates of {self._parts.memory.late} turns could not be written yet")
+            found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._home} is; make room")
+        found += self._outbox.troubles
+        if self._memory.late:
+            found.append(f"the memory updates of {self._memory.late} turns could not be written yet")
         return found
 
 

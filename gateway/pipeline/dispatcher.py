@@ -11,9 +11,11 @@ from typing import Literal, NamedTuple, Protocol, cast
 
 import structlog
 
+from gateway.config import LimitsConfig
+from gateway.domain.command_text import parse_command
 from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
 from gateway.messages import ConversationRef, InboundMessage
-from gateway.pipeline.commands import parse_command
+from gateway.people.access import Access
 from gateway.pipeline.crash_isolation import Company
 from gateway.pipeline.inbox import InboxRow, InboxStore, NotDue, Suspect
 from gateway.pipeline.outbox import DeliveryPolicy
@@ -81,34 +83,24 @@ class Dispatcher:
     def __init__(
         self,
         store: InboxStore,
-        turns: Turns,
+        access: Access,
+        limits: LimitsConfig,
+        policy: DeliveryPolicy,
         *,
         owner: str,
-        running_turns: int,
-        running_turns_of_one: Callable[[str], int],
-        lease_s: float = 60.0,
-        policy: DeliveryPolicy | None = None,
-        is_let_in: Callable[[InboundMessage], bool] = lambda _message: True,
     ) -> None:
-        """Nothing happens before `run`.
-
-        Args:
-            owner: names this process in claims.
-            running_turns: how many turns run at once, over all conversations.
-            running_turns_of_one: how many of these may be one sender's, by the channel.
-            is_let_in: whether the writer may stop and retry what others wait for.
-        """
+        """Nothing happens before `run`; `owner` names this process in claims."""
         self._store = store
-        self._turns = turns
+        self._access = access
         self._owner = owner
-        self._lease_s = lease_s
-        self._policy = policy or DeliveryPolicy()
-        self._is_let_in = is_let_in
+        self._lease_s = limits.lease_s
+        self._policy = policy
+        self._turns: Turns
         self._lanes: Lanes[ConversationRef] = Lanes(
             self._serve,
-            workers=running_turns,
+            workers=limits.running_turns,
             after_fault_s=AFTER_FAULT_S,
-            workers_of=partial(_workers_of, running_turns_of_one),
+            workers_of=partial(_workers_of, limits.running_turns_of_one),
         )
         self._company = Company()
         self._running: dict[ConversationRef, TurnControl] = {}
@@ -147,7 +139,7 @@ class Dispatcher:
     async def accepted(self, message: InboundMessage) -> None:
         """Take note of a message that was just committed. `/stop` and `/retry` do not wait for those before them."""
         command = parse_command(message)
-        if command is not None and self._is_let_in(message):
+        if command is not None and self._access.is_let_in(message):
             if command.name == "stop":
                 await self._stop(message)
             elif command.name == "retry" and message.conversation in self._not_due:
@@ -184,8 +176,9 @@ class Dispatcher:
             self._lanes.wake_in(conversation, due_in_s)
         return len(waiting)
 
-    async def run(self) -> None:
+    async def run(self, turns: Turns) -> None:
         """Serve until cancelled."""
+        self._turns = turns
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lanes.run())
             tasks.create_task(self._renew())

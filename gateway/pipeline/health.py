@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from gateway.agent.model_states import ModelStatus
-from gateway.pipeline.supervisor import ChannelState, ChannelStatus
+from gateway.domain.channels import ChannelState, ChannelStatus
 
 Verdict = Literal["ok", "starting", "degraded", "failing"]
 # Less than this, and writing will soon fail.

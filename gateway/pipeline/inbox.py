@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from gateway.config import LimitsConfig
+from gateway.domain.channels import Channels
 from gateway.domain.codes import without_codes
 from gateway.domain.command_text import in_form, parse_command
-from gateway.messages import Capabilities, ConversationRef, InboundMessage, OutboundMessage
+from gateway.messages import ConversationRef, InboundMessage, OutboundMessage
+from gateway.people.access import Access
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, stage
+
+if TYPE_CHECKING:  # both read the rows of this module
+    from gateway.pipeline.dispatcher import Dispatcher
+    from gateway.pipeline.outbox import Outbox
 
 # A message that was being answered at so many deaths of the process is answered alone from then on.
 SUSPECT_DEATHS = 3
@@ -144,27 +151,20 @@ class Inbox:
     def __init__(
         self,
         store: InboxStore,
-        on_accepted: Callable[[InboundMessage], Awaitable[None]],
         *,
-        queued_messages_of_one: Callable[[str], int] | None = None,
-        is_let_in: Callable[[InboundMessage], bool] = lambda _message: True,
-        capabilities: Callable[[str], Capabilities | None] = lambda _channel: None,
-        woken: Callable[[ConversationRef], None] = lambda _conversation: None,
+        dispatcher: Dispatcher,
+        outbox: Outbox,
+        access: Access,
+        channels: Channels,
+        limits: LimitsConfig,
     ) -> None:
-        """Nothing is accepted yet.
-
-        Args:
-            queued_messages_of_one: of one sender, waiting or being answered, by the channel; None for no limit.
-            is_let_in: whether the writer gets answers; nobody else is told that a queue is full.
-            capabilities: of a channel, by its name.
-            woken: told that a conversation has a reply to send.
-        """
+        """Nothing is accepted yet."""
         self._store = store
-        self._on_accepted = on_accepted
-        self._queued_messages_of_one = queued_messages_of_one
-        self._is_let_in = is_let_in
-        self._capabilities = capabilities
-        self._woken = woken
+        self._dispatcher = dispatcher
+        self._outbox = outbox
+        self._access = access
+        self._channels = channels
+        self._limits = limits
 
     async def accept(self, message: InboundMessage) -> bool:
         """Commit the message, once for ever, and say whether it is new; only then may the adapter acknowledge it.
@@ -199,29 +199,27 @@ class Inbox:
                 _log.warning("queue_full", user=message.sender.user)
         reach("inbox.committed")
         if is_new:
-            await self._on_accepted(message)
+            await self._dispatcher.accepted(message)
         elif isinstance(added, Refused) and added.is_told:
-            self._woken(message.conversation)
+            self._outbox.wake(message.conversation)
         return added
 
     def _room(self, message: InboundMessage, turn_id: str) -> Room | None:
-        if self._queued_messages_of_one is None:
-            return None
-        most = self._queued_messages_of_one(message.conversation.channel)
+        most = self._limits.queued_messages_of_one(message.conversation.channel)
         if parse_command(message) is not None:
             return Room(messages=most + COMMANDS_BEYOND, notice=None)
         text = (
             f"{most} messages of yours wait for me already, so I did not take this one, and take no others before "
             "I have caught up. Please send it again later. `/stop` ends what I am doing now."
         )
-        capabilities = self._capabilities(message.conversation.channel)
+        capabilities = self._channels.capabilities(message.conversation.channel)
         notice = OutboundMessage(
             id=f"{turn_id}.refused",
             conversation=message.conversation,
             text=in_form(text, capabilities, is_direct=message.is_direct),
             reply_to=message.id,
         )
-        return Room(messages=most, notice=notice if self._is_let_in(message) else None)
+        return Room(messages=most, notice=notice if self._access.is_let_in(message) else None)
 
 
 def _say_if_not_kept(keeping: asyncio.Task[int | Refused | None]) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import structlog
 
+from gateway.domain.channels import Channels
 from gateway.domain.codes import without_codes
 from gateway.errors import EthosError, PermanentSendError, StoreError, TransientSendError, UncertainSendError
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
@@ -133,23 +134,14 @@ class Outbox:
     def __init__(
         self,
         store: OutboxStore,
-        channel_if_up: Callable[[str], ChannelAdapter | None],
+        channels: Channels,
         *,
         policy: DeliveryPolicy | None = None,
-        on_sent: Callable[[str], None] = lambda _channel: None,
-        on_dead: Callable[[str, str], None] = lambda _channel, _reason: None,
     ) -> None:
-        """Nothing happens before `run`.
-
-        Args:
-            channel_if_up: the adapter of that name, or None while it is not connected.
-            on_sent: told the channel after every successful send.
-            on_dead: told the channel of every reply that was given up, and why.
-        """
+        """Nothing happens before `run`."""
         self._store = store
-        self._channel_if_up = channel_if_up
+        self._channels = channels
         self.policy = policy or DeliveryPolicy()
-        self._on_sent, self._on_dead = on_sent, on_dead
         self._lanes: Lanes[ConversationRef] = Lanes(
             self._send_next,
             workers=SENDERS,
@@ -164,7 +156,8 @@ class Outbox:
         self._hurried_at_s: dict[str, float] = {}
         self._will_hurry: set[str] = set()
         self._troubles: dict[str, tuple[float, str]] = {}  # by channel: since when, and why
-        self._sent_one = asyncio.Event()
+        self.next_send = asyncio.Event()
+        """Set after the next try to send something; another one then stands in its place."""
         self._unrecorded: dict[ConversationRef, Callable[[], Awaitable[None]]] = {}
 
     @property
@@ -174,7 +167,7 @@ class Outbox:
         return [
             f"{channel} has taken no reply for {_in_words(now_s - since_s)}, all are kept and tried again: {reason}"
             for channel, (since_s, reason) in self._troubles.items()
-            if self._channel_if_up(channel) is not None
+            if self._channels.if_up(channel) is not None
         ]
 
     def wake(self, conversation: ConversationRef) -> None:
@@ -191,7 +184,7 @@ class Outbox:
 
     async def announce(self, turn_id: str, reply: OutboundMessage) -> None:
         """Tell the channel that the log has a new reply. Where the channel is down, its people read the log later."""
-        adapter = self._channel_if_up(reply.conversation.channel)
+        adapter = self._channels.if_up(reply.conversation.channel)
         if adapter is None:
             return
         try:
@@ -202,7 +195,12 @@ class Outbox:
             _log.error("adapter_fault", channel=adapter.name, message_id=reply.id, exc_info=error)
         else:
             _log.debug("reply_sent", message_id=reply.id, text=without_codes(reply))
-            self._on_sent(adapter.name)
+            self._channels.delivered(adapter.name)
+        self._tried()
+
+    def _tried(self) -> None:
+        tried, self.next_send = self.next_send, asyncio.Event()
+        tried.set()
 
     def channel_is_up(self, channel: str) -> None:
         """Send what was held back while the channel was down."""
@@ -234,8 +232,7 @@ class Outbox:
         try:
             async with asyncio.timeout(timeout_s):
                 while self._sending[channel]:
-                    self._sent_one.clear()
-                    await self._sent_one.wait()
+                    await self.next_send.wait()
         except TimeoutError:
             _log.warning("sends_given_up", channel=channel, waited_s=timeout_s)
 
@@ -262,7 +259,7 @@ class Outbox:
             _log.warning("replies_left", waited_s=timeout_s)
 
     async def _send_next(self, conversation: ConversationRef) -> float | None:
-        adapter = self._channel_if_up(conversation.channel)
+        adapter = self._channels.if_up(conversation.channel)
         if adapter is None:
             self._held.setdefault(conversation.channel, set()).add(conversation)
             return IDLE
@@ -284,7 +281,7 @@ class Outbox:
             return AFTER_FAULT_S
         finally:
             self._sending[conversation.channel] -= 1
-            self._sent_one.set()
+            self._tried()
         if retry_in_s is not None:
             return retry_in_s
         if row is not None and row.has_more:
@@ -310,7 +307,7 @@ class Outbox:
         note(result="sent")
         await self._record(row, partial(self._store.record_sent, row.seq, receipt, _late_notice(row)))
         _log.debug("reply_sent", message_id=row.message.id, text=without_codes(row.message))
-        self._on_sent(adapter.name)
+        self._channels.delivered(adapter.name)
         self._works_again(adapter.name, row.message.conversation)
         if _late_notice(row) is not None:
             return AGAIN
@@ -346,7 +343,7 @@ class Outbox:
             del self._troubles[channel]
 
     def _shows_log(self, channel: str) -> bool:
-        adapter = self._channel_if_up(channel)
+        adapter = self._channels.if_up(channel)
         return adapter is not None and adapter.capabilities.shows_log
 
     async def _deliver(self, adapter: ChannelAdapter, row: OutboxRow) -> Receipt:
@@ -416,7 +413,7 @@ class Outbox:
         await self._record(row, record)
         self._failures.pop(row.message.conversation, None)
         _log.error("reply_dead", channel=channel, message_id=row.message.id, attempts=row.attempts, error=reason)
-        self._on_dead(channel, reason)
+        self._channels.gave_up(channel, reason)
 
     def _delay_s(self, failures: int) -> float:
         return delay_s(failures, first_s=self.policy.first_retry_s, longest_s=self.policy.longest_retry_s)

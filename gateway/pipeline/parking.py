@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from gateway.errors import BudgetExhausted, ModelUnavailable
-from gateway.messages import ConversationRef, InboundMessage
+from gateway.messages import ConversationRef
+from gateway.people.operators import Operators
+from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.inbox import InboxRow, Parked
 from gateway.runtime.backoff import delay_s
 
@@ -29,17 +31,10 @@ class Parking:
     known after a restart.
     """
 
-    def __init__(
-        self, expedite: Callable[[ConversationRef], Awaitable[None]], is_operator: Callable[[InboundMessage], bool]
-    ) -> None:
-        """Nothing waits at first.
-
-        Args:
-            expedite: lets what waits in a conversation be tried at once.
-            is_operator: whether the writer runs this gateway, and may be told the reason.
-        """
-        self._expedite = expedite
-        self._is_operator = is_operator
+    def __init__(self, dispatcher: Dispatcher, operators: Operators) -> None:
+        """Nothing waits at first. Only an operator is told the reason."""
+        self._dispatcher = dispatcher
+        self._operators = operators
         self._failures: dict[str, int] = {}
         self._parked: dict[str, dict[ConversationRef, None]] = {}
         self._told: dict[str, dict[ConversationRef, float]] = {}  # until when; see `told`
@@ -99,7 +94,7 @@ class Parking:
         """At once, so that they share commits: whoever was answered does not wait for a thousand of them."""
         others = [conversation for conversation in waiting if conversation != but]
         for start in range(0, len(others), AT_ONCE):
-            await asyncio.gather(*map(self._expedite, others[start : start + AT_ONCE]))
+            await asyncio.gather(*map(self._dispatcher.expedite, others[start : start + AT_ONCE]))
 
     async def told(
         self, conversation: ConversationRef, waits_for: str, error: ModelUnavailable, again_s: float
@@ -113,7 +108,7 @@ class Parking:
         self._note_told(conversation, waits_for, left_s)
         if conversation in self._parked.get(waits_for, ()):
             return again_s
-        await self._expedite(conversation)
+        await self._dispatcher.expedite(conversation)
         return 0.0
 
     def _note_told(self, conversation: ConversationRef, waits_for: str, for_s: float) -> None:
@@ -147,7 +142,7 @@ class Parking:
                 "I cannot reach my model right now. Your message is kept, and I will answer it as soon as the model "
                 "is back. `/stop` drops it, `/retry` tries at once."
             )
-        is_operator = self._is_operator(row.message)
+        is_operator = self._operators.wrote(row.message)
         return f"{text}\n\nThe reason, for you who runs this gateway: {error}" if is_operator else text
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Coroutine, Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeGuard
+from typing import Any, Protocol, Self, TypeGuard
 
 import structlog
 
-from gateway.messages import ConversationRef, OutboundMessage
+from gateway.messages import OutboundMessage
+from gateway.pipeline.outbox import Outbox
 from gateway.protocols import ChannelAdapter, SupportsPreview, SupportsTyping
 
 WITHDRAW_TIMEOUT_S = 10.0
@@ -20,6 +21,14 @@ FIRST_PREVIEW_S = 1.5
 _SENTENCE = re.compile(r"[.!?…]\s|[。！？\n]")  # noqa: RUF001 (those of other scripts)
 
 _log = structlog.get_logger(__name__)
+
+
+class HasText(Protocol):
+    """A text that grows; see `agent.loop.AgentState`."""
+
+    @property
+    def text(self) -> str:
+        """What there is of it by now."""
 
 
 class Preview:
@@ -32,21 +41,21 @@ class Preview:
         self,
         adapter: ChannelAdapter | None,
         message: OutboundMessage,
-        text: Callable[[], str],
-        caught_up: Callable[[ConversationRef], Awaitable[None]],
+        state: HasText,
+        outbox: Outbox,
     ) -> None:
         """Nothing is shown yet.
 
         Args:
             adapter: None while the channel is not connected.
             message: that will be sent in the end; its text is left out.
-            text: what there is of it by now.
-            caught_up: waits until earlier replies are out, for a preview would stand in front of them for good.
+            state: has what there is of its text by now.
+            outbox: sends the earlier replies first; a preview would stand in front of them for good.
         """
         self._adapter = adapter
-        self._caught_up = caught_up
+        self._outbox = outbox
         self._message = message
-        self._text = text
+        self._state = state
         self._has_grown = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._shown = ""
@@ -93,12 +102,12 @@ class Preview:
             await asyncio.sleep(0.8 * seen_s)
 
     async def _show_text(self, adapter: SupportsPreview, interval_s: float, first_chars: int) -> None:
-        await self._caught_up(self._message.conversation)
+        await self._outbox.caught_up(self._message.conversation)
         await self._begun(first_chars)
         while True:
             await self._has_grown.wait()
             self._has_grown.clear()
-            text = self._text()
+            text = self._state.text
             if text != self._shown:
                 self._shown = text  # before it is: an attempt that is cut off may have arrived
                 await _dropped(adapter.preview(replace(self._message, text=text)), "preview")
@@ -109,7 +118,7 @@ class Preview:
         await self._has_grown.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_PREVIEW_S):
-                while len(self._text()) < chars and _SENTENCE.search(self._text()) is None:
+                while len(self._state.text) < chars and _SENTENCE.search(self._state.text) is None:
                     self._has_grown.clear()
                     await self._has_grown.wait()
         self._has_grown.set()

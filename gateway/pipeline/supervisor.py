@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import Literal
 
 import structlog
 
+from gateway.domain.channels import Channels, ChannelState
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, StoreError
 from gateway.messages import InboundMessage
-from gateway.protocols import Accept, AuthenticatesOperator, ChannelAdapter, ReportsProblems, SupportsBackfill
+from gateway.pipeline.inbox import Inbox
+from gateway.pipeline.outbox import Outbox
+from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
 from gateway.runtime.backoff import delay_s
 from gateway.runtime.cancellation import is_cancelled_from_outside
 from gateway.runtime.failpoints import reach
@@ -26,134 +27,28 @@ END_TIMEOUT_S = 5.0
 # A connection that held this long was a good one, even if nothing passed: the next wait is a short one again.
 STABLE_S = 60.0
 
-ChannelState = Literal["starting", "up", "down", "auth_failed", "stopped"]
-
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class ChannelStatus:
-    """How a channel is.
-
-    Attributes:
-        since: of the state.
-        last_exchange_at: of the last message accepted or sent.
-        connections: how often it was connected.
-        error: why it is not up, for people; no secret.
-        is_proven: a message that was not there before came or went through this connection.
-        undelivered: answers that were given up since one was last delivered.
-        undelivered_since: of the first of these.
-        undelivered_reason: of the last of these.
-    """
-
-    name: str
-    kind: str
-    state: ChannelState = "starting"
-    since: datetime = field(default_factory=lambda: datetime.now(UTC))
-    last_exchange_at: datetime | None = None
-    connections: int = 0
-    error: str | None = None
-    is_proven: bool = False
-    undelivered: int = 0
-    undelivered_since: datetime | None = None
-    undelivered_reason: str | None = None
 
 
 class Supervisor:
     """Keeps the channels connected while it runs."""
 
-    def __init__(
-        self,
-        adapters: Sequence[ChannelAdapter],
-        accept: Callable[[InboundMessage], Awaitable[bool]],
-        *,
-        on_up: Callable[[str], None],
-    ) -> None:
-        """Nothing is connected before `run`.
-
-        Args:
-            accept: commits a message, and says whether it is a new one; see `inbox.Inbox`.
-            on_up: told the name of a channel whenever it is connected.
-        """
-        self._adapters = {adapter.name: adapter for adapter in adapters}
-        self._accept = accept
-        self._on_up = on_up
-        self._statuses = {adapter.name: ChannelStatus(adapter.name, adapter.kind) for adapter in adapters}
-        self._leaving: set[str] = set()
+    def __init__(self, channels: Channels, inbox: Inbox, outbox: Outbox) -> None:
+        """Nothing is connected before `run`."""
+        self._channels = channels
+        self._inbox = inbox
+        self._outbox = outbox
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fault: asyncio.Future[None] | None = None
-        self._untried = set(self._adapters)
+        self._untried = set(channels.configured)
         self.all_tried = asyncio.Event()
         if not self._untried:
             self.all_tried.set()
 
-    @property
-    def statuses(self) -> Sequence[ChannelStatus]:
-        """In the order of the configuration."""
-        return list(self._statuses.values())
-
-    def kind(self, channel: str) -> str:
-        """The platform of a channel; the channel's own name where it is not configured any more."""
-        adapter = self._adapters.get(channel)
-        return adapter.kind if adapter is not None else channel
-
-    @property
-    def adapters(self) -> Mapping[str, ChannelAdapter]:
-        """By the names of their channels, connected or not."""
-        return self._adapters
-
-    def is_operator(self, message: InboundMessage) -> bool:
-        """Whether the message's channel is up and proves that its writer holds the data directory."""
-        adapter = self.adapter_if_up(message.conversation.channel)
-        if adapter is None or not isinstance(adapter, AuthenticatesOperator):
-            return False
-        return adapter.operator_account == message.sender.user
-
-    def adapter_if_up(self, channel: str) -> ChannelAdapter | None:
-        """The adapter, while it is connected, and not about to be exchanged."""
-        status = self._statuses.get(channel) if channel not in self._leaving else None
-        return self._adapters[channel] if status is not None and status.state == "up" else None
-
-    def exchanged(self, channel: str, *, is_new: bool = True) -> None:
-        """Note that the channel has just been of use; `is_new` False for what its platform only told again."""
-        status = self._statuses.get(channel)
-        if status is not None:
-            status.last_exchange_at = datetime.now(UTC)
-            status.is_proven = status.is_proven or is_new
-
-    def delivered(self, channel: str) -> None:
-        """Note that the platform has taken an answer."""
-        self.exchanged(channel)
-        status = self._statuses.get(channel)
-        if status is not None:
-            status.undelivered, status.undelivered_since, status.undelivered_reason = 0, None, None
-
-    def gave_up(self, channel: str, reason: str) -> None:
-        """Note that an answer will not be delivered."""
-        status = self._statuses.get(channel)
-        if status is not None:
-            status.undelivered += 1
-            status.undelivered_since = status.undelivered_since or datetime.now(UTC)
-            status.undelivered_reason = reason
-
-    def problems(self, channel: str) -> Sequence[str]:
-        """What does not work on a channel, for people: why it is not up, or what is wrong although it is."""
-        status, adapter = self._statuses[channel], self._adapters[channel]
-        found = [] if status.error is None else [status.error]
-        if status.state == "up" and isinstance(adapter, ReportsProblems):
-            found += adapter.problems
-        if status.undelivered_since is not None:
-            answers = "1 answer" if status.undelivered == 1 else f"{status.undelivered} answers"
-            found.append(
-                f"{answers} could not be delivered since {status.undelivered_since:%Y-%m-%d %H:%M} UTC, and none was: "
-                f"{status.undelivered_reason} (see `ethos outbox list`)"
-            )
-        return found
-
     async def run(self) -> None:
         """Keep every channel connected until cancelled, or until `stop_receiving`; also when there is none left."""
         self._fault = asyncio.get_running_loop().create_future()
-        for adapter in self._adapters.values():
+        for adapter in self._channels.configured.values():
             self._start(adapter)
         try:
             await self._fault
@@ -163,7 +58,7 @@ class Supervisor:
 
     def hold(self, channel: str) -> None:
         """Begin no more sends through a channel that is about to be exchanged, though it connect anew meanwhile."""
-        self._leaving.add(channel)
+        self._channels.status(channel).is_leaving = True
 
     async def exchange(self, gone: Collection[str], new: Sequence[ChannelAdapter]) -> None:
         """Let go of channels, then keep others connected, which may have the same names. Those left are not touched.
@@ -171,15 +66,13 @@ class Supervisor:
         Takes no longer than twice `END_TIMEOUT_S`.
         """
         await self._end([self._tasks.pop(name) for name in gone if name in self._tasks])
-        await asyncio.gather(*(self._close(self._adapters.pop(name)) for name in gone))
+        await asyncio.gather(*(self._close(self._channels.configured[name]) for name in gone))
         for name in gone:
-            del self._statuses[name]
+            self._channels.drop(name)
             self._untried.discard(name)
-            self._leaving.discard(name)
-        for adapter in new:
-            self._adapters[adapter.name] = adapter
-            self._statuses[adapter.name] = ChannelStatus(adapter.name, adapter.kind)
-            if self._fault is not None:
+        self._channels.add(new)
+        if self._fault is not None:
+            for adapter in new:
                 self._start(adapter)
         if not self._untried:
             self.all_tried.set()
@@ -210,7 +103,7 @@ class Supervisor:
     async def close(self) -> None:
         """Let go of every platform."""
         await self.stop_receiving()
-        await asyncio.gather(*(self._close(adapter) for adapter in self._adapters.values()))
+        await asyncio.gather(*(self._close(adapter) for adapter in self._channels.configured.values()))
 
     # ---- one channel -----------------------------------------------------------------------------------------------
 
@@ -245,7 +138,7 @@ class Supervisor:
             await asyncio.sleep(max(wait_s, retry_after_s))
 
     def _was_good(self, channel: str, lasted_s: float) -> bool:
-        status = self._statuses[channel]
+        status = self._channels.status(channel)
         return status.state == "up" and (status.is_proven or lasted_s > STABLE_S)
 
     async def _serve(self, adapter: ChannelAdapter) -> None:
@@ -259,7 +152,7 @@ class Supervisor:
                 self.all_tried.set()
         self._note(adapter, "up", None)
         accept = self._accept_from(adapter.name)
-        since = self._statuses[adapter.name].last_exchange_at  # before anything new is accepted
+        since = self._channels.status(adapter.name).last_exchange_at  # before anything new is accepted
         try:
             async with asyncio.TaskGroup() as tasks:
                 backfill = tasks.create_task(self._backfill(adapter, accept, since))
@@ -272,8 +165,8 @@ class Supervisor:
 
     def _accept_from(self, channel: str) -> Accept:
         async def accept(message: InboundMessage) -> None:
-            is_new = await self._accept(message)
-            self.exchanged(channel, is_new=is_new)
+            is_new = await self._inbox.accept(message)
+            self._channels.exchanged(channel, is_new=is_new)
             reach("inbox.acknowledging")
 
         return accept
@@ -285,9 +178,9 @@ class Supervisor:
 
     def _note(self, adapter: ChannelAdapter, state: ChannelState, error: str | None) -> None:
         """Take down the state; the log hears of every change, and of nothing else."""
-        if self._adapters.get(adapter.name) is not adapter:  # it was exchanged, and ends late
+        if self._channels.configured.get(adapter.name) is not adapter:  # it was exchanged, and ends late
             return
-        status = self._statuses[adapter.name]
+        status = self._channels.status(adapter.name)
         if status.state != state:
             happened("channel.state", channel=adapter.name, state=state)
             if state == "up":
@@ -301,10 +194,10 @@ class Supervisor:
         if state == "up":
             status.is_proven = False
             status.connections += 1
-            self._on_up(adapter.name)
+            self._outbox.channel_is_up(adapter.name)
 
     async def _close(self, adapter: ChannelAdapter) -> None:
-        self._statuses[adapter.name].state = "stopped"
+        self._channels.status(adapter.name).state = "stopped"
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
                 await adapter.close()

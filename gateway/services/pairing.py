@@ -8,7 +8,7 @@ from typing import Literal
 
 from gateway.messages import ConversationRef
 from gateway.people.access_records import Request
-from gateway.pipeline.admission import Entrance
+from gateway.pipeline.admission import Admission
 from gateway.runtime.observe import happened
 from gateway.sdk.models import people as wire
 from gateway.services.caller import Caller, NotFound
@@ -25,12 +25,12 @@ class PairingDesk:
 
     def __init__(
         self,
-        entrance: Entrance,
+        admission: Admission,
         store: SqlitePeople,
         woken: Callable[[Literal["inbox", "outbox"], ConversationRef], None],
     ) -> None:
-        self._entrance = entrance
-        self._pairing = entrance.pairing
+        self._admission = admission
+        self._pairing = admission.pairing
         self._store = store
         self._woken = woken
 
@@ -72,7 +72,7 @@ class PairingDesk:
             else:
                 decision = self._pairing.refuse(request, notice_id=notice_id)
             await self._store.change(decision.change, decision.notices)
-            self._entrance.people.changed()
+            self._admission.people.changed()
         for place in decision.woken:
             self._woken("inbox", place)
         for notice in decision.notices:

@@ -15,7 +15,7 @@ from gateway.people.linking.chat import Linking
 from gateway.people.linking.links import Link, LinkStore
 from gateway.people.linking.operator import end_link, make_link
 from gateway.people.operators import Operators
-from gateway.pipeline.admission import Entrance
+from gateway.pipeline.admission import Admission
 from gateway.runtime.observe import happened
 from gateway.sdk.models import people as wire
 from gateway.services.caller import Caller, NotFound, NotNamed, Refused
@@ -45,7 +45,7 @@ class PeopleParts:
     standing: SqliteStanding
     links: LinkStore
     linking: Linking
-    entrance: Entrance
+    admission: Admission
     kind: Callable[[str], str]
     operators: Operators
 
@@ -115,7 +115,7 @@ class PeopleDesk:
     async def _set_rank(self, caller: Caller, wanted: str, rank: Rank) -> wire.Person:
         caller.refuse_others(None)
         user_id = await self.find(caller, wanted)
-        async with self._parts.entrance.pairing.lock:  # so that two who go at once do not leave nobody
+        async with self._parts.admission.pairing.lock:  # so that two who go at once do not leave nobody
             accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
             if not accounts:
                 raise NotFound(f"{user_id} has no account any more, so there is nothing to let in")
@@ -129,7 +129,7 @@ class PeopleDesk:
     async def is_barred(self, user_id: str) -> bool:
         """Whether somebody was let in, and: access is revoked everywhere."""
         accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
-        return self._given(accounts, await self._parts.entrance.people.book()) == "revoked"
+        return self._given(accounts, await self._parts.admission.people.book()) == "revoked"
 
     async def refuse_without_owner(self, accounts: Collection[str]) -> None:
         """Refuse to take away an owner without whom there would be none.
@@ -154,7 +154,7 @@ class PeopleDesk:
 
     async def _are_last_owner(self, accounts: Collection[str]) -> bool:
         """Whether nobody else could let people in by a chat."""
-        ranks = (await self._parts.entrance.people.book()).ranks
+        ranks = (await self._parts.admission.people.book()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
         return bool(owners) and owners <= set(accounts) and not self._parts.operators.in_chats()
 
@@ -174,7 +174,7 @@ class PeopleDesk:
         if ":" in other and other not in known:
             if not await self._is_added(other, first):
                 raise Refused(f"{other} has just become known; try again")
-            await parts.entrance.reopen([other])
+            await parts.admission.reopen([other])
             self._changed()
             return wire.Linked(person=await self._person(first), link=None)
         second = await self.find(caller, other)
@@ -209,7 +209,7 @@ class PeopleDesk:
             raise NotNamed(str(error)) from error
 
     async def _refuse_to_bar(self, *user_ids: str) -> None:
-        ranks = (await self._parts.entrance.people.book()).ranks
+        ranks = (await self._parts.admission.people.book()).ranks
         accounts = [[one.key for one in await self._parts.identities.accounts_of(each)] for each in user_ids]
         barred = ["revoked" in ranks_of(theirs, ranks) for theirs in accounts]
         if any(barred) and not all(barred):
@@ -220,11 +220,11 @@ class PeopleDesk:
 
     def _given(self, accounts: Collection[str], book: Book) -> Rank | None:
         """What a person with these accounts was given by name."""
-        role = self._parts.entrance.access.role_of(accounts, book)
+        role = self._parts.admission.access.role_of(accounts, book)
         return "revoked" if role is None and "revoked" in ranks_of(accounts, book.ranks) else role
 
     def _changed(self) -> None:
-        self._parts.entrance.people.changed()
+        self._parts.admission.people.changed()
         happened(CHANGED)
 
     async def _person(self, user_id: str) -> wire.Person:
@@ -234,7 +234,7 @@ class PeopleDesk:
     async def _shown(self, users: Sequence[User]) -> Sequence[wire.Person]:
         parts = self._parts
         known = _Known(
-            book=await parts.entrance.people.book(),
+            book=await parts.admission.people.book(),
             given=await parts.standing.given(),
             standing=await parts.standing.of([user.id for user in users]),
             links=await parts.links.links(ended_too=True),
@@ -264,7 +264,7 @@ class PeopleDesk:
         theirs = known.given.get(account.key, ())
         rank = next((one for one in theirs if one.channel is None), None)
         kind = account.key.partition(":")[0]
-        access = self._parts.entrance.access
+        access = self._parts.admission.access
         channels = [name for name in access.rules if self._parts.kind(name) == kind]
         places = [await self._let_in(access, channel, account.key, theirs) for channel in channels]
         return wire.Account(

@@ -7,11 +7,12 @@ import contextlib
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from gateway.config.live import LiveConfig
 from gateway.files.atomic import make_private_directory
 from gateway.services.caller import DeskError, Refused
 
@@ -110,15 +111,15 @@ class Incoming:
 class Transfers:
     """All of them; one for a gateway."""
 
-    def __init__(self, home: Path, max_bytes: Callable[[], int]) -> None:
+    def __init__(self, home: Path, config: LiveConfig) -> None:
         """What a gateway that was killed left here is removed; blocks.
 
         Args:
             home: the data directory, which is ours alone.
-            max_bytes: of one upload, as the configuration is then.
+            config: says how large an upload may be.
         """
         self._place = home.joinpath(*_PLACE)
-        self._max_bytes = max_bytes
+        self._config = config
         self._waiting: dict[str, Transfer] = {}
         self._at_work = 0
         shutil.rmtree(self._place, ignore_errors=True)
@@ -140,7 +141,7 @@ class Transfers:
 
     async def incoming(self, name: str) -> Incoming:
         """A place for an upload; `name` is what its sender calls the file."""
-        return Incoming(await self.outgoing(name), self._max_bytes())
+        return Incoming(await self.outgoing(name), self._config.current.web.max_upload_bytes)
 
     async def outgoing(self, name: str) -> Transfer:
         """A place for a file that is made here."""

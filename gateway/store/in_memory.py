@@ -13,9 +13,9 @@ from gateway.domain.sessions import Session, SessionHit, SessionMessage
 from gateway.errors import ClaimLost
 from gateway.memory.tokenizer import Matcher, parse
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
+from gateway.pipeline.commit import TurnCommit
 from gateway.pipeline.inbox import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
 from gateway.pipeline.outbox import OutboxRow
-from gateway.pipeline.turn_commit import TurnCommit
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
 from gateway.store.clock import steady_ms
 from gateway.store.in_memory_ingest import InMemoryIngestJobs

@@ -1,4 +1,4 @@
-"""Turns in SQLite: all effects in one transaction; see `gateway.pipeline.turn_commit.TurnStore`."""
+"""Turns in SQLite: all effects in one transaction; see `gateway.pipeline.commit.TurnStore`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.domain.sessions import Session, SessionMessage
 from gateway.errors import ClaimLost
-from gateway.pipeline.turn_commit import TurnCommit
+from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database

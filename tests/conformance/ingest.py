@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.memory.ingest import IngestJob
-from gateway.pipeline.turn_commit import TurnCommit
+from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope
 from tests.conformance.stores import BEGAN, HERE, House, claimed, said, session_of, written
 

@@ -23,7 +23,7 @@ from gateway.people.linking.links import (
     TooManyTries,
     Wrong,
 )
-from gateway.pipeline.turn_commit import TurnCommit
+from gateway.pipeline.commit import TurnCommit
 from tests.conformance.stores import HERE, THERE, House, claimed, claimed_reply, said, session_of, written
 
 ADA = Party(account="fake:1", label="Ada", conversation=HERE)

@@ -20,7 +20,7 @@ from gateway.people.access_records import (
     SetRank,
     TurnAway,
 )
-from gateway.pipeline.turn_commit import TurnCommit
+from gateway.pipeline.commit import TurnCommit
 from tests.conformance.stores import BEGAN, HERE, THERE, House, answer, claimed, said
 
 OWNER = "me"

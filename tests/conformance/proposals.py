@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import Proposal
-from gateway.pipeline.turn_commit import TurnCommit
+from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
 from tests.conformance.stores import BEGAN, House, claimed, said
 

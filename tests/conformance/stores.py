@@ -28,9 +28,9 @@ from gateway.messages import (
     Sender,
 )
 from gateway.people.access_records import PeopleStore
+from gateway.pipeline.commit import TurnCommit, TurnStore
 from gateway.pipeline.inbox import SUSPECT_DEATHS, InboxRow, InboxStore, NotDue, Parked, Refused, Room, Suspect
 from gateway.pipeline.outbox import OutboxRow, OutboxStore
-from gateway.pipeline.turn_commit import TurnCommit, TurnStore
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
 
 HERE = ConversationRef(channel="web", conversation="c1")

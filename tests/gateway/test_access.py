@@ -11,12 +11,15 @@ from typing import Any, get_args
 
 import pytest
 
+from gateway.domain.channels import Channels
 from gateway.domain.roles import Role
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.people.access import Access, AccessMode, AccessRule, GroupMode
 from gateway.people.access_records import ClaimOwner, LetIn, People, Rank, SetRank
 from gateway.people.identity import IdentityMap
+from gateway.people.operators import Operators
 from gateway.store.in_memory import InMemoryStore
+from tests.fake_channel import Config, FakeChannel
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 # How the writer is known: by nobody, by the configuration, by an owner's yes, by a role, as the operator.
@@ -45,6 +48,19 @@ def said(user: str = "7", **changes: Any) -> InboundMessage:
     return replace(message, **changes)
 
 
+class OperatorsChannel(FakeChannel):
+    """A channel that knows its operator."""
+
+    kind = "k"
+    operator_account = "0"
+
+
+class OtherChannel(FakeChannel):
+    """A channel of another kind."""
+
+    kind = "other"
+
+
 class House:
     """The entrance over a store in memory; accounts are of the kind `k`."""
 
@@ -53,12 +69,14 @@ class House:
         self.people = People(self.store)
         self.identities = IdentityMap(home / "users" / "identity-map.json")
         self.path = home / "users" / "identity-map.json"
+        self.channels = channels = Channels()
+        channels.add([OperatorsChannel("bot", Config())])
         self.access = Access(
             {} if rule is None else {"bot": rule},
             people=self.people,
             identities=self.identities,
-            kind=lambda _channel: "k",
-            operator_accounts=lambda: {"k:0"},
+            channels=channels,
+            operators=Operators(channels),
         )
 
     async def set_rank(self, account: str, rank: Rank) -> None:
@@ -187,7 +205,7 @@ def two_channels(home: Path, elsewhere: AccessRule, here: AccessRule | None = No
     """A house with a second channel, of another kind, on which the same person is known as `other:1`."""
     house = House(home, here or AccessRule(mode="pairing"))
     house.access.rules = {**house.access.rules, "phone": elsewhere}
-    house.access._kind = {"bot": "k", "phone": "other"}.__getitem__
+    house.channels.add([OtherChannel("phone", Config())])
     return house
 
 

@@ -151,7 +151,7 @@ async def test_texts_that_were_asked_for_are_shown_beside_their_ids(house: House
 async def test_no_code_is_in_the_texts_that_were_asked_for(house: House, stream: io.StringIO) -> None:
     configure_logs("debug", "json", stream=stream, is_text_shown=True)
     async with house.gateway(fake={"access": "pairing"}) as (gateway, channel):
-        owners = await gateway.entrance.pairing.offer_owner()
+        owners = await gateway.admission.pairing.offer_owner()
         answer = await channel.ask("hello")
         await channel.ask(f"/owner {owners}")
         await settled(gateway)

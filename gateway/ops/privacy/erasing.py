@@ -63,7 +63,7 @@ class Eraser:
     brain: Brain | None = None
     on_step: Callable[[str], None] = field(default=_no_step)
 
-    async def bury(self, user_id: str) -> Tombstone:
+    async def schedule(self, user_id: str) -> Tombstone:
         """Decide that a user is to be erased, durably, with all users that were linked to them.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -14,7 +14,8 @@ from typing import Any
 
 import structlog
 
-from gateway.config import Config
+from gateway.config.live import LiveConfig
+from gateway.domain.channels import Channels
 from gateway.domain.sessions import PROGRAMS
 from gateway.errors import EthosError
 from gateway.memory.sync import MemorySync
@@ -31,8 +32,8 @@ from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
 from gateway.pipeline.commands.personal import Exported
 from gateway.pipeline.history import History
+from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.presence import Presence
-from gateway.protocols import ChannelAdapter
 from gateway.runtime.observe import happened
 from gateway.store.erasure import applied_erasures, sessions_of
 from gateway.store.sqlite import SqliteStore
@@ -64,18 +65,12 @@ class PrivacyWorker:
         memory: MemorySync,
         trace_memory: TraceMemory | None,
         history: History,
-        config: Callable[[], Config],
-        adapters: Callable[[], Sequence[ChannelAdapter]],
-        adapter_if_up: Callable[[str], ChannelAdapter | None],
+        presence: Presence,
+        config: LiveConfig,
+        channels: Channels,
+        outbox: Outbox,
     ) -> None:
-        """Nothing is read yet.
-
-        Args:
-            home: the data directory.
-            config: in force now; a reload gives another.
-            adapters: of the channels that there are now.
-            adapter_if_up: of a channel, while it is connected.
-        """
+        """Nothing is read yet; `home` is the data directory."""
         self._home = home
         self._store = store
         self._brain = brain
@@ -87,12 +82,11 @@ class PrivacyWorker:
         self._trace_memory = trace_memory
         self._history = history
         self._config = config
-        self._adapters = adapters
-        self._adapter_if_up = adapter_if_up
-        self.presence = Presence()
+        self._channels = channels
+        self._outbox = outbox
+        self.presence = presence
         self._farewells: dict[str, str] = {}  # by the erasure's id, the reply that is sent first
         self._asked = asyncio.Event()
-        self._sent = asyncio.Event()
         self._erased = asyncio.Event()
 
     # ---- what people ask for ----------------------------------------------------------------------------------------
@@ -101,7 +95,7 @@ class PrivacyWorker:
         """Write everything about a person into one file, to be sent in the conversation."""
         name, size_bytes = await self.write_export(user_id)
         path = self._home / name
-        adapter = self._adapter_if_up(conversation.channel)
+        adapter = self._channels.if_up(conversation.channel)
         most_bytes = 0 if adapter is None else adapter.capabilities.max_attachment_bytes
         attachment = Attachment(media_type="application/zip", filename=path.name, size_bytes=size_bytes, ref=str(path))
         return Exported(
@@ -123,15 +117,15 @@ class PrivacyWorker:
         path = await asyncio.to_thread(prepare_place, self._home / name)
         return name, await exporter.write(user_id, path)
 
-    async def bury(self, user_id: str, farewell_id: str) -> None:
+    async def schedule_erasure(self, user_id: str, farewell_id: str) -> None:
         """Decide, durably, that a person is erased; it is done once their last reply was sent, or soon after."""
-        tombstone = await self.eraser().bury(user_id)
+        tombstone = await self.eraser().schedule(user_id)
         self._farewells[tombstone.id] = farewell_id
         self._asked.set()
 
     async def erase(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """The operator wants somebody erased; answers with the erasure's id, which the database has when it is done."""
-        tombstone = await self.eraser().bury(str(request["user"]))
+        tombstone = await self.eraser().schedule(str(request["user"]))
         self._asked.set()
         return {"erasure": tombstone.id}
 
@@ -150,10 +144,6 @@ class PrivacyWorker:
                     await ended.wait()
         except TimeoutError:
             return False
-
-    def sent(self) -> None:
-        """A reply was sent, somewhere."""
-        self._sent.set()
 
     # ---- the work ---------------------------------------------------------------------------------------------------
 
@@ -228,10 +218,11 @@ class PrivacyWorker:
             return
         try:
             async with asyncio.timeout(FAREWELL_S):
-                while not await self._has_ended(farewell_id):
-                    self._sent.clear()
-                    if not await self._has_ended(farewell_id):
-                        await self._sent.wait()
+                while True:
+                    next_send = self._outbox.next_send
+                    if await self._has_ended(farewell_id):
+                        return
+                    await next_send.wait()
         except TimeoutError:
             _log.warning("last_word_not_sent", erasure=tombstone.id, waited_s=FAREWELL_S)
 
@@ -244,7 +235,7 @@ class PrivacyWorker:
 
     async def _forget_old(self) -> bool:
         try:
-            await Retention(self._home, self._store, self._config().retention).run()
+            await Retention(self._home, self._store, self._config.current.retention).run()
         except _FAULTS as error:
             _log.error("retention_failed", error=str(error), again_s=AGAIN_S)
             return False
@@ -262,8 +253,8 @@ class PrivacyWorker:
 
     def _kinds(self) -> Mapping[str, str]:
         """As they stand in the identity map; the kind of a third party's channel that is not running is not known."""
-        running = {adapter.name: adapter.kind for adapter in self._adapters()}
-        configured = self._config().channels.items()
+        running = {name: adapter.kind for name, adapter in self._channels.configured.items()}
+        configured = self._config.current.channels.items()
         return {
             **{name: channel.kind for name, channel in configured if "." not in channel.kind},
             **running,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -15,7 +15,7 @@ from gateway.people.identity import User
 from gateway.people.linking import texts as words
 from gateway.people.linking.documents import PersonalNotes
 from gateway.people.linking.job import LinkJob
-from gateway.people.linking.linked_identities import AccountMap, People
+from gateway.people.linking.linked_identities import AccountMap, LinkedIdentities
 from gateway.people.linking.links import (
     UNFINISHED,
     AccountBefore,
@@ -26,6 +26,7 @@ from gateway.people.linking.links import (
     OwnCode,
     Party,
     RequestState,
+    SendsReplies,
     TooManyTries,
     Wrong,
 )
@@ -73,8 +74,8 @@ class Linking:
         notes: PersonalNotes,
         *,
         pepper: Callable[[], Awaitable[bytes]],
-        channels: Callable[[], Mapping[str, words.Channel]],
-        woken: Callable[[ConversationRef], None],
+        channels: words.KnowsChannels,
+        outbox: SendsReplies,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         code: Callable[[], str] = new_code,
     ) -> None:
@@ -82,19 +83,17 @@ class Linking:
 
         Args:
             pepper: what codes are hashed with.
-            channels: those that are configured, by their names.
-            woken: told that a conversation has something to send.
             now: the wall clock.
             code: makes a new code, as it is shown.
         """
         self._store = store
         self._accounts = accounts
-        self.people = People(accounts, store)
-        self._job = LinkJob(store, accounts, notes, self.people, woken=woken, in_form=self._in_form)
+        self.people = LinkedIdentities(accounts, store)
+        self._job = LinkJob(store, accounts, notes, self.people, outbox=outbox, in_form=self._in_form)
         self.when_linked = self._job.when_linked
         self._pepper = pepper
         self._channels = channels
-        self._woken = woken
+        self._outbox = outbox
         self._now = now
         self._code = code
         self._deciding = asyncio.Lock()  # between reading the map and committing what follows from it
@@ -126,7 +125,7 @@ class Linking:
             return LinkAnswer(text=words.NOT_A_CODE)
         return await self._redeem(code, speaker.me, speaker.turn_id)
 
-    async def knock(self, arguments: str, me: Party, turn_id: str) -> LinkAnswer | None:
+    async def redeem_as_stranger(self, arguments: str, me: Party, turn_id: str) -> LinkAnswer | None:
         """`/link CODE` and `/link no` of somebody who is not let in here; None where it is neither.
 
         A code can be had only by those who are let in, and the yes is theirs. Whoever knocks can begin nothing.
@@ -202,7 +201,7 @@ class Linking:
 
     async def whereabouts(self, user: User) -> Party:
         """One account of the user, where there is a place to tell it something alone; else the first one."""
-        kinds = {name: channel.kind for name, channel in self._channels().items()}
+        kinds = {name: channel.kind for name, channel in self._channels.configured.items()}
         for account in user.accounts:
             kind, _, sender = account.key.partition(":")
             names = [name for name, one in kinds.items() if one == kind]
@@ -213,7 +212,7 @@ class Linking:
 
     def is_only_claimed(self, place: ConversationRef | None) -> bool | None:
         """Whether an account there is only what a letter says of itself; None where that is not known now."""
-        channel = None if place is None else self._channels().get(place.channel)
+        channel = None if place is None else self._channels.configured.get(place.channel)
         return None if channel is None else channel.capabilities.is_sender_only_claimed
 
     async def user(self, wanted: str) -> User:
@@ -264,7 +263,7 @@ class Linking:
         code = self._code()
         request = LinkRequest(id=f"r_{secrets.token_hex(6)}", starter=speaker.me)
         await self._store.start(request, await self._hash(code))
-        return LinkAnswer(text=words.code_given(code, self._channels().values()), codes=(code,))
+        return LinkAnswer(text=words.code_given(code, self._channels.configured.values()), codes=(code,))
 
     async def _redeem(self, code: str, me: Party, turn_id: str) -> LinkAnswer:
         """Use a code up. Where a letter brought it, its sender first returns a second one, which our answer holds.
@@ -299,7 +298,7 @@ class Linking:
         if request.state not in {"asked", "linked"}:  # the turn is repeated late
             return LinkAnswer(text=words.OVER)
         if request.starter.conversation is not None:
-            self._woken(request.starter.conversation)
+            self._outbox.wake(request.starter.conversation)
         return LinkAnswer(text=words.asked(request))
 
     async def _confirm(self, request_id: str, speaker: Speaker) -> LinkAnswer:
@@ -340,7 +339,7 @@ class Linking:
             return LinkAnswer(text=words.NOTHING_ASKED)
         for party in (request.starter, request.redeemer):
             if party is not None and party.account != me and party.conversation is not None:
-                self._woken(party.conversation)
+                self._outbox.wake(party.conversation)
         return LinkAnswer(text=words.REFUSED)
 
     async def _requests(self, request_id: str, account: str) -> Sequence[LinkRequest]:
@@ -367,7 +366,7 @@ class Linking:
 
     def _in_form(self, message: OutboundMessage) -> OutboundMessage:
         """With commands as they are typed where it is read."""
-        channel = self._channels().get(message.conversation.channel)
+        channel = self._channels.configured.get(message.conversation.channel)
         return replace(message, text=in_form(message.text, None if channel is None else channel.capabilities))
 
     async def _hash(self, code: str) -> str:

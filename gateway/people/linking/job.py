@@ -13,11 +13,11 @@ from dataclasses import replace
 import structlog
 
 from gateway.errors import FileError, IdentityMapBroken, StoreError
-from gateway.messages import ConversationRef, OutboundMessage
+from gateway.messages import OutboundMessage
 from gateway.people.identity.file import Move
 from gateway.people.linking.documents import PersonalNotes
-from gateway.people.linking.linked_identities import AccountMap, People
-from gateway.people.linking.links import UNFINISHED, Link, LinkState, LinkStore
+from gateway.people.linking.linked_identities import AccountMap, LinkedIdentities
+from gateway.people.linking.links import UNFINISHED, Link, LinkState, LinkStore, SendsReplies
 from gateway.people.linking.texts import linked, unlinked
 
 RETRY_S = 5.0
@@ -34,22 +34,21 @@ class LinkJob:
         store: LinkStore,
         accounts: AccountMap,
         notes: PersonalNotes,
-        people: People,
+        people: LinkedIdentities,
         *,
-        woken: Callable[[ConversationRef], None],
+        outbox: SendsReplies,
         in_form: Callable[[OutboundMessage], OutboundMessage] = lambda message: message,
     ) -> None:
         """Nothing is carried out yet.
 
         Args:
-            woken: told that a conversation has something to send.
             in_form: the message with commands as they are typed where it is read.
         """
         self._store = store
         self._accounts = accounts
         self._notes = notes
         self._people = people
-        self._woken = woken
+        self._outbox = outbox
         self._in_form = in_form
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._listeners: list[Callable[[Link], Awaitable[None]]] = []
@@ -153,5 +152,5 @@ class LinkJob:
         self._people.note(link)
         _log.info("link_step", link_id=link.id, state=state)
         for message in told:
-            self._woken(message.conversation)
+            self._outbox.wake(message.conversation)
         return link

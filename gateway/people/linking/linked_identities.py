@@ -35,7 +35,7 @@ class AccountMap(Protocol):
         """Give accounts another user, by key."""
 
 
-class People:
+class LinkedIdentities:
     """Knows the links that count."""
 
     def __init__(self, accounts: AccountMap, store: LinkStore) -> None:

@@ -189,3 +189,10 @@ class LinkStore(Protocol):
 
     async def direct_conversation(self, channels: Collection[str], sender: str) -> ConversationRef | None:
         """Where the platform's account has written last in a direct chat on one of the channels."""
+
+
+class SendsReplies(Protocol):
+    """What linking asks of `pipeline.outbox.Outbox`."""
+
+    def wake(self, conversation: ConversationRef) -> None:
+        """Say that the conversation has a reply to send."""

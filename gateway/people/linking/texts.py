@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -23,6 +23,14 @@ class Channel(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """Whether its word is enough, and how a command is typed there."""
+
+
+class KnowsChannels(Protocol):
+    """What linking asks of `domain.channels.Channels`."""
+
+    @property
+    def configured(self) -> Mapping[str, Channel]:
+        """By their names."""
 
 
 USAGE = (

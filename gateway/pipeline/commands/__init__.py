@@ -25,7 +25,6 @@ from gateway.people.linking.chat import LinkAnswer, Linking, Speaker
 from gateway.people.linking.links import Party
 from gateway.pipeline.commands.memory import USAGE, MemoryCall, MemoryCommands
 from gateway.pipeline.commands.personal import PersonalCommands, PersonalData
-from gateway.pipeline.turn_messages import STOPPED
 from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
 
 __all__ = ["CommandCall", "CommandResult", "Commands", "ParsedCommand", "parse_command"]
@@ -254,7 +253,7 @@ class Commands:
         return CommandResult(text=spending(rows, today=today, zone=str(budgets.zone), limit=budgets.user))
 
     async def _stop(self, call: CommandCall) -> CommandResult:
-        return CommandResult(text=STOPPED if call.had_effect else "Nothing is running.")
+        return CommandResult(text="Stopped." if call.had_effect else "Nothing is running.")
 
     async def _export(self, call: CommandCall) -> CommandResult:
         text, files = await self._personal.export(call.user_id, call.message.conversation)

@@ -52,7 +52,7 @@ class PersonalData(Protocol):
             FileError: there is no room for it.
         """
 
-    async def bury(self, user_id: str, farewell_id: str) -> None:
+    async def schedule_erasure(self, user_id: str, farewell_id: str) -> None:
         """Decide, durably, that a person is erased; it is done once the reply `farewell_id` was sent, or soon after.
 
         Raises:
@@ -110,7 +110,7 @@ class PersonalCommands:
             if code.tries >= TRIES:
                 del self._codes[user_id]
             return "That is not the code. Nothing was erased.", ()
-        await self._data.bury(user_id, f"{turn_id}.reply")
+        await self._data.schedule_erasure(user_id, f"{turn_id}.reply")
         self._codes.pop(user_id, None)
         return ERASED, ()
 

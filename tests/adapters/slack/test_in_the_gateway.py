@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx
 
+from gateway.config import LimitsConfig
+from gateway.domain.channels import Channels
 from gateway.messages import InboundMessage
 from gateway.pipeline.inbox import Inbox
 from gateway.store.in_memory import InMemoryStore
@@ -58,10 +60,22 @@ async def test_the_inbox_takes_each_message_once_however_often_and_in_which_shap
 ) -> None:
     accepted: list[InboundMessage] = []
 
-    async def on_accepted(message: InboundMessage) -> None:
-        accepted.append(message)
+    class Dispatcher:
+        async def accepted(self, message: InboundMessage) -> None:
+            accepted.append(message)
 
-    inbox = Inbox(InMemoryStore().inbox, on_accepted)
+    class Access:
+        def is_let_in(self, _message: InboundMessage) -> bool:
+            return True
+
+    inbox = Inbox(
+        InMemoryStore().inbox,
+        dispatcher=Dispatcher(),  # type: ignore[arg-type]
+        outbox=None,  # type: ignore[arg-type]
+        access=Access(),  # type: ignore[arg-type]
+        channels=Channels(),
+        limits=LimitsConfig(),
+    )
     slack = person.slack
     mention = slack.write(GENERAL, f"<@{BOT_USER}> one")
     event = slack.event(mention, GENERAL)

@@ -311,7 +311,7 @@ async def test_what_everybody_shares_is_read_and_changed_by_members_and_not_by_g
         at = desk.brain.now()
         change = SetRank(accounts=(account,), rank="guest" if rank == "guest" else "member", via="test", at=at)
         await desk.gateway.store.people.change(change)
-        desk.gateway.entrance.people.changed()
+        desk.gateway.admission.people.changed()
         key = await desk.of(desk.ada)
         assert await desk.contents(key, q="office") == ([] if rank == "guest" else [shared["content"]])
         assert (await key.get(f"/traces/{shared['id']}")).status_code == status

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from gateway.cli.links import _NotSending as NoSender
 from gateway.people.linking import job as job_module
 from gateway.people.linking.job import LinkJob
-from gateway.people.linking.linked_identities import People
+from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.people.linking.links import Link
 from gateway.store.in_memory import InMemoryStore
 from tests.conformance.links import link
@@ -36,8 +37,8 @@ async def test_a_link_with_an_odd_fault_does_not_keep_the_gateway_from_starting_
     store, notes = InMemoryStore(), OddNotes(failures=3)
     accounts = TwinAccounts({"fake:a": "u_a", "fake:b": "u_b"})
     await store.links.decide(link("u_a", "u_b"), request_id=None)
-    people = People(accounts, store.links)
-    job = LinkJob(store.links, accounts, notes, people, woken=lambda _place: None)
+    people = LinkedIdentities(accounts, store.links)
+    job = LinkJob(store.links, accounts, notes, people, outbox=NoSender())
     assert await job.recover() == 1
     await job.finished("l_1", 20)
     found = await store.links.link("l_1")

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.links import _Configured as Configured
+from gateway.cli.links import _NotSending as NoSender
 from gateway.domain.codes import ALPHABET
 from gateway.messages import Capabilities, ConversationRef
 from gateway.people.linking import chat
@@ -127,8 +129,8 @@ class World:
             Gated(self, self.accounts),  # type: ignore[arg-type]
             Gated(self, self.notes),  # type: ignore[arg-type]
             pepper=pepper,
-            channels=lambda: CHANNELS,
-            woken=lambda _place: None,
+            channels=Configured(CHANNELS),
+            outbox=NoSender(),
             code=lambda: next(self.codes),
         )
         self.is_recovering = True
@@ -182,7 +184,7 @@ class World:
         """As the commands and the entrance do it."""
         user_id = USER_OF[me.account] if me.account != STRANGER else self.user_of_stranger()
         if user_id is None:
-            knocked = await self.linking.knock(arguments, me, turn_id) if name == "/link" else None
+            knocked = await self.linking.redeem_as_stranger(arguments, me, turn_id) if name == "/link" else None
             return knocked or LinkAnswer(text="I do not know you yet.")
         work = self.linking.link if name == "/link" else self.linking.unlink
         return await work(arguments, Speaker(me=me, user_id=user_id, turn_id=turn_id))

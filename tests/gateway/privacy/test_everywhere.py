@@ -71,7 +71,7 @@ async def until_told(channel: FakeChannel, words: str) -> str:
 async def let_in(gateway: Gateway, phone: FakeChannel, person: str) -> None:
     """Olga, the owner, lets a stranger in, and asks about people."""
     if account("olga") not in await user_ids(gateway):
-        code = await gateway.entrance.pairing.offer_owner()
+        code = await gateway.admission.pairing.offer_owner()
         await say(phone, f"/owner {code}", "olga")
         await say(phone, "Hello", "olga")
     stranger = phone.message(f"Hello, kanarie{person}held", conversation=f"chat-{person}-88", user=account(person))

@@ -16,7 +16,7 @@ import pytest
 
 from gateway.errors import StoreUnavailable
 from gateway.memory.ingest import IngestJob
-from gateway.pipeline.turn_commit import TurnCommit
+from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.database import Database
 from gateway.store.sqlite import SqliteStore, open_store

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.messages import ConversationRef, Receipt
+from gateway.pipeline.commit import TurnCommit
 from gateway.pipeline.inbox import NotDue
-from gateway.pipeline.turn_commit import TurnCommit
 from gateway.store.sqlite import SqliteStore
 from tests.conformance.stores import HERE, THERE, House, answer, claimed, claimed_reply, said, turn
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Matcher, Term, parse, words_of
-from gateway.pipeline.turn_commit import TurnCommit
+from gateway.pipeline.commit import TurnCommit
 from gateway.store.database import Database
 from gateway.store.search import expression
 from gateway.store.search_index import BATCH

@@ -12,7 +12,7 @@ from gateway.agent.model import ModelImage
 from gateway.domain.provenance import own_words
 from gateway.errors import PermanentSendError, TransientSendError
 from gateway.messages import Attachment
-from gateway.pipeline import turns
+from gateway.pipeline import turn
 from gateway.pipeline.attachments import MAX_IMAGES, read_message
 from tests.fake_channel import Config, FakeChannel
 from tests.gateway.way.conftest import House
@@ -118,7 +118,7 @@ async def test_only_some_turns_hold_pictures_at_once_and_the_others_go_on(
         return PNG
 
     monkeypatch.setattr(FakeChannel, "fetch", fetch, raising=False)
-    monkeypatch.setattr(turns, "TURNS_WITH_PICTURES", 1)
+    monkeypatch.setattr(turn, "TURNS_WITH_PICTURES", 1)
     fetched: list[str] = []
     hang = Hang()
     async with house.gateway(ScriptedModel([hang, "first"], "no picture", "second")) as (_, channel):

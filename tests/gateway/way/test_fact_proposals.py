@@ -192,7 +192,7 @@ async def test_what_everybody_shares_is_the_owner_s_to_decide(house: House) -> N
             await gateway.identities.resolve(f"fake:{number}", role)
             rank = SetRank(accounts=(f"fake:{number}",), rank=role, via="test", at=datetime.now(UTC))
             await gateway.store.people.change(rank)
-        gateway.entrance.people.changed()
+        gateway.admission.people.changed()
         assert "waits for the owner's yes" in await read_mail(gateway, channel, "2")
         member = {"user": "2", "conversation": "c2"}
         assert "so the owner decides on it" in await channel.ask("/memory approve 1", **member)
@@ -221,7 +221,7 @@ async def test_a_guest_proposes_nothing_that_others_read(house: House) -> None:
         await gateway.identities.resolve("fake:3", "guest")
         rank = SetRank(accounts=("fake:3",), rank="guest", via="test", at=datetime.now(UTC))
         await gateway.store.people.change(rank)
-        gateway.entrance.people.changed()
+        gateway.admission.people.changed()
         await read_mail(gateway, channel, "3")
         assert [each[2] for each in await waiting(gateway)] == ["Ben has a key"]
 

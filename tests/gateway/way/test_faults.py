@@ -20,7 +20,7 @@ from gateway.app.gateway import Gateway
 from gateway.errors import FileError, StoreUnavailable
 from gateway.memory import sync as memory_sync_module
 from gateway.pipeline import dispatcher as dispatcher_module
-from gateway.pipeline.turn_commit import TurnCommit
+from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate, SyncReport
 from gateway.runtime.logs import configure_logs
 from tests.gateway.way.conftest import House, settled

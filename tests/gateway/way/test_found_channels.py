@@ -117,8 +117,8 @@ async def test_what_ended_a_connection_is_told_as_it_was_and_its_wait_is_kept() 
     with capture_logs() as logs:
         async with supervised(channel) as (supervisor, _, ups):
             await channel.lose_connection(AdapterNotReady("the platform is being mended", retry_after_s=3600))
-            await asyncio.wait_for(_until(lambda: supervisor.statuses[0].state == "down"), 10)
-            assert supervisor.statuses[0].error == "the platform is being mended"
+            await asyncio.wait_for(_until(lambda: supervisor._channels.statuses[0].state == "down"), 10)
+            assert supervisor._channels.statuses[0].error == "the platform is being mended"
             assert ups == ["a"]
             for _ in range(100):
                 await asyncio.sleep(0)
@@ -130,8 +130,8 @@ async def test_a_key_that_is_refused_in_a_running_connection_is_not_tried_again(
     channel = FakeChannel("a", Config())
     async with supervised(channel) as (supervisor, _, _ups):
         await channel.lose_connection(AdapterAuthFailed("the token was taken back"))
-        await asyncio.wait_for(_until(lambda: supervisor.statuses[0].state != "up"), 10)
-        assert (supervisor.statuses[0].state, supervisor.statuses[0].error) == (
+        await asyncio.wait_for(_until(lambda: supervisor._channels.statuses[0].state != "up"), 10)
+        assert (supervisor._channels.statuses[0].state, supervisor._channels.statuses[0].error) == (
             "auth_failed",
             "the token was taken back",
         )

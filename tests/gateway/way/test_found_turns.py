@@ -13,7 +13,7 @@ from gateway.errors import ModelUnavailable, StoreUnavailable
 from gateway.messages import Attachment
 from gateway.pipeline import attachments as attachments_module
 from gateway.pipeline import dispatcher as dispatcher_module
-from gateway.pipeline.turn_commit import TurnCommit
+from gateway.pipeline.commit import TurnCommit
 from gateway.store.inbox import SqliteInbox
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled

@@ -44,7 +44,7 @@ async def test_a_code_and_a_yes_let_a_person_in_and_what_they_said_is_answered(h
         await told(channel, DESK, "Linked:")
         assert (await channel.answers_to(first, 2))[1] == "An answer."
         assert len(set(users(house.home).values())) == 1
-        assert await gateway.entrance.pairing.waiting() == []
+        assert await gateway.admission.pairing.waiting() == []
         assert await channel.ask("hello again", **DESK) == "An answer."
         assert "`fake:1`" in await channel.ask("/whoami", **DESK)
 
@@ -62,7 +62,7 @@ async def test_a_code_needs_no_word_before_it(house: House) -> None:
         await channel.ask("/link yes", **PHONE)
         await told(channel, DESK, "Linked:")
         assert await channel.ask("hello", **DESK) == "An answer."
-        assert await gateway.entrance.pairing.waiting() == []
+        assert await gateway.admission.pairing.waiting() == []
 
 
 async def test_a_stranger_begins_nothing_and_says_yes_to_nothing(house: House) -> None:
@@ -153,7 +153,7 @@ async def test_what_was_held_is_answered_though_the_process_died_after_the_yes(h
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
         place = ConversationRef(channel="fake", conversation="desk")
         await channel.until(lambda: any(one.text == "An answer." and one.conversation == place for one in channel.sent))
-        assert await gateway.entrance.pairing.waiting() == []
+        assert await gateway.admission.pairing.waiting() == []
     store = open_store(house.home / "ethos.sqlite")
     assert [link.state for link in await store.links.links()] == ["linked"]
     await store.close()

@@ -43,7 +43,7 @@ async def peopled(house: House, **settings: object) -> AsyncIterator[tuple[Gatew
             await gateway.identities.resolve(account, name)
             rank = SetRank(accounts=(account,), rank=ROLES[name], via="test", at=datetime.now(UTC))
             await gateway.store.people.change(rank)
-        gateway.entrance.people.changed()
+        gateway.admission.people.changed()
         channel._numbers = NUMBERS  # a restart is no reason to use an id of the platform twice
         yield gateway, channel
 

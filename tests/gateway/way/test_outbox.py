@@ -10,8 +10,8 @@ import pytest
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage, Receipt
 from gateway.pipeline import outbox as outbox_module
+from gateway.pipeline.commit import TurnCommit
 from gateway.pipeline.outbox import REPEAT_NOTE
-from gateway.pipeline.turn_commit import TurnCommit
 from tests.fake_channel import FakeChannel, FakeChannelWithPreviews
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel

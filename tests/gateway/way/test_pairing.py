@@ -39,7 +39,7 @@ def code_in(text: str) -> str:
 
 async def become_owner(gateway: Gateway, channel: FakeChannel, user: str = OWNER) -> None:
     """With the code that the machine shows; then say something, so that notices find the chat."""
-    code = await gateway.entrance.pairing.offer_owner()
+    code = await gateway.admission.pairing.offer_owner()
     said = await channel.ask(f"/owner {code}", user=user, conversation=f"dm-{user}")
     assert said.startswith("You are an owner of this gateway now")
     await channel.ask("hello", user=user, conversation=f"dm-{user}")
@@ -189,7 +189,7 @@ async def test_three_wait_on_a_channel_at_the_most_however_many_write_at_once(ho
         answers = [(await channel.answers_to(message))[0] for message in said]
         assert sum(bool(CODE.search(text)) for text in answers) == pairing.WAITING_PER_CHANNEL
         assert sum("too many others wait" in text for text in answers) == 30 - pairing.WAITING_PER_CHANNEL
-        assert len(await gateway.entrance.pairing.waiting()) == pairing.WAITING_PER_CHANNEL
+        assert len(await gateway.admission.pairing.waiting()) == pairing.WAITING_PER_CHANNEL
         await settled(gateway)
         more = [await channel.say("again", user=str(user), conversation=f"dm-{user}") for user in range(20, 50)]
         await settled(gateway)
@@ -202,7 +202,7 @@ class Clock:
 
     def __init__(self, gateway: Gateway) -> None:
         self.now = datetime.now(UTC)
-        gateway.entrance.pairing._now = lambda: self.now
+        gateway.admission.pairing._now = lambda: self.now
 
     def wait(self, **span: float) -> None:
         self.now += timedelta(**span)
@@ -224,10 +224,10 @@ async def test_a_code_is_repeated_seldom_ends_after_an_hour_and_there_are_three_
         clock.wait(minutes=50)
         second = code_in(await answered("4") or "")
         assert second != first
-        assert await gateway.entrance.pairing.find(first) is None
-        assert await gateway.entrance.pairing.find(second) is not None
+        assert await gateway.admission.pairing.find(first) is None
+        assert await gateway.admission.pairing.find(second) is not None
         clock.wait(hours=2)
-        assert await gateway.entrance.pairing.find(second) is None, "an hour is over"
+        assert await gateway.admission.pairing.find(second) is None, "an hour is over"
         third = code_in(await answered("5") or "")
         clock.wait(hours=2)
         assert await answered("6") is None, "three codes in a day"
@@ -254,7 +254,7 @@ async def test_in_a_group_nobody_gets_a_code_and_nothing_is_said(house: House) -
         await channel.deliver(message)
         await settled(gateway)
         assert channel.sent == []
-        assert await gateway.entrance.pairing.waiting() == []
+        assert await gateway.admission.pairing.waiting() == []
 
 
 async def test_a_name_cannot_pretend_to_be_more_than_a_name(house: House) -> None:
@@ -281,7 +281,7 @@ async def test_the_owners_code_works_once_and_in_any_mode(house: House) -> None:
     async with house.gateway(talker(), fake={"access": "owner"}) as (gateway, channel):
         assert await gateway.lacks_owner()
         assert await channel.ask("hi", user="7", conversation="dm-7") == "I answer the owners of this gateway only."
-        code = await gateway.entrance.pairing.offer_owner()
+        code = await gateway.admission.pairing.offer_owner()
         assert "You are an owner" in await channel.ask(f"/owner {code}", user="7", conversation="dm-7")
         assert not await gateway.lacks_owner()
         assert "This is not the code" in await channel.ask(f"/owner {code}", user="8", conversation="dm-8")
@@ -290,14 +290,14 @@ async def test_the_owners_code_works_once_and_in_any_mode(house: House) -> None:
 
 async def test_a_newer_code_makes_the_older_one_void(house: House) -> None:
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
-        older, newer = await gateway.entrance.pairing.offer_owner(), await gateway.entrance.pairing.offer_owner()
+        older, newer = await gateway.admission.pairing.offer_owner(), await gateway.admission.pairing.offer_owner()
         assert "This is not the code" in await channel.ask(f"/owner {older}", user="7", conversation="dm-7")
         assert "You are an owner" in await channel.ask(f"/owner {newer}", user="7", conversation="dm-7")
 
 
 async def test_after_five_wrong_codes_even_the_right_one_must_wait(house: House) -> None:
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
-        clock, code = Clock(gateway), await gateway.entrance.pairing.offer_owner()
+        clock, code = Clock(gateway), await gateway.admission.pairing.offer_owner()
         for number in range(pairing.OWNER_TRIES):
             answer = await channel.ask(f"/owner ACDE-FGH{'ACDEF'[number]}", user="7", conversation="dm-7")
             assert "This is not the code" in answer
@@ -309,7 +309,7 @@ async def test_after_five_wrong_codes_even_the_right_one_must_wait(house: House)
 
 async def test_the_owners_code_ends_after_an_hour(house: House) -> None:
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
-        clock, code = Clock(gateway), await gateway.entrance.pairing.offer_owner()
+        clock, code = Clock(gateway), await gateway.admission.pairing.offer_owner()
         clock.wait(minutes=61)
         assert "its time is over" in await channel.ask(f"/owner {code}", user="7", conversation="dm-7")
 
@@ -333,8 +333,8 @@ async def test_what_is_decided_by_another_process_is_seen_and_the_stranger_is_an
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
         first = await channel.say("first", user="7", conversation="dm-7")
         await channel.answers_to(first)
-        (request,) = await gateway.entrance.pairing.waiting()
-        decision = await gateway.entrance.pairing.let_in(request, role=None, via="test", notice_id="op_1")
+        (request,) = await gateway.admission.pairing.waiting()
+        decision = await gateway.admission.pairing.let_in(request, role=None, via="test", notice_id="op_1")
         other = open_store(house.home / "ethos.sqlite")
         await other.people.change(decision.change, decision.notices)
         await other.close()
@@ -347,8 +347,8 @@ async def test_a_decision_that_the_process_did_not_live_to_act_on_is_acted_on_at
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
         first = await channel.say("first", user="7", conversation="dm-7")
         await channel.answers_to(first)
-        (request,) = await gateway.entrance.pairing.waiting()
-        decision = await gateway.entrance.pairing.let_in(request, role=None, via="test", notice_id="op_1")
+        (request,) = await gateway.admission.pairing.waiting()
+        decision = await gateway.admission.pairing.let_in(request, role=None, via="test", notice_id="op_1")
     store = open_store(house.home / "ethos.sqlite")
     await store.people.change(decision.change, decision.notices)
     await store.close()
@@ -359,10 +359,10 @@ async def test_a_decision_that_the_process_did_not_live_to_act_on_is_acted_on_at
 
 async def test_no_table_holds_a_code(house: House) -> None:
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
-        owners = await gateway.entrance.pairing.offer_owner()
+        owners = await gateway.admission.pairing.offer_owner()
         await channel.ask("hi", user="7", conversation="dm-7")
-        (request,) = await gateway.entrance.pairing.waiting()
-        codes = [gateway.entrance.pairing.code(request), owners]
+        (request,) = await gateway.admission.pairing.waiting()
+        codes = [gateway.admission.pairing.code(request), owners]
 
         def rows(connection: Any) -> str:
             tables = ("account_ranks", "admissions", "access_requests", "held_messages", "owner_code", "owner_chats")
@@ -399,11 +399,11 @@ async def test_a_new_owner_is_told_at_once_who_waits_and_is_answered_what_they_s
         mine = await channel.say("hello, it is me", user=OWNER, conversation=f"dm-{OWNER}")
         await channel.answers_to(mine)
         await channel.ask("hi", user="7", conversation="dm-7")
-        code = await gateway.entrance.pairing.offer_owner()
+        code = await gateway.admission.pairing.offer_owner()
         await channel.ask(f"/owner {code}", user=OWNER, conversation=f"dm-{OWNER}")
         assert "`fake:7`" in (await notice(channel)).text, "who waited already"
         assert (await channel.answers_to(mine, 2))[1] == ANSWER
-        assert [one.account for one in await gateway.entrance.pairing.waiting()] == ["fake:7"]
+        assert [one.account for one in await gateway.admission.pairing.waiting()] == ["fake:7"]
         await channel.ask("hi", user="8", conversation="dm-8")
         asked = await notice(channel, 2)
         assert "`fake:8`" in asked.text, "and who comes before the owner says anything else"
@@ -420,15 +420,15 @@ async def test_what_a_new_owner_said_before_is_answered_though_the_process_dies_
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
         mine = await channel.say("hello, it is me", user=OWNER, conversation=f"dm-{OWNER}")
         await channel.answers_to(mine)
-        code = await gateway.entrance.pairing.offer_owner()
+        code = await gateway.admission.pairing.offer_owner()
         with monkeypatch.context() as death:
-            death.setattr(type(gateway.entrance), "claimed", dies)
+            death.setattr(type(gateway.admission), "claimed", dies)
             await channel.ask(f"/owner {code}", user=OWNER, conversation=f"dm-{OWNER}")
             await settled(gateway)
         assert len(await channel.answers_to(mine)) == 1
     async with house.gateway(talker(), fake=PAIRED) as (gateway, channel):
         assert (await channel.answers_to(mine))[-1] == ANSWER
-        assert await gateway.entrance.pairing.waiting() == []
+        assert await gateway.admission.pairing.waiting() == []
 
 
 async def test_an_owner_is_asked_in_a_chat_of_an_account_that_is_still_theirs(house: House) -> None:

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from gateway.domain.channels import Channels
 from gateway.errors import BudgetExhausted, ModelUnavailable
 from gateway.messages import ConversationRef, InboundMessage, Sender
+from gateway.people.operators import Operators
 from gateway.pipeline import parking as parking_module
 from gateway.pipeline.inbox import InboxRow
 from gateway.pipeline.parking import Parking
@@ -27,9 +29,9 @@ class Told:
 
     def __init__(self) -> None:
         self.expedited: list[ConversationRef] = []
-        self.parking = Parking(self._expedite, lambda _message: False)
+        self.parking = Parking(self, Operators(Channels()))  # type: ignore[arg-type]
 
-    async def _expedite(self, conversation: ConversationRef) -> None:
+    async def expedite(self, conversation: ConversationRef) -> None:
         self.expedited.append(conversation)
 
     def is_told(self, conversation: ConversationRef, error: ModelUnavailable, waits_for: str) -> bool:
@@ -76,12 +78,13 @@ async def test_a_thousand_who_wait_are_tried_together_the_longest_wait_first() -
     together = asyncio.Barrier(parking_module.AT_ONCE)
     expedited: list[ConversationRef] = []
 
-    async def expedite(conversation: ConversationRef) -> None:
-        expedited.append(conversation)
-        if len(expedited) <= 2 * parking_module.AT_ONCE:
-            await together.wait()
+    class Waiting:
+        async def expedite(self, conversation: ConversationRef) -> None:
+            expedited.append(conversation)
+            if len(expedited) <= 2 * parking_module.AT_ONCE:
+                await together.wait()
 
-    parking = Parking(expedite, lambda _message: False)
+    parking = Parking(Waiting(), Operators(Channels()))  # type: ignore[arg-type]
     for place in places:
         parking.park(place, "m", DOWN)
     async with asyncio.timeout(20):

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.domain.channels import Channels
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
 from gateway.messages import InboundMessage
 from gateway.pipeline import supervisor as supervisor_module
@@ -30,10 +31,19 @@ class Accepted(list[InboundMessage]):
         return is_new
 
 
+class Ups:
+    """What is told when a channel is up."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.channel_is_up = names.append
+
+
 @asynccontextmanager
 async def supervised(*channels: FakeChannel) -> AsyncIterator[tuple[Supervisor, Accepted, list[str]]]:
     accepted, ups = Accepted(), []
-    supervisor = Supervisor(channels, accepted.accept, on_up=ups.append)
+    known = Channels()
+    known.add(channels)
+    supervisor = Supervisor(known, accepted, Ups(ups))  # type: ignore[arg-type]
     running = asyncio.create_task(supervisor.run())
     try:
         yield supervisor, accepted, ups
@@ -49,9 +59,9 @@ async def test_a_platform_that_is_not_there_yet_is_tried_again_until_it_is() -> 
     with capture_logs() as logs:
         async with supervised(channel) as (supervisor, accepted, ups):
             await channel.deliver(channel.message("hi"))
-            assert [status.state for status in supervisor.statuses] == ["up"]
+            assert [status.state for status in supervisor._channels.statuses] == ["up"]
             assert (channel.connects, len(accepted), ups) == (5, 1, ["a"])
-            assert supervisor.statuses[0].last_exchange_at is not None
+            assert supervisor._channels.statuses[0].last_exchange_at is not None
     told = [(log["event"], log["connection"]) for log in logs]
     assert told == [("channel_down", 0), ("channel_up", 1)]  # once down, once up
 
@@ -62,11 +72,11 @@ async def test_a_refused_key_is_told_and_not_tried_again_and_the_others_go_on() 
     async with supervised(refused, good) as (supervisor, accepted, _):
         await good.deliver(good.message("hi"))
         await asyncio.wait_for(supervisor.all_tried.wait(), 10)
-        states = {status.name: (status.state, status.error) for status in supervisor.statuses}
+        states = {status.name: (status.state, status.error) for status in supervisor._channels.statuses}
         assert states["refused"] == ("auth_failed", "the token was refused; put a new one into channels.refused.token")
         assert states["good"] == ("up", None)
         assert refused.connects == 1
-        assert supervisor.adapter_if_up("refused") is None
+        assert supervisor._channels.if_up("refused") is None
         assert len(accepted) == 1
 
 
@@ -124,7 +134,7 @@ async def test_an_adapter_that_ends_late_neither_comes_back_nor_speaks_for_its_s
         await asyncio.wait([task], timeout=20)
         assert task.done()
         assert late.connects == 1
-        assert [status.state for status in supervisor.statuses if status.name == "a"] == ["up"] * is_replaced
+        assert [status.state for status in supervisor._channels.statuses if status.name == "a"] == ["up"] * is_replaced
         await other.deliver(other.message("the others go on"))
         assert len(accepted) == 1
 
@@ -137,10 +147,10 @@ async def test_nothing_is_sent_through_a_channel_that_is_to_go_although_it_conne
         await channel.lose_connection()
         await channel.until(lambda: channel.connects == 2)
         await channel.connected()
-        assert supervisor.adapter_if_up("a") is None
+        assert supervisor._channels.if_up("a") is None
         await supervisor.exchange(["a"], [new := FakeChannel("a", Config())])
         await new.connected()
-        assert supervisor.adapter_if_up("a") is new
+        assert supervisor._channels.if_up("a") is new
 
 
 @pytest.mark.parametrize(("passes", "failures"), [("new", [1, 1, 1]), ("sent", [1, 1, 1]), ("told again", [1, 2, 3])])
@@ -162,7 +172,7 @@ async def test_the_wait_grows_only_while_nothing_new_passes(
             await channel.until(lambda: channel.connects == turn + 1)  # noqa: B023 (awaited in this round)
             await channel.connected()
             if passes == "sent" and turn:
-                supervisor.exchanged("a")
+                supervisor._channels.exchanged("a")
             else:
                 await channel.deliver(first if passes == "told again" else channel.message("hi"))
             await channel.lose_connection()

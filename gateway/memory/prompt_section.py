@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 
+from gateway.config.live import LiveConfig
+from gateway.memory.prompt_excerpt import Filler
 from gateway.protocols import MemoryContext
 
 MAX_CHARS = 20_000
 _MARKER = "[...truncated]"
 _PROFILE = "## About You"
 _MEMORY = "## Memory"
+_HEADINGS_CHARS = 64  # more than they take
 
 
 Fill = Callable[[str, int], str | None]
 """Chooses of a text what fits into so many characters; None where nothing does."""
+
+
+class MemorySection:
+    """Makes the section of what is remembered and what is asked, as the configuration is at that moment."""
+
+    def __init__(self, config: LiveConfig) -> None:
+        self._config = config
+        self._filler = Filler()
+
+    async def render(self, context: MemoryContext, question: str) -> str | None:
+        """The section; None where nothing is remembered."""
+        memory = self._config.current.memory
+        chars = len(context.user_memory or "") + len(context.project_memory or "") + _HEADINGS_CHARS
+        if memory.traces.recall == "tail" or chars <= memory.max_chars:
+            return render_memory(context, memory.max_chars)
+
+        def fill(text: str, room_chars: int) -> str | None:
+            return self._filler.fill(text, question, room_chars, datetime.now(UTC).date())
+
+        return await asyncio.to_thread(render_memory, context, memory.max_chars, fill=fill)
 
 
 def render_memory(context: MemoryContext | None, max_chars: int = MAX_CHARS, *, fill: Fill | None = None) -> str | None:

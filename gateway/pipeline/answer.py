@@ -1,0 +1,442 @@
+"""The agent's part of a turn: what it is given, how it is interrupted or parked, and what its answer changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import structlog
+
+from gateway.agent.loop import AgentLoop, AgentState, AgentWork
+from gateway.agent.meter import Meter
+from gateway.agent.model import ChatMessage, Spender
+from gateway.agent.prompt import Setting, system_prompt
+from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
+from gateway.domain.channels import Channels
+from gateway.domain.personalities import Personalities, Personality
+from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
+from gateway.domain.roles import Role, memory_of
+from gateway.domain.sessions import PROGRAMS, Session, SessionMessage, SessionScope, SessionStore, with_title
+from gateway.errors import ModelRefused, ModelUnavailable
+from gateway.memory.fact_changes import read_proposed
+from gateway.memory.ingest import IngestJob
+from gateway.memory.prompt_section import MemorySection
+from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, choices, notice, sort_updates
+from gateway.memory.recall import Recall, recalled_section
+from gateway.memory.sync import MemorySync
+from gateway.messages import Action, Capabilities, ConversationRef, InboundMessage
+from gateway.people.linking.linked_identities import LinkedIdentities
+from gateway.pipeline.admission import Admission
+from gateway.pipeline.attachments import Asked
+from gateway.pipeline.commands import Commands
+from gateway.pipeline.commit import Committer, TurnStore, reply_to
+from gateway.pipeline.dispatcher import Dispatcher, TurnControl
+from gateway.pipeline.history import History
+from gateway.pipeline.inbox import InboxRow
+from gateway.pipeline.outbox import Outbox
+from gateway.pipeline.parking import Parking, expired
+from gateway.pipeline.presence import Presence
+from gateway.pipeline.preview import Preview
+from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.runtime.observe import span
+
+STOPPED = "Stopped."
+# What is parked until its time is over is looked at again no sooner.
+SOONEST_EXPIRY_S = 1.0
+# What the model is told of a channel that is not configured any more, so that the prompt can still be made.
+_UNKNOWN_CHANNEL = Capabilities(max_text_chars=4_000)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSettings:
+    """Limits and defaults of a turn; times in seconds. `hide` takes out of a reason what nobody may see."""
+
+    default_personality: str = "assistant"
+    personality_of_channel: Callable[[str], str | None] = lambda _channel: None
+    session_scope: SessionScope = "conversation"
+    steps_per_turn: int = 12
+    turn_timeout_s: float = 600.0
+    max_message_chars: int = 100_000
+    parked_expire_after_h: float = 168.0
+    hide: Callable[[str], str] = str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnDependencies:
+    """What a turn works with.
+
+    Attributes:
+        models: every model, behind the meter.
+        memory_section: makes the part of the prompt that holds what is remembered.
+        people: who is behind an account, links among them.
+        recall: a memory that brings up facts by itself; None where there is none.
+    """
+
+    store: TurnStore
+    sessions: SessionStore
+    history: History
+    memory: MemorySync
+    memory_section: MemorySection
+    proposals: ProposalStore
+    people: LinkedIdentities
+    admission: Admission
+    personalities: Personalities
+    commands: Commands
+    toolbox: Toolbox
+    models: Meter
+    parking: Parking
+    presence: Presence
+    channels: Channels
+    dispatcher: Dispatcher
+    outbox: Outbox
+    recall: Recall | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledMemory:
+    """What becomes of a turn's memory updates.
+
+    Attributes:
+        applied: what is written with the turn.
+        proposals: what waits for a yes.
+        sources: what the turn had read that is not the person's own.
+        notice: what the person is told of it, to stand below the answer; empty where nothing waits.
+        choices: the same as buttons.
+    """
+
+    applied: tuple[MemoryUpdate, ...]
+    proposals: tuple[Proposal, ...]
+    sources: tuple[str, ...]
+    notice: str
+    choices: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A message, whose it is, and who answers it in which session; `owner_chat` as in `TurnCommit`."""
+
+    row: InboxRow
+    user_id: str
+    session: Session
+    personality: Personality
+    role: Role
+    owner_chat: tuple[str, ConversationRef] | None = None
+
+    @property
+    def message(self) -> InboundMessage:
+        """What was written."""
+        return self.row.message
+
+    @property
+    def scope(self) -> MemoryScope:
+        """Whose memory the turn reads and writes."""
+        return MemoryScope(
+            personality_id=self.personality.id,
+            user_id=self.user_id if self.message.is_direct else None,  # others read the answer: only what is shared
+            session_id=self.session.id,
+            turn_id=self.row.turn_id,
+            place=memory_of(self.role, self.personality.memory_scope),
+            channel=self.message.conversation.channel,
+            author_id=self.user_id,
+        )
+
+    def read(self, asked: Asked) -> tuple[str, ...]:
+        """What is not the person's own of what stands in front of the model; the same after a crash."""
+        has_several = not self.message.is_direct or self.message.conversation.channel == PROGRAMS
+        is_joined = has_several and self.session.user_id != self.user_id  # a key may speak in anybody's session
+        before = [ANOTHER_SPEAKER] if is_joined else [EARLIER] if self.session.is_tainted else []
+        return (*asked.sources, *before)
+
+    def toolbox(self, tools: Toolbox) -> Toolbox:
+        """Those that the personality may use."""
+        allowed = tools.allowed(self.personality.tools)
+        if self.personality.memory_writes == "off":
+            return allowed.only([name for name in allowed.names if name != UPDATE_MEMORY.name])
+        return allowed
+
+    def tool_context(self, state: AgentState, asked: Asked, memory: MemoryContext | None) -> ToolContext:
+        """On whose behalf tools are called."""
+        return ToolContext(
+            scope=self.scope,
+            memory=memory,
+            updates=state.updates,
+            role=self.role,
+            writes=self.personality.memory_writes,
+            read=self.read(asked),
+            sources=state.sources,
+        )
+
+    async def settle_memory(self, state: AgentState, asked: Asked, store: ProposalStore) -> SettledMemory:
+        """Sort what the turn wants to remember; proposals get their numbers, and one for each document."""
+        sources = tuple(dict.fromkeys((*self.read(asked), *state.sources)))
+        writes, is_direct = self.personality.memory_writes, self.message.is_direct
+        updates = sort_updates(state.updates, self.scope, writes=writes, role=self.role, sources=sources)
+        wanted = [
+            *(
+                Proposal(id=0, scope=self.scope, store=of, updates=mine)
+                for of, mine in updates.waiting_by_store.items()
+            ),
+            *(
+                Proposal(id=0, scope=self.scope, store="traces", fact=fact, part=f"tool {part}")
+                for part, fact in enumerate(read_proposed(state.messages), start=1)
+            ),
+        ]
+        first = await store.reserve(len(wanted)) if wanted else 0
+        proposals = tuple(replace(one, id=number, sources=sources) for number, one in enumerate(wanted, start=first))
+        reviewer = Reviewer(user_id=self.user_id, role=self.role)
+        return SettledMemory(
+            applied=updates.applied,
+            proposals=proposals,
+            sources=sources,
+            notice=notice(proposals, reviewer, is_direct=is_direct),
+            choices=choices(proposals, reviewer) if is_direct else (),
+        )
+
+    def session_after(self, asked: Asked, memory: SettledMemory) -> Session:
+        """The session with this turn in it."""
+        return replace(
+            with_title(self.session, self.message.text.strip() or asked.text),
+            updated_at=datetime.now(UTC),
+            is_tainted=self.session.is_tainted or bool(memory.sources),
+        )
+
+    def ingest_job(self, recall: Recall | None, memory: SettledMemory) -> IngestJob | None:
+        """What a memory is to take from the turn by itself; where a person's yes is needed, only to propose it."""
+        writes = self.personality.memory_writes
+        if recall is None or writes == "off":
+            return None
+        is_reviewed = bool(memory.sources) or writes == "review"
+        return recall.job(self.scope, self.message.sender.display_name, memory.sources if is_reviewed else None)
+
+
+class Answering:
+    """Lets the agent answer in open turns."""
+
+    def __init__(self, parts: TurnDependencies, settings: TurnSettings, committer: Committer) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._committer = committer
+        self._loop = AgentLoop(parts.store)
+
+    async def answer(self, turn: Turn, control: TurnControl, asked: Asked, *, supersedes: str | None) -> float | None:
+        """Let the agent answer what was asked, and commit; seconds until it is tried again when it was parked.
+
+        Args:
+            supersedes: the turn whose messages give way to this one's.
+        """
+        parts, row = self._parts, turn.row
+        state = AgentState.load(await parts.store.load_steps(row.turn_id) if row.has_steps else None)
+        adapter = parts.channels.if_up(turn.message.conversation.channel)
+        preview = Preview(adapter, reply_to(row, "", "reply"), state, parts.outbox)
+        work = await self._work(turn, state, preview, asked, supersedes)
+        try:
+            async with preview:
+                ending = STOPPED if control.is_stop_requested else await self._interruptible(work, state, control)
+        except ModelUnavailable as error:
+            await preview.withdraw()
+            return await self._park(turn, error)
+        except ModelRefused as error:
+            text = self._settings.hide(f"The model does not answer this: {error}")
+            await self._committer.commit(self._committer.end(row, replies=(text,)))
+            return None
+        except asyncio.CancelledError:
+            await preview.withdraw()
+            raise
+        if ending is not None:
+            state.stop()
+        await self._commit_answer(turn, state, asked=asked, ending=ending, supersedes=supersedes)
+        if ending is None:
+            await parts.parking.answered(turn.message.conversation, work.model.name)
+        return None
+
+    async def _work(
+        self, turn: Turn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
+    ) -> AgentWork:
+        parts, personality, message = self._parts, turn.personality, turn.message
+        with span("memory.prefetch"):
+            memory = await parts.memory.prefetch(turn.scope)
+        question = own_words(asked.text)
+        recall = parts.recall
+        recalled = await recall.before_turn(turn.scope, question, turn.role) if recall is not None else ()
+        history = await parts.history.window(turn.session, reader=turn.user_id, leave_out=supersedes)
+        toolbox = turn.toolbox(parts.toolbox)
+        adapter = parts.channels.if_up(message.conversation.channel)
+        setting = Setting(
+            capabilities=_UNKNOWN_CHANNEL if adapter is None else adapter.capabilities,
+            is_direct=message.is_direct,
+            display_name=message.sender.display_name,
+            today=datetime.now(UTC).date(),
+        )
+        return AgentWork(
+            turn_id=turn.row.turn_id,
+            model=parts.models.model(personality.model),
+            system=system_prompt(
+                personality.prompt,
+                setting,
+                memory=None if memory is None else await parts.memory_section.render(memory, question),
+                summary=turn.session.summary,
+                can_remember=UPDATE_MEMORY.name in toolbox.names,
+                recalled=recalled_section(recalled),
+            ),
+            history=(*history, ChatMessage(role="user", text=asked.text, images=asked.images)),
+            toolbox=toolbox,
+            context=turn.tool_context(state, asked, memory),
+            steps_limit=personality.steps_per_turn or self._settings.steps_per_turn,
+            max_output_tokens=personality.output_tokens,
+            on_text=preview.grow,
+            spender=Spender(user_id=turn.user_id, personality_id=personality.id, turn_id=turn.row.turn_id),
+        )
+
+    async def _interruptible(self, work: AgentWork, state: AgentState, control: TurnControl) -> str | None:
+        """Run the loop to its end, or until the person stops it or its time is over; then a word on why it ended."""
+        control.is_interruptible = True
+        limit = asyncio.timeout(self._settings.turn_timeout_s)
+        try:
+            async with limit:
+                await self._loop.run(work, state)
+        except TimeoutError:
+            if not limit.expired():  # a fault of a tool or a model, not our limit
+                raise
+            return gave_up(self._settings.turn_timeout_s)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not control.is_stop_requested or task is None:
+                raise
+            task.uncancel()
+            return STOPPED
+        finally:
+            control.is_interruptible = False
+            control.is_decided = True
+        return None
+
+    async def _park(self, turn: Turn, error: ModelUnavailable) -> float | None:
+        """Keep the message for later, and tell the person, once; seconds until it is tried again.
+
+        None where it has waited too long already, and is given up as a dead letter.
+        """
+        row, parking = turn.row, self._parts.parking
+        left_s = self._settings.parked_expire_after_h * 3600 - (datetime.now(UTC) - row.accepted_at).total_seconds()
+        if row.is_told and left_s <= 0:
+            text = expired(self._settings.parked_expire_after_h)
+            reason = self._settings.hide(f"expired after {self._settings.parked_expire_after_h:g} hours: {error}")
+            _log.error("parked_expired", turn_id=row.turn_id, reason=reason)
+            await self._committer.commit(
+                self._committer.end(row, replies=(text,), kind="expired", end="dead", error=reason)
+            )
+            return None
+        model = self._parts.models.model(turn.personality.model).name
+        waits_for, again_s = parking.park(row.message.conversation, model, error)
+        again_s = min(again_s, max(left_s, SOONEST_EXPIRY_S))
+        _log.warning("turn_parked", turn_id=row.turn_id, reason=str(error), again_s=again_s)
+        notice = parking.notice(row, waits_for, error)
+        notice = notice and self._settings.hide(notice)
+        parked = self._committer.end(row, replies=() if notice is None else (notice,), kind="parked", end="parked")
+        reason = self._settings.hide(str(error))
+        parked = replace(parked, again_after_s=again_s, waits_for=waits_for, error=reason, owner_chat=turn.owner_chat)
+        await self._committer.commit(parked)
+        return await parking.told(row.message.conversation, waits_for, error, again_s)
+
+    async def _commit_answer(
+        self, turn: Turn, state: AgentState, *, asked: Asked, ending: str | None, supersedes: str | None
+    ) -> None:
+        memory = await turn.settle_memory(state, asked, self._parts.proposals)
+        if ending == STOPPED:
+            text = state.text.strip() or stopped(turn.message)
+        else:
+            text = (state.text + self._committer.in_form(f"\n\n{ending or ''}", turn.message)).strip() or "Done."
+        text = (text + self._committer.in_form(memory.notice, turn.message)).strip()
+        session = turn.session_after(asked, memory)
+        commit = replace(
+            self._committer.end(turn.row),
+            replies=(reply_to(turn.row, text, "reply", memory.choices),),
+            session=session,
+            messages=as_stored(
+                state,
+                session_id=session.id,
+                turn_id=turn.row.turn_id,
+                personality_id=turn.personality.id,
+                user_id=turn.user_id,
+                author=turn.message.sender.display_name,
+                asked=asked,
+                sources=memory.sources,
+                asked_at=turn.message.sent_at,
+            ),
+            supersedes=supersedes,
+            memory=(turn.scope, memory.applied) if memory.applied else None,
+            proposals=memory.proposals,
+            ingest=turn.ingest_job(self._parts.recall, memory),
+            owner_chat=turn.owner_chat,
+        )
+        await self._committer.commit(commit)
+        if self._parts.recall is not None:
+            self._parts.recall.after_turn(turn.scope, state.text, turn.role)
+        if supersedes is not None:
+            self._parts.history.forget(session.id)
+        if memory.applied:
+            await self._parts.memory.apply(turn.scope, memory.applied)
+        self._parts.history.answered(session, turn.personality.model)
+
+
+def stopped(message: InboundMessage) -> str:
+    """The answer to a message that was stopped before anything was written.
+
+    The answer to `/stop` tells the person. This one has no text and only ends the wait of a client; the menu of a
+    platform waits for words.
+    """
+    return STOPPED if message.command is not None else ""
+
+
+def gave_up(timeout_s: float) -> str:
+    """What the person is told when the time of a turn was over."""
+    return f"I gave up: the answer took longer than {timeout_s:g} seconds. `/retry` tries again."
+
+
+def as_stored(
+    state: AgentState,
+    *,
+    session_id: str,
+    turn_id: str,
+    personality_id: str,
+    user_id: str,
+    author: str,
+    asked: Asked,
+    sources: Sequence[str],
+    asked_at: datetime,
+) -> tuple[SessionMessage, ...]:
+    """The turn's messages in the form in which they are stored, the person's first.
+
+    Args:
+        sources: what the turn had read that is not the person's own; all that it says is tainted then.
+    """
+    first = SessionMessage(
+        session_id=session_id,
+        turn_id=turn_id,
+        role="user",
+        personality_id=personality_id,
+        user_id=user_id,
+        text=asked.text,
+        created_at=asked_at,
+        author=author,
+        is_tainted=bool(asked.sources),
+    )
+    rest = replace(first, author="", is_tainted=bool(sources), created_at=datetime.now(UTC))
+    names = {call.id: call.name for message in state.messages for call in message.tool_calls}
+    stored = [first]
+    for message in state.messages:
+        if message.role == "tool":
+            name = names.get(message.tool_call_id or "")
+            stored.append(
+                replace(rest, role="tool_result", text=message.text, tool_name=name, tool_call_id=message.tool_call_id)
+            )
+            continue
+        if message.text or not message.tool_calls:
+            stored.append(replace(rest, role="assistant", text=message.text))
+        stored.extend(
+            replace(rest, role="tool_call", text=call.arguments, tool_name=call.name, tool_call_id=call.id)
+            for call in message.tool_calls
+        )
+    return tuple(stored)

@@ -1,0 +1,173 @@
+"""All that a turn changes, as one value, and the one place that commits it.
+
+Messages of the session, replies, the memory journal and the state of the inbound row: either all of it is
+durable or none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import structlog
+
+from gateway.domain.channels import Channels
+from gateway.domain.command_text import in_form
+from gateway.domain.sessions import Session, SessionMessage
+from gateway.memory.ingest import IngestJob
+from gateway.memory.proposals import Proposal
+from gateway.memory.sync import CommittedMemory
+from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage
+from gateway.people.access_records import People, PeopleChange
+from gateway.pipeline.inbox import InboxRow
+from gateway.pipeline.outbox import Outbox
+from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.runtime.failpoints import reach
+from gateway.runtime.observe import span
+
+_log = structlog.get_logger(__name__)
+
+InboxEnd = Literal["done", "parked", "dead"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCommit:
+    """What a turn changes.
+
+    Attributes:
+        inbox_seq: the row that the turn answers, which must be claimed by `owner`.
+        end: what becomes of the row: `done`; `parked` (the person is told by one of the replies, and it is claimed
+            again after `again_after_s`); `dead` (a dead letter, with `error`).
+        waits_for: what a parked row waits for, in the words of `Parking`.
+        session: to be stored as it is, and to be the active one of its key.
+        supersedes: a turn whose messages give way to this one's.
+        memory: updates for the journal, with their scope; applied to the memory after the commit.
+        proposals: updates that wait for a person's yes.
+        people: who is let in, or asks to be.
+        ingest: what a memory is still to take from the turn by itself.
+        delivered: the ids of replies that are delivered by being committed, because their channel shows the log.
+        owner_chat: an owner's account, and the direct chat that it used with this turn.
+    """
+
+    inbox_seq: int
+    owner: str
+    turn_id: str
+    end: InboxEnd = "done"
+    again_after_s: float = 0.0
+    waits_for: str | None = None
+    error: str | None = None
+    session: Session | None = None
+    messages: tuple[SessionMessage, ...] = ()
+    supersedes: str | None = None
+    replies: tuple[OutboundMessage, ...] = ()
+    memory: tuple[MemoryScope, tuple[MemoryUpdate, ...]] | None = None
+    proposals: tuple[Proposal, ...] = ()
+    people: PeopleChange | None = None
+    ingest: IngestJob | None = None
+    delivered: frozenset[str] = frozenset()
+    owner_chat: tuple[str, ConversationRef] | None = None
+
+
+class TurnStore(CommittedMemory, Protocol):
+    """Where turns are committed, and where an unfinished one leaves its steps."""
+
+    async def commit_turn(self, commit: TurnCommit) -> None:
+        """Make all of it durable at once. The turn's saved steps go with it, except when it is parked.
+
+        Raises:
+            ClaimLost: the inbound row is not claimed by the owner any more; nothing was committed.
+            StoreUnavailable: nothing was committed.
+        """
+
+    async def save_steps(self, turn_id: str, steps: str, *, is_durable: bool) -> None:
+        """Keep the steps of an unfinished turn, in place of what was kept before."""
+
+    async def load_steps(self, turn_id: str) -> str | None:
+        """What `save_steps` kept last, None for a turn that starts."""
+
+    async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
+        """Note, durably, that a tool is about to act."""
+
+    async def end_tool(self, turn_id: str, call_id: str, result: str) -> None:
+        """Note, durably, what it returned."""
+
+    async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
+        """Whether the tool was begun, and what it returned; None: it was interrupted."""
+
+
+class Committer:
+    """Ends turns whose rows are claimed by one owner: with one commit, and what the others are told of it."""
+
+    def __init__(self, store: TurnStore, channels: Channels, outbox: Outbox, people: People, *, owner: str) -> None:
+        self._store = store
+        self._channels = channels
+        self._outbox = outbox
+        self._people = people
+        self._owner = owner
+
+    def end(
+        self,
+        row: InboxRow,
+        *,
+        replies: Sequence[str] = (),
+        kind: str = "reply",
+        codes: Sequence[str] = (),
+        end: InboxEnd = "done",
+        error: str | None = None,
+    ) -> TurnCommit:
+        """The end of the row, and replies of our own words; for what a turn changes besides, replace its fields."""
+        return TurnCommit(
+            inbox_seq=row.seq,
+            owner=self._owner,
+            turn_id=row.turn_id,
+            end=end,
+            error=error,
+            replies=tuple(reply_to(row, self.in_form(text, row.message), kind, codes=codes) for text in replies),
+        )
+
+    def in_form(self, text: str, message: InboundMessage) -> str:
+        """Our own words for the writer of a message, with commands as they are typed there."""
+        capabilities = self._channels.capabilities(message.conversation.channel)
+        return in_form(text, capabilities, is_direct=message.is_direct)
+
+    def notices(self, notices: Sequence[OutboundMessage]) -> tuple[OutboundMessage, ...]:
+        """Our own words in the direct chats of others, with commands as they are typed there."""
+        capabilities = self._channels.capabilities
+        return tuple(replace(one, text=in_form(one.text, capabilities(one.conversation.channel))) for one in notices)
+
+    async def commit(self, commit: TurnCommit) -> None:
+        """Make it durable, and let its replies be sent.
+
+        Raises:
+            ClaimLost, StoreUnavailable: as `TurnStore.commit_turn` has them.
+        """
+        commit = replace(commit, delivered=self._outbox.delivered_by_commit(commit.replies))
+        reach("turn.committing")
+        with span("turn.commit", end=commit.end):
+            await self._store.commit_turn(commit)
+        reach("turn.committed")
+        if commit.people is not None:
+            self._people.changed()
+        if commit.owner_chat is not None:
+            self._people.chat_kept(*commit.owner_chat)
+        _log.debug("turn_committed", end=commit.end, replies=len(commit.replies))
+        for reply in commit.replies:
+            if reply.id in commit.delivered:
+                await self._outbox.announce(commit.turn_id, reply)
+            else:
+                self._outbox.wake(reply.conversation)
+
+
+def reply_to(
+    row: InboxRow, text: str, kind: str, actions: Sequence[Action] = (), codes: Sequence[str] = ()
+) -> OutboundMessage:
+    """An answer to the message; its id is the same however often the turn is tried."""
+    return OutboundMessage(
+        id=f"{row.turn_id}.{kind}",
+        conversation=row.message.conversation,
+        text=text,
+        reply_to=row.message.id,
+        actions=tuple(actions),
+        codes=tuple(codes),
+    )
