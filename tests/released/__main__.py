@@ -1,17 +1,16 @@
-"""Make the data directory of each schema that has none yet: people talk to a real gateway, and one is killed.
+"""Make the data directory of the newest schema: people talk to a real gateway, and one is killed.
 
-Run it in the release that brings a new schema: `python -m tests.released`. What stands in `LEFT` are the rows that only
-a killed process leaves.
+`python -m tests.released [DIRECTORY]`; without a directory, here. What stands in `LEFT` are the rows that only a killed
+process leaves, or that other people and channels would.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import ModelUnavailable, PermanentSendError
 from gateway.files.atomic import make_private_directory
-from gateway.store.schema import Migration, migrate, migrations
+from gateway.store.schema import migrations
 from gateway.store.search_index import register_functions
 from tests.fake_channel import FakeChannel
 from tests.released import HERE
@@ -27,54 +26,53 @@ from tests.scripted_model import ScriptedModel, call
 
 CONFIG = "channels:\n  fake: {kind: tests.fake_channel}\n"
 KEPT = ("config.yaml", "identity-map.json", "USER.md", "MEMORY.md", "memory-archive.md")
-# By table, so that one script serves every schema.
-LEFT = {
-    "erasures": "INSERT INTO erasures VALUES ('er_0123456789abcdef', 1)",
-    "erased_events": "INSERT INTO erased_events VALUES (x'01', x'02')",
-    "adapter_notes": "INSERT INTO adapter_notes (channel, key, text) VALUES ('fake', 'read until', '17')",
-    "turn_steps": """INSERT INTO turn_steps (turn_id, steps, saved_at)
+LEFT = (
+    "INSERT INTO erasures VALUES ('er_0123456789abcdef', 1)",
+    "INSERT INTO erased_events VALUES (x'01', x'02')",
+    "INSERT INTO adapter_notes (channel, key, text) VALUES ('fake', 'read until', '17')",
+    """INSERT INTO turn_steps (turn_id, steps, saved_at)
         SELECT turn_id, '{}', 1 FROM inbox WHERE state = 'done' ORDER BY seq LIMIT 1""",
-    "tool_journal": """INSERT INTO tool_journal (turn_id, call_id, name, result, begun_at, ended_at)
+    """INSERT INTO tool_journal (turn_id, call_id, name, result, begun_at, ended_at)
         SELECT turn_id, 'call_1', 'current_time', 'noon', 1, 2 FROM inbox ORDER BY seq LIMIT 1""",
-    "reservations": """INSERT INTO reservations
+    """INSERT INTO reservations
         (owner, day, user_id, personality_id, turn_id, model, input_tokens, output_tokens, input_usd, usd)
         SELECT '17-dead', '2026-11-21', user_id, 'assistant', turn_id, 'scripted', 10, 100, 0.001, 0.01
         FROM messages ORDER BY id LIMIT 1""",
-    "memory_proposals": """INSERT INTO memory_proposals
+    """INSERT INTO memory_proposals
         (id, turn_id, personality_id, user_id, author_id, place, store, updates, sources, proposed_at)
         SELECT 1, turn_id, personality_id, user_id, user_id, 'per-personality', 'user', '[["add", "Likes spam."]]',
         '["quoted mail"]', 1 FROM messages ORDER BY id LIMIT 1""",
-    "account_ranks": "INSERT INTO account_ranks (account, rank, via, set_at) VALUES ('fake:1', 'owner', 'code', 1)",
-    "admissions": """INSERT INTO admissions (channel, account, label, via, admitted_at)
+    "INSERT INTO account_ranks (account, rank, via, set_at) VALUES ('fake:1', 'owner', 'code', 1)",
+    """INSERT INTO admissions (channel, account, label, via, admitted_at)
         VALUES ('fake', 'fake:2', 'Ada', 'c', 1)""",
-    "access_requests": """INSERT INTO access_requests (channel, account, label, conversation, seed, state, times,
+    """INSERT INTO access_requests (channel, account, label, conversation, seed, state, times,
         first_at, asked_at, expires_at, told_at)
         VALUES ('fake', 'fake:7', 'Eve', 'c7', 'ab', 'waiting', 1, 1, 1, 2, 1)""",
-    "held_messages": "INSERT INTO held_messages (seq, channel, account) SELECT max(seq), 'fake', 'fake:7' FROM inbox",
-    "owner_code": "INSERT INTO owner_code (only_row, code_hash, expires_at) VALUES (1, 'ab12', 2)",
-    "owner_chats": "INSERT INTO owner_chats (account, channel, conversation, used) VALUES ('fake:1', 'fake', 'c1', 1)",
-    "sign_ins": """INSERT INTO sign_ins (id, hash, browser, created_at, last_seen_at)
+    "INSERT INTO held_messages (seq, channel, account) SELECT max(seq), 'fake', 'fake:7' FROM inbox",
+    "INSERT INTO owner_code (only_row, code_hash, expires_at) VALUES (1, 'ab12', 2)",
+    "INSERT INTO owner_chats (account, channel, conversation, used) VALUES ('fake:1', 'fake', 'c1', 1)",
+    """INSERT INTO sign_ins (id, hash, browser, created_at, last_seen_at)
         VALUES ('0123456789ab', x'ab12', 'Firefox/140', 1, 2)""",
-    "ingest_jobs": """INSERT INTO ingest_jobs
+    """INSERT INTO ingest_jobs
         (turn_id, user_id, personality_id, session_id, channel, speaker, facts, attempts, due_at, error)
         SELECT turn_id, user_id, 'assistant', session_id, 'fake', 'Ada', NULL, 2, 1, 'ModelUnavailable: down'
         FROM messages ORDER BY id LIMIT 1""",
-    "turns_since_consolidation": """INSERT INTO turns_since_consolidation (user_id, turns)
+    """INSERT INTO turns_since_consolidation (user_id, turns)
         SELECT user_id, 7 FROM messages ORDER BY id LIMIT 1""",
-    "api_keys": """INSERT INTO api_keys (id, name, hash, scopes, created_at)
+    """INSERT INTO api_keys (id, name, hash, scopes, created_at)
         VALUES ('0123456789ab', 'backup', x'ab12', 'memory:read', 1)""",
-    "idempotent_requests": """INSERT INTO idempotent_requests
+    """INSERT INTO idempotent_requests
         (caller, key, request_hash, owner, created_at, status, headers, body)
         VALUES ('', 'k', x'ab12', 'o', 1, 200, '[]', x'7b7d')""",
-    "link_requests": """INSERT INTO link_requests (id, code_hash, state, starter, starter_is, begun_at)
+    """INSERT INTO link_requests (id, code_hash, state, starter, starter_is, begun_at)
         VALUES ('r_1', 'ab12', 'open', 'fake:1', '["Person 1", ["fake", "c1", null]]', 1)""",
-    "link_tries": "INSERT INTO link_tries (turn_id, account, tried_at) VALUES ('t_1', 'fake:2', 1)",
-    "user_links": """INSERT INTO user_links
+    "INSERT INTO link_tries (turn_id, account, tried_at) VALUES ('t_1', 'fake:2', 1)",
+    """INSERT INTO user_links
         (id, survivor, absorbed, accounts, parties, linked_by, linked_at, state, undone_at)
         VALUES ('l_1', 'u_1', 'u_2', '[["fake:9", "hand"]]', '[]', 'code', 1, 'undone', 2)""",
-    "outbox": """UPDATE outbox SET state = 'sending', ended_at = NULL, attempts = 1
+    """UPDATE outbox SET state = 'sending', ended_at = NULL, attempts = 1
         WHERE seq = (SELECT max(seq) FROM outbox)""",
-}
+)
 
 
 async def talk(home: Path) -> None:
@@ -104,64 +102,59 @@ async def talk(home: Path) -> None:
         await running
 
 
-def release(home: Path, steps: Sequence[Migration]) -> None:
-    """Write the directory of one version; of an older one, what its tables had room for."""
-    target = HERE / f"{steps[-1].version:04}"
+def release(home: Path, target: Path) -> None:
+    """Write what is kept of a data directory."""
     (target / "home").mkdir(parents=True)
     for path in sorted(home.rglob("*")):
         if path.is_file() and (path.name in KEPT or path.name.endswith(".applied")):
             place = target / "home" / path.relative_to(home)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(b"" if path.name.endswith(".applied") else path.read_bytes())
-    with tempfile.TemporaryDirectory() as directory:
-        old = Path(directory) / "ethos.sqlite"
-        migrate(old, prepare=register_functions, steps=steps)
-        with closing(sqlite3.connect(home / "ethos.sqlite")) as full, closing(sqlite3.connect(old)) as connection:
-            register_functions(connection)
-            (target / "ethos.sql").write_text("\n".join(dump(full, connection)) + "\n", encoding="utf-8")
+    with closing(sqlite3.connect(home / "ethos.sqlite")) as connection:
+        register_functions(connection)
+        (target / "ethos.sql").write_text("\n".join(dump(connection)) + "\n", encoding="utf-8")
 
 
-def dump(rows: sqlite3.Connection, schema: sqlite3.Connection) -> Iterator[str]:
+def dump(connection: sqlite3.Connection) -> Iterator[str]:
     """The statements that make the database: its tables and the rows, and then what depends on them."""
-    made = schema.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
+    made = connection.execute(
+        "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
+    ).fetchall()
     hidden = [name for _, name, _ in made if name.startswith("search_") and name != "search_progress"]
     shown = [one for one in made if one[1] not in hidden and not one[1].startswith("sqlite_")]
     tables = [name for kind, name, sql in shown if kind == "table" and "VIRTUAL" not in sql]
     yield "BEGIN;"
     yield from (f"{sql};" for kind, name, sql in shown if name in tables)
     for table in tables:
-        columns = [column[1] for column in schema.execute(f"PRAGMA table_info({table})")]
-        for row in rows.execute(f"SELECT {', '.join(columns)} FROM {table}"):  # noqa: S608 (names of our own)
-            values = [rows.execute("SELECT quote(?)", (value,)).fetchone()[0] for value in row]
+        columns = [column[1] for column in connection.execute(f"PRAGMA table_info({table})")]
+        for row in connection.execute(f"SELECT {', '.join(columns)} FROM {table}"):  # noqa: S608 (names of our own)
+            values = [connection.execute("SELECT quote(?)", (value,)).fetchone()[0] for value in row]
             yield f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(values)});"  # noqa: S608 (as above)
     yield from (f"{sql};" for kind, name, sql in shown if name not in tables and kind != "index")
     yield from (f"{sql};" for kind, name, sql in shown if kind == "index")
     yield "INSERT INTO search (search, rank) VALUES ('pgsz', 1000);"
     yield "INSERT INTO search (search) VALUES ('rebuild');"
     for pragma in ("application_id", "user_version"):
-        yield f"PRAGMA {pragma} = {schema.execute(f'PRAGMA {pragma}').fetchone()[0]};"
+        yield f"PRAGMA {pragma} = {connection.execute(f'PRAGMA {pragma}').fetchone()[0]};"
     yield "COMMIT;"
 
 
 def main() -> None:
-    """Make what is missing."""
-    steps = migrations()
-    missing = [step.version for step in steps if not (HERE / f"{step.version:04}").exists()]
-    if not missing:
-        sys.exit("every schema has its data directory")
+    """Make it, unless it is there."""
+    version = migrations()[-1].version
+    target = Path(*sys.argv[1:2] or [HERE]) / f"{version:04}"
+    if target.exists():
+        sys.exit(f"{target} is there, and a release is never changed")
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory) / "home"
         make_private_directory(home)
         (home / "config.yaml").write_text(CONFIG)
         asyncio.run(talk(home))
         with closing(sqlite3.connect(home / "ethos.sqlite")) as connection:
-            there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            for table in LEFT.keys() & there:
-                connection.execute(LEFT[table])
+            for statement in LEFT:
+                connection.execute(statement)
             connection.commit()
-        for version in missing:
-            release(home, steps[:version])
-    shutil.rmtree(HERE / "__pycache__", ignore_errors=True)
+        release(home, target)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from gateway.ops.backup.archive import check_archive
 from gateway.ops.backup.placing import finish_broken_off, finish_placing
 from gateway.ops.backup.restoring import restore
 from gateway.ops.backup.taking import take_backup
-from gateway.store.schema import migrations
 from tests.gateway.backup.conftest import ethos_killed_at, files_of, rows_of, talk
 
 
@@ -168,19 +167,6 @@ async def test_a_cleaning_that_fails_leaves_what_was_there(backup: Path, home: P
 
 
 # ---- versions -------------------------------------------------------------------------------------------------------
-
-
-async def test_a_backup_with_a_newer_schema_is_refused_and_one_with_an_older_is_brought_up_to_date(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    newest = migrations()
-    backup = (await take_backup(home, tmp_path / "new.tar.gz")).path
-    monkeypatch.setattr("gateway.ops.backup.restoring.migrations", lambda: newest[:-1])
-    with pytest.raises(
-        SchemaTooNew, match=rf"version {len(newest)}, this program knows versions up to {len(newest) - 1}"
-    ):
-        restore(backup, tmp_path / "other")
-    assert empty(tmp_path / "other")
 
 
 async def test_a_newer_database_is_not_backed_up_by_an_older_program(tmp_path: Path, home: Path) -> None:

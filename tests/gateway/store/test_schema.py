@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import SchemaTooNew, StoreUnavailable
-from gateway.store.payloads import inbound_json
 from gateway.store.schema import APPLICATION_ID, Migration, migrate, migrations
 from gateway.store.search_index import register_functions
 from gateway.store.sqlite import open_store
@@ -85,30 +84,6 @@ def test_a_newer_schema_is_refused_with_both_versions_and_what_to_do(path: Path)
     with pytest.raises(SchemaTooNew, match=r"version 2.*up to 1\. Install.*ethos\.db\.before-2"):
         up(path, FIRST)
     assert query(path, "SELECT x FROM a") == [(1,), (2,)]
-
-
-@pytest.mark.parametrize("version", range(1, NEWEST))
-async def test_every_old_schema_with_rows_in_it_works_after_the_upgrade(path: Path, version: int) -> None:
-    up(path, *migrations()[:version])
-    connection = sqlite3.connect(path)
-    connection.execute(
-        "INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, title, created_at, updated_at)"
-        " VALUES ('s_1', 'k', 'u', 'p', 'web', 'c', 't', 1, 1)"
-    )
-    connection.execute(
-        "INSERT INTO messages (session_id, turn_id, role, personality_id, user_id, text, created_at)"
-        " VALUES ('s_1', 't', 'user', 'p', 'u', 'an old message', 1)"
-    )
-    connection.commit()
-    connection.close()
-    store = open_store(path)
-    try:
-        [hit] = await store.sessions.search_messages("old", user_id="u")
-        assert hit.snippet == "an [old] message"
-        assert await store.inbox.add(said("a"), "t_a") == 1
-        assert await store.problems() == []
-    finally:
-        await store.close()
 
 
 def test_many_openers_at_once_migrate_once(path: Path) -> None:
@@ -195,31 +170,3 @@ def test_our_files_say_whose_they_are(path: Path) -> None:
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=r"missing/ethos\.db cannot be opened"):
         open_store(tmp_path / "missing" / "ethos.db")
-
-
-async def test_what_was_spent_before_there_were_budgets_is_added_up_and_what_waits_has_its_sender(path: Path) -> None:
-    migrate(path, prepare=register_functions, steps=migrations()[:3])
-    connection = sqlite3.connect(path)
-    message = said("a")
-    columns = "seq, turn_id, channel, event_id, conversation, message_id, payload, state, due_at, accepted_at"
-    row = (1, "t_a", "web", "e", "c1", "a", inbound_json(message), "ready", 5, 5)
-    connection.execute(f"INSERT INTO inbox ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608 (ours)
-    usage = "INSERT INTO usage (turn_id, user_id, personality_id, model, input_tokens, output_tokens, cost_usd, at) "
-    noon = 1_763_726_400_000  # 2025-11-21, 12:00 UTC
-    for turn_id, cost, at in (
-        ("t_1", 0.5, noon),
-        ("t_1", None, noon),
-        ("", 0.25, noon),
-        ("t_2", 1.0, noon + 86_400_000),
-    ):
-        connection.execute(usage + "VALUES (?, 'u', 'assistant', 'm', 10, 1, ?, ?)", (turn_id, cost, at))
-    connection.commit()
-    connection.close()
-    store = open_store(path)
-    try:
-        days = [(row.day, row.turns, row.calls, row.cost_usd) for row in await store.usage.spent(since="2025-01-01")]
-        assert days == [("2025-11-22", 1, 1, 1.0), ("2025-11-21", 1, 3, 0.75)]
-        assert list((await store.inbox.speakers()).values()) == [message.sender.user]
-        assert await store.inbox.reclaim("me") == 0
-    finally:
-        await store.close()

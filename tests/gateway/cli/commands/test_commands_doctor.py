@@ -335,21 +335,9 @@ def test_a_damaged_page_is_found(home: Path, found: Any) -> None:
     assert "ethos.sqlite" in only(found()["problem"])
 
 
-def test_a_newer_schema_is_a_problem_and_an_older_one_is_told(home: Path, found: Any) -> None:
+def test_a_newer_schema_is_a_problem(home: Path, found: Any) -> None:
     change(home, "PRAGMA user_version = 999")
     assert "has schema version 999" in only(found()["problem"])
-    change(home, "PRAGMA user_version = 1")
-    assert "has schema version 1; this program works with" in only(found()["warning"])
-
-
-def test_an_older_schema_is_not_changed_under_a_running_gateway(ethos: Ethos, home: Path, found: Any) -> None:
-    change(home, "PRAGMA user_version = 1")
-    lock = hold(home / ".gateway.lock")
-    assert "Start the gateway (again)" in only(found()["problem"])
-    answer = ethos("sessions", "list")
-    lock.release()
-    assert answer.code == 1
-    assert "Restart the running gateway" in answer.err
 
 
 def test_dead_letters_are_told_by_channel(home: Path, found: Any) -> None:

@@ -1,0 +1,501 @@
+-- The database of the gateway. Times are milliseconds since 1970; JSON holds only what no query looks at.
+
+-- ---- queues ---------------------------------------------------------------------------------------------------------
+
+-- One growing number for the rows of both queues: the cursor of a conversation's log. Rows are numbered inside their
+-- transaction, and transactions that write follow one another, so a higher number was never committed first.
+CREATE TABLE sequence (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    last     INTEGER NOT NULL
+) STRICT;
+INSERT INTO sequence VALUES (1, 0);
+
+-- What people wrote: a message is a row here before its platform hears that we have it, and stays one once answered.
+CREATE TABLE inbox (
+    seq           INTEGER PRIMARY KEY,
+    turn_id       TEXT NOT NULL UNIQUE,
+    channel       TEXT NOT NULL,
+    event_id      TEXT NOT NULL,
+    conversation  TEXT NOT NULL,
+    thread        TEXT,
+    message_id    TEXT NOT NULL,
+    sender        TEXT NOT NULL DEFAULT '',     -- for the limit of what one sender may have waiting
+    payload       TEXT NOT NULL,
+    state         TEXT NOT NULL CHECK (state IN ('ready', 'running', 'parked', 'done', 'dead')),
+    attempts      INTEGER NOT NULL DEFAULT 0,
+    due_at        INTEGER NOT NULL,
+    waiting_since INTEGER NOT NULL DEFAULT 0,   -- when `due_at` was set, by the same clock: shows that it was set back
+    waits_for     TEXT,                         -- what a parked message waits for
+    claimed_by    TEXT,
+    lease_until   INTEGER,
+    is_told       INTEGER NOT NULL DEFAULT 0,
+    is_refused    INTEGER NOT NULL DEFAULT 0,   -- its sender had too many waiting already
+    deaths        INTEGER NOT NULL DEFAULT 0,   -- how often the process died while it was being answered
+    lone_deaths   INTEGER NOT NULL DEFAULT 0,   -- and how often nothing else was running then
+    error         TEXT,
+    accepted_at   INTEGER NOT NULL,
+    ended_at      INTEGER,
+    UNIQUE (channel, event_id),
+    UNIQUE (channel, conversation, message_id),
+    CHECK ((state = 'running') = (claimed_by IS NOT NULL)),
+    CHECK ((state IN ('done', 'dead')) = (ended_at IS NOT NULL))
+) STRICT;
+CREATE INDEX inbox_log ON inbox (channel, conversation, thread, seq);
+-- These stay small however many rows have ended, so that claims stay fast.
+CREATE INDEX inbox_open ON inbox (channel, conversation, thread, seq) WHERE ended_at IS NULL;
+CREATE INDEX inbox_of_sender ON inbox (channel, sender, seq) WHERE ended_at IS NULL;
+CREATE INDEX inbox_told ON inbox (seq) WHERE is_told AND ended_at IS NULL;
+CREATE INDEX inbox_refused ON inbox (channel, sender, seq) WHERE is_refused AND is_told;
+CREATE INDEX inbox_running ON inbox (claimed_by) WHERE state = 'running';
+CREATE INDEX inbox_dead ON inbox (channel, seq) WHERE state = 'dead';
+
+-- What is to be sent, committed with its turn, so that a crash loses no reply.
+CREATE TABLE outbox (
+    seq           INTEGER PRIMARY KEY,
+    id            TEXT NOT NULL UNIQUE,
+    turn_id       TEXT NOT NULL,
+    channel       TEXT NOT NULL,
+    conversation  TEXT NOT NULL,
+    thread        TEXT,
+    payload       TEXT NOT NULL,
+    state         TEXT NOT NULL CHECK (state IN ('ready', 'sending', 'sent', 'dead', 'dropped')),
+    is_uncertain  INTEGER NOT NULL DEFAULT 0,
+    attempts      INTEGER NOT NULL DEFAULT 0,
+    due_at        INTEGER NOT NULL,
+    waiting_since INTEGER NOT NULL DEFAULT 0,   -- as in `inbox`
+    failing_since INTEGER,                      -- since when the platform cannot take it; by the clock of `due_at`
+    is_put_off    INTEGER NOT NULL DEFAULT 0,   -- waits until the platform takes replies again, which named no time
+    receipt       TEXT,
+    error         TEXT,
+    created_at    INTEGER NOT NULL,
+    ended_at      INTEGER,
+    CHECK ((state IN ('sent', 'dead', 'dropped')) = (ended_at IS NOT NULL))
+) STRICT;
+CREATE INDEX outbox_log ON outbox (channel, conversation, thread, seq);
+CREATE INDEX outbox_open ON outbox (channel, conversation, thread, seq) WHERE ended_at IS NULL;
+CREATE INDEX outbox_dead ON outbox (channel, seq) WHERE state = 'dead';
+
+-- What an adapter must not forget; see AdapterNotes in gateway/protocols.py.
+CREATE TABLE adapter_notes (
+    channel TEXT NOT NULL,
+    key     TEXT NOT NULL,
+    text    TEXT NOT NULL,
+    PRIMARY KEY (channel, key)
+) STRICT, WITHOUT ROWID;
+
+-- ---- turns that are running -----------------------------------------------------------------------------------------
+
+-- How far a turn has come, so that a crash repeats one model call at most.
+CREATE TABLE turn_steps (
+    turn_id  TEXT PRIMARY KEY,
+    steps    TEXT NOT NULL,
+    saved_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Which tools a turn has called, so that none runs twice after a crash.
+CREATE TABLE tool_journal (
+    turn_id  TEXT NOT NULL,
+    call_id  TEXT NOT NULL,
+    name     TEXT NOT NULL,
+    result   TEXT,
+    begun_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    PRIMARY KEY (turn_id, call_id)
+) STRICT, WITHOUT ROWID;
+
+-- ---- sessions -------------------------------------------------------------------------------------------------------
+
+-- Messages that share one context, and the summary of those that no longer fit in front of the model.
+CREATE TABLE sessions (
+    id             TEXT PRIMARY KEY,
+    key            TEXT NOT NULL,
+    user_id        TEXT NOT NULL,
+    personality_id TEXT NOT NULL,
+    channel        TEXT NOT NULL,
+    conversation   TEXT NOT NULL,
+    thread         TEXT,
+    title          TEXT NOT NULL,
+    is_titled      INTEGER NOT NULL DEFAULT 0,  -- a person gave the title: no turn changes it
+    is_pinned      INTEGER NOT NULL DEFAULT 0,
+    is_tainted     INTEGER NOT NULL DEFAULT 0,  -- words of others stand in it
+    forked_from    TEXT,                        -- the session that it was copied from
+    summary        TEXT NOT NULL DEFAULT '',
+    summary_until  INTEGER NOT NULL DEFAULT 0,
+    created_at     INTEGER NOT NULL,
+    updated_at     INTEGER NOT NULL
+) STRICT;
+CREATE INDEX sessions_by_time ON sessions (updated_at);
+CREATE INDEX sessions_of_user ON sessions (user_id, updated_at);
+CREATE INDEX sessions_of_channel ON sessions (channel, updated_at);
+CREATE INDEX sessions_of_personality ON sessions (personality_id, updated_at);
+CREATE INDEX sessions_pinned ON sessions (updated_at) WHERE is_pinned;
+
+-- Which session a conversation is in now; `/new` gives its key another one.
+CREATE TABLE session_keys (
+    key        TEXT PRIMARY KEY,
+    session_id TEXT NOT NULL REFERENCES sessions (id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX session_keys_of_session ON session_keys (session_id);
+
+-- Everything that was said, in full: a summary stands in front of the model, and never in place of these rows.
+CREATE TABLE messages (
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id     TEXT NOT NULL REFERENCES sessions (id),
+    turn_id        TEXT NOT NULL,
+    role           TEXT NOT NULL CHECK (role IN ('user', 'assistant', 'tool_call', 'tool_result')),
+    personality_id TEXT NOT NULL,
+    user_id        TEXT NOT NULL,
+    author         TEXT NOT NULL DEFAULT '',    -- the sender as the platform showed them, for groups
+    text           TEXT NOT NULL,
+    tool_name      TEXT,
+    tool_call_id   TEXT,
+    is_superseded  INTEGER NOT NULL DEFAULT 0,
+    is_tainted     INTEGER NOT NULL DEFAULT 0,
+    created_at     INTEGER NOT NULL
+) STRICT;
+CREATE INDEX messages_of_session ON messages (session_id, id);
+CREATE INDEX messages_of_turn ON messages (turn_id);
+
+-- The full-text index keeps no copy of the texts: it reads them through this view, with the SQL function `words_of` of
+-- words.py, which decides for every script what a word is; the tokenizer only parts them at spaces. The person is a
+-- word of the index, so that a search among one person's messages skips all others.
+CREATE VIEW searchable (id, scope, text) AS
+    SELECT id, hex(user_id), words_of(text) FROM messages WHERE role IN ('user', 'assistant');
+CREATE VIRTUAL TABLE search USING fts5 (
+    scope, text, content = 'searchable', content_rowid = 'id', prefix = '2 3', tokenize = 'ascii'
+);
+-- Smaller pages than the usual 4050 bytes: a search among one person's messages jumps through the lists of common
+-- words, in half the time, and the index is no larger.
+INSERT INTO search (search, rank) VALUES ('pgsz', 1000);
+
+-- The last message that is in the index. Messages are indexed in batches after their turn: 5 times cheaper, and no turn
+-- waits or fails for the index.
+CREATE TABLE search_progress (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    until    INTEGER NOT NULL
+) STRICT;
+INSERT INTO search_progress VALUES (1, 0);
+CREATE TRIGGER messages_unindexed AFTER DELETE ON messages
+WHEN old.role IN ('user', 'assistant') AND old.id <= (SELECT until FROM search_progress) BEGIN
+    INSERT INTO search (search, rowid, scope, text) VALUES ('delete', old.id, hex(old.user_id), words_of(old.text));
+END;
+CREATE TRIGGER messages_reindexed AFTER UPDATE OF user_id, text ON messages
+WHEN old.role IN ('user', 'assistant') AND old.id <= (SELECT until FROM search_progress) BEGIN
+    INSERT INTO search (search, rowid, scope, text) VALUES ('delete', old.id, hex(old.user_id), words_of(old.text));
+    INSERT INTO search (rowid, scope, text) VALUES (new.id, hex(new.user_id), words_of(new.text));
+END;
+
+-- ---- what models cost -----------------------------------------------------------------------------------------------
+
+-- What every call cost.
+CREATE TABLE usage (
+    id             INTEGER PRIMARY KEY,
+    turn_id        TEXT NOT NULL,
+    user_id        TEXT NOT NULL,
+    personality_id TEXT NOT NULL,
+    model          TEXT NOT NULL,
+    input_tokens   INTEGER NOT NULL,
+    output_tokens  INTEGER NOT NULL,
+    cost_usd       REAL,
+    at             INTEGER NOT NULL
+) STRICT;
+CREATE INDEX usage_of_user ON usage (user_id, at);
+CREATE INDEX usage_of_turn ON usage (turn_id);
+CREATE INDEX usage_by_time ON usage (at);
+
+-- The sums of `usage`, so that a budget is checked without reading the day.
+-- `turns` counts a turn once, for the day and the model of its first call.
+CREATE TABLE usage_days (
+    day            TEXT NOT NULL,     -- as 2026-11-21, in the time zone of the budgets
+    user_id        TEXT NOT NULL,
+    personality_id TEXT NOT NULL,
+    model          TEXT NOT NULL,
+    turns          INTEGER NOT NULL,
+    calls          INTEGER NOT NULL,
+    input_tokens   INTEGER NOT NULL,
+    output_tokens  INTEGER NOT NULL,
+    cost_usd       REAL NOT NULL,
+    PRIMARY KEY (day, user_id, personality_id, model)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX usage_days_of_user ON usage_days (user_id, day);
+-- A long time is added up from this index alone, without a sort.
+CREATE INDEX usage_days_by_spender ON usage_days (
+    user_id, personality_id, model, day, turns, calls, input_tokens, output_tokens, cost_usd
+);
+
+-- What calls that are under way may cost at most. Those of a process that died are ended at the next start.
+CREATE TABLE reservations (
+    id             INTEGER PRIMARY KEY,
+    owner          TEXT NOT NULL,
+    day            TEXT NOT NULL,
+    user_id        TEXT NOT NULL,
+    personality_id TEXT NOT NULL,
+    turn_id        TEXT NOT NULL,
+    model          TEXT NOT NULL,
+    input_tokens   INTEGER NOT NULL,
+    output_tokens  INTEGER NOT NULL,
+    input_usd      REAL NOT NULL,
+    usd            REAL NOT NULL      -- of input and output
+) STRICT;
+
+-- ---- memory ---------------------------------------------------------------------------------------------------------
+
+-- What was asked of the memory, by whom and where, and what became of it. One row for each update, written before the
+-- file changes. Rows with an outcome and a position are the history of a document.
+CREATE TABLE memory_journal (
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,
+    turn_id        TEXT NOT NULL,
+    update_index   INTEGER NOT NULL,
+    document       TEXT,              -- the file's path below the data directory; NULL where the scope has none
+    personality_id TEXT NOT NULL,
+    user_id        TEXT,              -- of the scope; NULL in a group, where nothing of one person is used
+    author_id      TEXT,              -- who wrote the message that the change came from
+    session_id     TEXT,
+    channel        TEXT,
+    place          TEXT NOT NULL,
+    store          TEXT NOT NULL CHECK (store IN ('memory', 'user')),
+    action         TEXT NOT NULL CHECK (action IN ('add', 'replace', 'remove', 'write', 'undo', 'edit')),
+    content        TEXT NOT NULL,
+    at             TEXT NOT NULL,     -- ISO 8601, UTC
+    refers_to      INTEGER,           -- the entry that this one takes back or makes again
+    outcome        TEXT CHECK (outcome IN ('applied', 'no_match')),   -- NULL: not settled yet
+    position       INTEGER,           -- place in the document's history; NULL until recorded
+    written_at     TEXT,
+    hash_before    BLOB,              -- SHA-256 of the file's bytes
+    hash_after     BLOB,
+    prefix_bytes   INTEGER,           -- the change: `removed` gave way to `inserted` between two common parts
+    suffix_bytes   INTEGER,
+    removed        BLOB,
+    inserted       BLOB,
+    checkpoint     BLOB,              -- now and then, the whole text after the change; zlib
+    UNIQUE (turn_id, update_index)
+) STRICT;
+CREATE INDEX memory_journal_history ON memory_journal (document, position);
+CREATE INDEX memory_journal_pending ON memory_journal (document, id) WHERE outcome IS NULL;
+
+-- Changes of the memory that wait, or waited, for a person's yes. Of a text: those of one turn to one document. Of the
+-- trace memory (`store` is `traces`): one change in each row, and `updates` is the JSON of `gateway.memory.fact_changes`.
+CREATE TABLE memory_proposals (
+    id             INTEGER PRIMARY KEY,
+    turn_id        TEXT NOT NULL,
+    personality_id TEXT NOT NULL,
+    user_id        TEXT,              -- of the scope; NULL in a group
+    author_id      TEXT,
+    session_id     TEXT,
+    channel        TEXT,
+    place          TEXT NOT NULL,
+    store          TEXT NOT NULL CHECK (store IN ('memory', 'user', 'traces')),
+    part           TEXT NOT NULL DEFAULT '',    -- of `traces`: tells apart what one turn wants to change
+    updates        TEXT NOT NULL,     -- JSON: [[action, content], ...]
+    sources        TEXT NOT NULL,     -- JSON: what the turn had read, in words; [] where every change is reviewed
+    state          TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'approved', 'refused')),
+    is_edited      INTEGER NOT NULL DEFAULT 0,
+    proposed_at    INTEGER NOT NULL,
+    decided_at     INTEGER,
+    decided_by     TEXT,              -- a user id, or `command-line`
+    is_written     INTEGER NOT NULL DEFAULT 0,  -- of `traces`: the trace memory has it
+    CHECK ((state = 'waiting') = (decided_at IS NULL)),
+    UNIQUE (turn_id, store, part)
+) STRICT;
+CREATE INDEX memory_proposals_waiting ON memory_proposals (id) WHERE state = 'waiting';
+CREATE INDEX memory_proposals_unwritten ON memory_proposals (id)
+    WHERE state = 'approved' AND store = 'traces' AND is_written = 0;
+
+-- Numbers are given out before a turn is committed, because its answer names them; none is ever given twice.
+CREATE TABLE memory_proposal_numbers (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    last     INTEGER NOT NULL
+) STRICT;
+INSERT INTO memory_proposal_numbers VALUES (1, 0);
+
+-- Answered turns from which the trace memory has still to take its facts. What was said stands in `messages`: a turn
+-- whose messages are gone, or have given way to another answer, has nothing to give.
+CREATE TABLE ingest_jobs (
+    number         INTEGER PRIMARY KEY,
+    turn_id        TEXT NOT NULL UNIQUE,
+    user_id        TEXT NOT NULL,
+    personality_id TEXT NOT NULL,
+    session_id     TEXT NOT NULL,
+    channel        TEXT,
+    speaker        TEXT NOT NULL,
+    sources        TEXT,                        -- as in `memory_proposals`; NULL: its facts need no yes
+    facts          TEXT,                        -- JSON, once the model has named them
+    attempts       INTEGER NOT NULL DEFAULT 0,
+    due_at         INTEGER NOT NULL,
+    error          TEXT,
+    is_given_up    INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX ingest_jobs_waiting ON ingest_jobs (user_id, number) WHERE is_given_up = 0;
+
+-- Turns of a person since their traces were consolidated: after enough of them it is time again.
+CREATE TABLE turns_since_consolidation (
+    user_id TEXT PRIMARY KEY,
+    turns   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- ---- people ---------------------------------------------------------------------------------------------------------
+
+-- Who has a role; see gateway/people/access_records.py. Accounts are `kind:id`, as in users/identity-map.json.
+CREATE TABLE account_ranks (
+    account TEXT PRIMARY KEY,
+    rank    TEXT NOT NULL CHECK (rank IN ('owner', 'member', 'guest', 'revoked')),
+    via     TEXT NOT NULL,
+    set_at  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Who was let in on a channel, and how.
+CREATE TABLE admissions (
+    channel     TEXT NOT NULL,
+    account     TEXT NOT NULL,
+    label       TEXT NOT NULL,
+    via         TEXT NOT NULL,
+    admitted_at INTEGER NOT NULL,
+    PRIMARY KEY (channel, account)
+) STRICT, WITHOUT ROWID;
+
+-- Strangers who ask to be let in. A code is made of its seed with a key that is not in the database.
+CREATE TABLE access_requests (
+    id           INTEGER PRIMARY KEY,
+    channel      TEXT NOT NULL,
+    account      TEXT NOT NULL,
+    label        TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    thread       TEXT,
+    seed         TEXT NOT NULL,
+    state        TEXT NOT NULL CHECK (state IN ('waiting', 'refused')),
+    times        INTEGER NOT NULL,
+    first_at     INTEGER NOT NULL,
+    asked_at     INTEGER NOT NULL,
+    expires_at   INTEGER NOT NULL,
+    told_at      INTEGER NOT NULL,
+    UNIQUE (channel, account)
+) STRICT;
+
+-- Messages of strangers, which get their turn when they are let in.
+CREATE TABLE held_messages (
+    seq     INTEGER PRIMARY KEY,      -- of the inbox
+    channel TEXT NOT NULL,
+    account TEXT NOT NULL
+) STRICT;
+CREATE INDEX held_messages_of_account ON held_messages (channel, account);
+
+-- The code by which an account becomes an owner's; a new one replaces it.
+CREATE TABLE owner_code (
+    only_row   INTEGER PRIMARY KEY CHECK (only_row = 1),
+    code_hash  TEXT NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT;
+
+-- The chats that owners use: in the one used last they are told of strangers. By account, so that a chat does not stay
+-- an owner's when its account is not theirs any more.
+CREATE TABLE owner_chats (
+    account      TEXT PRIMARY KEY,
+    channel      TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    thread       TEXT,
+    used         INTEGER NOT NULL  -- grows: the highest was used last
+) STRICT, WITHOUT ROWID;
+
+-- A code of `/link` that was given out, and what became of it; kept for a day. See gateway/people/linking/links.py.
+CREATE TABLE link_requests (
+    id           TEXT PRIMARY KEY,
+    code_hash    TEXT NOT NULL UNIQUE,
+    state        TEXT NOT NULL CHECK (state IN ('open', 'asked', 'linked', 'refused', 'replaced')),
+    starter      TEXT NOT NULL,     -- an account, `kind:id`
+    starter_is   TEXT NOT NULL,     -- JSON: what else is known of it
+    redeemer     TEXT,
+    redeemer_is  TEXT,
+    redeem_turn  TEXT UNIQUE,
+    link_id      TEXT,
+    begun_at     INTEGER NOT NULL,  -- of the state `open`, and then of `asked`
+    CHECK ((redeemer IS NULL) = (redeem_turn IS NULL))
+) STRICT;
+CREATE INDEX link_requests_of_starter ON link_requests (starter);
+CREATE INDEX link_requests_of_redeemer ON link_requests (redeemer);
+
+-- Tries at codes of `/link`, so that an account has only so many within ten minutes.
+CREATE TABLE link_tries (
+    turn_id  TEXT PRIMARY KEY,
+    account  TEXT NOT NULL,
+    tried_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX link_tries_of_account ON link_tries (account, tried_at);
+
+-- Which user was absorbed by which. Other rows keep the user id that they were written with, so a link is undone by
+-- ending its row.
+CREATE TABLE user_links (
+    id        TEXT PRIMARY KEY,
+    survivor  TEXT NOT NULL,
+    absorbed  TEXT NOT NULL,
+    accounts  TEXT NOT NULL,        -- JSON: the absorbed user's accounts, as they were
+    parties   TEXT NOT NULL,        -- JSON: who is told
+    linked_by TEXT NOT NULL,
+    linked_at INTEGER NOT NULL,
+    state     TEXT NOT NULL CHECK (state IN ('decided', 'mapped', 'linked', 'undoing', 'parted', 'undone')),
+    undone_at INTEGER,
+    CHECK (survivor <> absorbed),
+    CHECK ((undone_at IS NOT NULL) = (state IN ('undoing', 'parted', 'undone')))
+) STRICT;
+-- Nobody is absorbed twice, so the links that count are trees with the living users at their roots.
+CREATE UNIQUE INDEX user_links_absorbed ON user_links (absorbed) WHERE undone_at IS NULL;
+CREATE INDEX user_links_survivor ON user_links (survivor) WHERE undone_at IS NULL;
+
+-- ---- API and dashboard ----------------------------------------------------------------------------------------------
+
+-- Keys of the HTTP API. The key itself is shown once; what is kept is the SHA-256 of its secret, 256 random bits.
+CREATE TABLE api_keys (
+    id           TEXT PRIMARY KEY,
+    name         TEXT NOT NULL,
+    hash         BLOB NOT NULL,
+    scopes       TEXT NOT NULL,     -- parted by spaces
+    user_id      TEXT,              -- the only person whose data it sees; NULL: everybody's
+    created_at   INTEGER NOT NULL,
+    last_used_at INTEGER,           -- to the minute
+    revoked_at   INTEGER
+) STRICT, WITHOUT ROWID;
+
+-- The answers of writes that came with an Idempotency-Key, so that a repetition gets the same. Kept for a day.
+CREATE TABLE idempotent_requests (
+    caller       TEXT NOT NULL,     -- the API key's id; empty for the operator
+    key          TEXT NOT NULL,
+    request_hash BLOB NOT NULL,     -- SHA-256 of method, address and body
+    owner        TEXT NOT NULL,     -- the process that answers it
+    created_at   INTEGER NOT NULL,
+    status       INTEGER,           -- NULL: not answered yet
+    headers      TEXT,
+    body         BLOB,
+    PRIMARY KEY (caller, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX idempotent_requests_by_time ON idempotent_requests (created_at);
+
+-- Browsers in which the operator is signed in. The cookie's secret is in the browser only; what is kept is its HMAC
+-- under a key that the token gives.
+CREATE TABLE sign_ins (
+    id           TEXT PRIMARY KEY,
+    hash         BLOB NOT NULL,
+    browser      TEXT NOT NULL,     -- as it calls itself
+    created_at   INTEGER NOT NULL,
+    last_seen_at INTEGER NOT NULL   -- to the minute
+) STRICT, WITHOUT ROWID;
+
+-- ---- erasures -------------------------------------------------------------------------------------------------------
+
+-- Which erasures this database has gone through; see gateway/ops/privacy/tombstones.py. One that is missing here, as in a
+-- backup from before it, is made good at the next start.
+CREATE TABLE erasures (
+    id         TEXT PRIMARY KEY,
+    applied_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Events of erased people, so that none of them comes in a second time. Only digests, with a key of this database.
+CREATE TABLE erased_events (
+    event   BLOB PRIMARY KEY,
+    message BLOB NOT NULL UNIQUE
+) STRICT, WITHOUT ROWID;
+
+-- The key of these digests: a copy of the rows alone tells nothing.
+CREATE TABLE erased_events_key (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    key      BLOB NOT NULL
+) STRICT;
+INSERT INTO erased_events_key VALUES (1, randomblob(32));
