@@ -20,7 +20,6 @@ LENGTH = 8
 # Without what looks alike in some font or hand: 0 O Q, 1 I L, 2 Z, 5 S, 8 B, U V. Eight of these 22 are 35 bits.
 ALPHABET = "34679ACDEFGHJKMNPRTWXY"
 PEPPER_NAME = "secrets/code-pepper"
-FORMER_PEPPER_NAME = "secrets/link-pepper"
 PEPPER_BYTES = 32
 SEED_BYTES = 16
 HIDDEN = "····-····"
@@ -98,19 +97,6 @@ def load_pepper(home: Path) -> bytes:
     if found is None or len(found.data) < PEPPER_BYTES:
         raise FileError(f"{path} is cut short; remove it, and a new one is made. Codes that wait are void then")
     return found.data
-
-
-def remove_former_pepper(home: Path) -> None:
-    """Version 0.1 kept a second pepper, for link codes; those live ten minutes, so nothing is lost with it.
-
-    Raises:
-        FileError: it cannot be removed.
-    """
-    path = home / FORMER_PEPPER_NAME
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise FileError(f"{path} cannot be removed: {error.strerror}; nothing uses it, remove it by hand") from error
 
 
 def _shown(code: str) -> str:

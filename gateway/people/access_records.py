@@ -126,8 +126,7 @@ class Book:
     Attributes:
         ranks: by account.
         admitted: channel and account.
-        chats: the direct chat that each account of an owner used last, by account; the last one used is the last. One
-            from before version 14 of the schema has the user id in place of the account.
+        chats: the direct chat that each account of an owner used last, by account; the last one used is the last.
     """
 
     ranks: Mapping[str, Rank] = field(default_factory=dict)

@@ -210,7 +210,7 @@ class Pairing:
         )
         known = await self._identities.known({*accounts, *book.chats})
         owners = {known[account] for account in accounts if account in known}
-        users = [(known.get(account, account), chat) for account, chat in book.chats.items()]
+        users = [(known.get(account), chat) for account, chat in book.chats.items()]
         chats = {user: chat for user, chat in users if user in owners}  # of each the last
         return tuple(
             _notice(request, code, conversation, f"{turn_id}.notice-{number}")

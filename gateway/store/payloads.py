@@ -92,10 +92,7 @@ def inbound(row: Row) -> InboundMessage:
         attachments=_attachments(payload["attachments"]),
         command=payload["command"],
         is_trusted_text=payload["is_trusted_text"],
-        quotes=tuple(
-            QuotedText(origin=origin, text=text, author=author)
-            for origin, text, author in payload.get("quotes", ())  # rows from before 0.1.0 have none
-        ),
+        quotes=tuple(QuotedText(origin=origin, text=text, author=author) for origin, text, author in payload["quotes"]),
     )
 
 
@@ -138,7 +135,7 @@ def outbound(row: Row) -> OutboundMessage:
         reply_to=payload["reply_to"],
         attachments=_attachments(payload["attachments"]),
         actions=actions_of(payload),
-        codes=tuple(payload.get("codes", ())),  # rows from before 0.1.0 have none
+        codes=tuple(payload["codes"]),
     )
 
 

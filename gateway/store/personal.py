@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway.store.erasure import tables_of
 from gateway.store.payloads import from_ms, inbound, outbound
 
 _RECEIVED = """
@@ -151,8 +150,6 @@ def remembered(connection: sqlite3.Connection, user_ids: Collection[str]) -> Seq
 
 def linked(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """The links between the person's users."""
-    if "user_links" not in tables_of(connection):
-        return []
     marks = _marks(user_ids)
     sql = f"SELECT * FROM user_links WHERE survivor IN ({marks}) AND absorbed IN ({marks})"  # noqa: S608 (question marks)
     return [

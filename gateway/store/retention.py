@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from gateway.store.erasure import tables_of
 from gateway.store.payloads import EMPTIED, emptied
 
 BATCH = 200
@@ -112,6 +111,5 @@ def old_usage(connection: sqlite3.Connection, *, before_ms: int, limit: int = BA
 def forget_usage(connection: sqlite3.Connection, ids: Sequence[int], *, before_ms: int) -> None:
     """Delete single calls, and the sums of their days."""
     connection.executemany("DELETE FROM usage WHERE id = ?", [(each,) for each in ids])
-    if "usage_days" in tables_of(connection):
-        day = datetime.fromtimestamp(before_ms / 1000, UTC).date().isoformat()
-        connection.execute("DELETE FROM usage_days WHERE day < ?", (day,))
+    day = datetime.fromtimestamp(before_ms / 1000, UTC).date().isoformat()
+    connection.execute("DELETE FROM usage_days WHERE day < ?", (day,))

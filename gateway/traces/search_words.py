@@ -17,7 +17,7 @@ def register_functions(connection: sqlite3.Connection) -> None:
     """Give a connection the SQL functions of the schema."""
     connection.create_function("words_of", 1, words_of, deterministic=True)
     connection.create_function("said_in", 1, said_in, deterministic=True)
-    connection.create_function("context_of", -1, context_of, deterministic=True)  # two values in old schemas
+    connection.create_function("context_of", 3, context_of, deterministic=True)
     connection.create_function("exp", 1, math.exp, deterministic=True)
     connection.create_function("signature_of", 1, signature_of, deterministic=True)
 
@@ -37,7 +37,7 @@ def said_in(content: str) -> str:
     return words_of(_parted(content)[0])
 
 
-def context_of(speaker: str | None, created_at_ms: int, content: str = "") -> str:
+def context_of(speaker: str | None, created_at_ms: int, content: str) -> str:
     """Who said it and when, as words, `ada 2026 11 21 november saturday`, and the beginning of an answer in it."""
     at = from_ms(created_at_ms)
     return words_of(f"{speaker or ''} {at:%Y %m %d %B %A} {_parted(content)[1][:_ANSWER_CHARS]}").strip()

@@ -11,7 +11,6 @@ import pytest
 
 from gateway.domain.codes import (
     ALPHABET,
-    FORMER_PEPPER_NAME,
     HIDDEN,
     PEPPER_NAME,
     code_of,
@@ -21,7 +20,6 @@ from gateway.domain.codes import (
     new_code,
     new_seed,
     read_code,
-    remove_former_pepper,
     without_codes,
 )
 from gateway.errors import FileError
@@ -114,21 +112,6 @@ def test_the_same_code_has_another_hash_in_another_data_directory(tmp_path: Path
     one, other = (load_pepper(tmp_path / name) for name in ("one", "other"))
     assert hash_code("K7RM-3XPT", one) == hash_code("K7RM-3XPT", load_pepper(tmp_path / "one"))
     assert hash_code("K7RM-3XPT", one) != hash_code("K7RM-3XPT", other)
-
-
-def test_a_second_pepper_of_an_earlier_version_is_removed_and_the_first_stays(tmp_path: Path) -> None:
-    pepper = load_pepper(tmp_path)
-    (tmp_path / FORMER_PEPPER_NAME).write_bytes(b"x" * 32)
-    for _ in range(2):  # where there is none, nothing happens
-        remove_former_pepper(tmp_path)
-        assert [path.name for path in (tmp_path / "secrets").iterdir()] == ["code-pepper"]
-    assert load_pepper(tmp_path) == pepper
-
-
-def test_a_former_pepper_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
-    (tmp_path / FORMER_PEPPER_NAME).mkdir(parents=True)
-    with pytest.raises(FileError, match="remove it by hand"):
-        remove_former_pepper(tmp_path)
 
 
 @pytest.mark.parametrize(
