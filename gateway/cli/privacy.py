@@ -67,20 +67,28 @@ async def _erase(user: str, *, is_sure: bool, as_json: bool) -> None:
     from gateway.cli.output import print_json, say
     from gateway.files.home import data_directory
     from gateway.files.running_gateway import running_gateway
+    from gateway.ops.privacy.files import copies_in
 
     home = data_directory()
     user_id, accounts = await _whom(home, user)
+    copies = await asyncio.to_thread(copies_in, home)
+    names = ", ".join(copy.name for copy in copies)
     if not is_sure:
         say(f"This erases everything about {user_id} ({', '.join(accounts) or 'no account'}), for good.")
+        if copies:
+            say(f"Copies of the data of all people are deleted with it: {names}.")
         say(f"`ethos users export {user_id} FILE` saves it first. Backups elsewhere are yours to delete.")
         if typer.prompt(f"Type {user_id} to do it", default="", show_default=False).strip() != user_id:
             fail("nothing was erased")
     is_running = await asyncio.to_thread(running_gateway, home) is not None
     erasure = await (_erase_beside(home, user_id) if is_running else _erase_alone(home, user_id))
     if as_json:
-        print_json({"user": user_id, "accounts": accounts, "erasure": erasure})
+        deleted = [copy.name for copy in copies]
+        print_json({"user": user_id, "accounts": accounts, "erasure": erasure, "deleted_copies": deleted})
         return
     say(f"{user_id} is erased. {_advice(home, accounts)}".rstrip())
+    if copies:
+        say(f"Deleted with it, because they are copies of the data of all people: {names}.")
 
 
 async def _whom(home: Path, wanted: str) -> tuple[str, list[str]]:

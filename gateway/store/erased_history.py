@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Mapping
 
+_THEIRS = "(user_id IN temp.gone_users OR author_id IN temp.gone_users OR turn_id IN temp.gone_turns)"
+
 
 def erase_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
     """Their own documents go as a whole. Of a shared one, their entries go, and of others' entries the texts around.
@@ -16,33 +18,26 @@ def erase_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> 
             "DELETE FROM memory_journal WHERE substr(document, 1, length(?1)) = ?1", (f"users/{user_id}/",)
         )
     shared = {document: _brought_lines(connection, document) for document in _shared_documents(connection)}
-    connection.execute(f"DELETE FROM memory_journal WHERE {_theirs(connection)}")  # noqa: S608 (a constant)
+    connection.execute(f"DELETE FROM memory_journal WHERE {_THEIRS}")  # noqa: S608 (a constant)
     for document, lines in shared.items():
         _forget_texts(connection, document, lines)
 
 
-def _theirs(connection: sqlite3.Connection) -> str:
-    """Which entries of the journal are the person's; an earlier schema does not say who wrote in a group."""
-    columns = {row["name"] for row in connection.execute("PRAGMA table_info(memory_journal)")}
-    author = " OR author_id IN temp.gone_users" if "author_id" in columns else ""
-    return f"(user_id IN temp.gone_users OR turn_id IN temp.gone_turns{author})"
-
-
 def _shared_documents(connection: sqlite3.Connection) -> list[str]:
-    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_theirs(connection)}"  # noqa: S608 (names of ours)
+    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_THEIRS}"  # noqa: S608 (names of ours)
     return [row[0] for row in connection.execute(sql)]
 
 
 def _brought_lines(connection: sqlite3.Connection, document: str) -> frozenset[str]:
     """The lines that the person's turns have brought into a document, and nobody else's."""
     found: set[str] = set()
-    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_theirs(connection)}"  # noqa: S608 (names of ours)
+    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_THEIRS}"  # noqa: S608 (names of ours)
     for row in connection.execute(sql, (document,)):
         new = _lines(row["inserted"] or b"")
         if row["action"] == "add":
             new |= _lines(row["content"])
         found |= new - _lines(row["removed"] or b"")
-    others = f"{_theirs(connection)} IS NOT TRUE AND action = 'add' AND outcome IS NOT 'no_match'"
+    others = f"{_THEIRS} IS NOT TRUE AND action = 'add' AND outcome IS NOT 'no_match'"
     for row in connection.execute(f"SELECT content FROM memory_journal WHERE document = ? AND {others}", (document,)):  # noqa: S608 (names of ours)
         found -= _lines(row["content"])
     return frozenset(found)

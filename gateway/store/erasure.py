@@ -141,34 +141,23 @@ def sessions_of(connection: sqlite3.Connection, user_ids: Collection[str]) -> li
 def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[str] = ()) -> None:
     """Take the person out of all tables, inside the caller's transaction. Doing it twice is harmless.
 
-    Works on a database of an earlier schema, too: a table that is not there holds nothing.
-
     Args:
         connection: with the functions of the index.
         person: whom.
         sessions: others that the person touched, as `sessions_of` has found them before.
     """
-    tables = tables_of(connection)
     with _gathered(connection, person, sessions):
-        if "erased_events" in tables:
-            remember_events(connection, "SELECT id FROM temp.gone_turns")
-        if "adapter_notes" in tables:
-            erase_notes(connection)
+        remember_events(connection, "SELECT id FROM temp.gone_turns")
+        erase_notes(connection)
         _erase_queues(connection, person)
         _erase_sessions(connection)
-        _erase_usage(connection, tables)
-        if "memory_journal" in tables:
-            erase_history(connection, person.user_ids)
-        if "memory_proposals" in tables:
-            _erase_proposals(connection)
-        if "user_links" in tables:
-            _erase_links(connection)
-        if "account_ranks" in tables:
-            _erase_access(connection)
-        if "ingest_jobs" in tables:
-            _erase_ingest(connection)
-        if "api_keys" in tables:
-            _erase_api(connection)
+        _erase_usage(connection)
+        erase_history(connection, person.user_ids)
+        _erase_proposals(connection)
+        _erase_links(connection)
+        _erase_access(connection)
+        _erase_ingest(connection)
+        _erase_api(connection)
         _erase_mentions(connection, person)
 
 
@@ -187,17 +176,6 @@ def places_of(connection: sqlite3.Connection, person: Person) -> Sequence[tuple[
     """The person's direct chats: channel and conversation; as work for a writer."""
     with _gathered(connection, person):
         return [tuple(row) for row in connection.execute("SELECT channel, conversation FROM temp.gone_places")]
-
-
-def tables_of(connection: sqlite3.Connection) -> frozenset[str]:
-    """The names of the tables, those of indexes among them."""
-    return frozenset(row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
-
-
-def columns_of(connection: sqlite3.Connection) -> frozenset[tuple[str, str]]:
-    """The columns of the tables, each with its table."""
-    sql = "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"
-    return frozenset((row[0], row[1]) for row in connection.execute(f"{sql} WHERE tables.type = 'table'"))
 
 
 def note_applied(connection: sqlite3.Connection, erasure_id: str) -> None:
@@ -254,13 +232,11 @@ def _gather(connection: sqlite3.Connection, person: Person, sessions: Iterable[s
     connection.executemany("INSERT INTO temp.gone_accounts VALUES (?, ?)", person.accounts)
     connection.executemany("INSERT OR IGNORE INTO temp.touched_before VALUES (?)", [(each,) for each in sessions])
     connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {_SENT}", (person.erased_at_ms,))
-    there = columns_of(connection)
     for table, column in USER_COLUMNS:
-        if table in _TURNS_OF_USERS and column != "decided_by" and (table, column) in there:
+        if table in _TURNS_OF_USERS and column != "decided_by":
             sql = f"SELECT turn_id FROM {table} WHERE {column} IN temp.gone_users"  # noqa: S608 (names of ours)
             connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {sql}")
-    if ("user_links", "absorbed") in there:
-        connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {_TURNS_OF_LINKS}")
+    connection.execute(f"INSERT OR IGNORE INTO temp.gone_turns {_TURNS_OF_LINKS}")
     connection.execute("DELETE FROM temp.gone_turns WHERE id = ''")
     connection.execute(_GONE_PLACES)
     connection.execute(_TOUCHED)
@@ -289,22 +265,20 @@ def _erase_sessions(connection: sqlite3.Connection) -> None:
     )
 
 
-def _erase_usage(connection: sqlite3.Connection, tables: Collection[str]) -> None:
+def _erase_usage(connection: sqlite3.Connection) -> None:
     """What was used stays in the sums, as nobody's."""
-    connection.execute("UPDATE usage SET user_id = ? WHERE user_id IN temp.gone_users", (NOBODY,))
-    if "reservations" in tables:
-        connection.execute("UPDATE reservations SET user_id = ? WHERE user_id IN temp.gone_users", (NOBODY,))
-    if "usage_days" in tables:
-        connection.execute(
-            "INSERT INTO usage_days SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens),"
-            " sum(output_tokens), total(cost_usd) FROM usage_days WHERE user_id IN temp.gone_users"
-            " GROUP BY day, personality_id, model"
-            " ON CONFLICT DO UPDATE SET turns = turns + excluded.turns, calls = calls + excluded.calls,"
-            " input_tokens = input_tokens + excluded.input_tokens,"
-            " output_tokens = output_tokens + excluded.output_tokens, cost_usd = cost_usd + excluded.cost_usd",
-            (NOBODY,),
-        )
-        connection.execute("DELETE FROM usage_days WHERE user_id IN temp.gone_users")
+    for table in ("usage", "reservations"):
+        connection.execute(f"UPDATE {table} SET user_id = ? WHERE user_id IN temp.gone_users", (NOBODY,))  # noqa: S608 (names of ours)
+    connection.execute(
+        "INSERT INTO usage_days SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens),"
+        " sum(output_tokens), total(cost_usd) FROM usage_days WHERE user_id IN temp.gone_users"
+        " GROUP BY day, personality_id, model"
+        " ON CONFLICT DO UPDATE SET turns = turns + excluded.turns, calls = calls + excluded.calls,"
+        " input_tokens = input_tokens + excluded.input_tokens,"
+        " output_tokens = output_tokens + excluded.output_tokens, cost_usd = cost_usd + excluded.cost_usd",
+        (NOBODY,),
+    )
+    connection.execute("DELETE FROM usage_days WHERE user_id IN temp.gone_users")
 
 
 def _erase_proposals(connection: sqlite3.Connection) -> None:
@@ -319,7 +293,6 @@ def _erase_access(connection: sqlite3.Connection) -> None:
     """Who is let in by the configuration stays so; what was granted here is asked for anew."""
     for table in ("account_ranks", "admissions", "access_requests", "held_messages", "owner_chats"):
         connection.execute(f"DELETE FROM {table} WHERE account IN temp.gone_keys")  # noqa: S608 (names of ours)
-    connection.execute("DELETE FROM owner_chats WHERE account IN temp.gone_users")  # from before schema 14
 
 
 def _erase_ingest(connection: sqlite3.Connection) -> None:
@@ -362,7 +335,5 @@ def _erase_links(connection: sqlite3.Connection) -> None:
 
 def brought_by(connection: sqlite3.Connection, person: Person) -> Mapping[str, frozenset[str]]:
     """For each document that others have, the lines that only the person's turns brought in; as work for a writer."""
-    if "memory_journal" not in tables_of(connection):
-        return {}
     with _gathered(connection, person):
         return brought(connection, person.user_ids)

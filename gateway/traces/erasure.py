@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection
 
-from gateway.store.erasure import compact, tables_of
+from gateway.store.erasure import compact
 from gateway.traces.insights import DERIVED_FROM
 from gateway.traces.rows import SELECT, find_to_change, from_row, places
 from gateway.traces.trace import Trace, Viewer, hash_of
@@ -77,7 +77,7 @@ async def erase_person(brain: Brain, *, user_ids: Collection[str], session_ids: 
 
     def work(connection: sqlite3.Connection) -> int:
         connection.execute("BEGIN IMMEDIATE")
-        count = erase_traces(connection, user_ids, session_ids)
+        count = _erase_traces(connection, user_ids, session_ids)
         connection.execute("COMMIT")
         compact(connection)
         return count
@@ -114,14 +114,13 @@ async def forget(brain: Brain, viewer: Viewer, trace_id: str) -> bool:
     return await brain.database.alone(work)
 
 
-def erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> int:
+def _erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> int:
     """Take out what belongs to these users and sessions, inside the caller's transaction; how many traces went."""
     _gather(connection, user_ids, session_ids)
     try:
         connection.execute(_OWNERS)
         connection.execute(_TRACES)
-        if "documents" in tables_of(connection):
-            _erase_documents(connection, user_ids)
+        _erase_documents(connection, user_ids)
         connection.execute(_UNMERGED)
         for sql in _DEPENDENT:
             connection.execute(sql)
@@ -152,8 +151,6 @@ def _is_gone(connection: sqlite3.Connection, line: bytes) -> bool:
 
 def documents_of(connection: sqlite3.Connection, user_ids: Collection[str]) -> dict[str, bytes]:
     """The person's own texts by key, where the traces are the whole memory."""
-    if "documents" not in tables_of(connection):
-        return {}
     own = tuple(f"users/{user_id}/" for user_id in user_ids)
     return {
         f"{row['key']}{suffix}": bytes(row["content"])

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from gateway.errors import FileError
 from gateway.files.atomic import follow, read_once, sync_directory, write_atomically
 from gateway.files.chat_state import ChatState
+from gateway.files.home import DATABASE_NAME
 from gateway.files.locks import FileLock
 from gateway.memory.atomic_document import LiveFile
 from gateway.memory.journal import Key
 from gateway.memory.paths import ARCHIVE_NAME, LOCK_NAME
+from gateway.ops.backup.contents import REPLACED_PREFIX
+from gateway.traces.trace_store import BRAIN_NAME
 
 EXPORTS_NAME = "exports"
 _LOCK_TIMEOUT_S = 30.0
@@ -117,3 +120,33 @@ def remove_traces_of_chats(
             if path.is_file() and not path.is_symlink() and path.stat().st_size <= _MOST_BYTES:
                 with contextlib.suppress(UnicodeDecodeError):
                     _filter(path, names)
+
+
+def copies_of_databases(home: Path) -> Sequence[Path]:
+    """The copies that were made before an upgrade."""
+    return [path for name in (DATABASE_NAME, BRAIN_NAME) for path in sorted(home.glob(f"{name}.before-*"))]
+
+
+def copies_in(home: Path) -> Sequence[Path]:
+    """Copies of the data of all people: from before an upgrade, and the directories that a restore put aside."""
+    put_aside = sorted(home.glob(f"{REPLACED_PREFIX}*"))
+    return [*copies_of_databases(home), *(path for path in put_aside if path.is_dir() and not path.is_symlink())]
+
+
+def remove_copies(home: Path) -> Sequence[str]:
+    """Delete them all, durably; their names.
+
+    Raises:
+        FileError: one of them cannot be deleted.
+    """
+    found = copies_in(home)
+    try:
+        for path in found:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        sync_directory(home)
+    except OSError as error:
+        raise FileError(f"{error.filename} could not be deleted: {error.strerror}") from error
+    return [path.name for path in found]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gateway.ops.privacy.tombstones import Tombstone
 from gateway.people.identity.file import Account
-from gateway.store.erasure import KEY_COLUMNS, USER_COLUMNS, Person, columns_of, tables_of
+from gateway.store.erasure import KEY_COLUMNS, USER_COLUMNS, Person
 from gateway.store.payloads import to_ms
 from gateway.store.persons import ids_of_person, living_id
 
@@ -19,8 +19,6 @@ _SENDERS = """
 
 def ids_of(connection: sqlite3.Connection, user_id: str) -> frozenset[str]:
     """All ids of the person whose one this is, be it the one that lives or one that was absorbed."""
-    if "user_links" not in tables_of(connection):
-        return frozenset([user_id])
     return frozenset(ids_of_person(connection, living_id(connection, user_id)))
 
 
@@ -38,12 +36,10 @@ def known_user_ids(connection: sqlite3.Connection) -> frozenset[str]:
 
 
 def _values(connection: sqlite3.Connection, columns: Iterable[tuple[str, str]]) -> frozenset[str]:
-    there = columns_of(connection)
     found: set[str] = set()
     for table, column in columns:
-        if (table, column) in there:
-            sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"  # noqa: S608 (names of ours)
-            found |= {row[0] for row in connection.execute(sql)}
+        sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"  # noqa: S608 (names of ours)
+        found |= {row[0] for row in connection.execute(sql)}
     return frozenset(found)
 
 

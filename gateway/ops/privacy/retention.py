@@ -13,13 +13,12 @@ from pathlib import Path
 import structlog
 
 from gateway.config import RetentionConfig
-from gateway.files.home import DATABASE_NAME, LOG_NAME
-from gateway.ops.privacy.files import EXPORTS_NAME
+from gateway.files.home import LOG_NAME
+from gateway.ops.privacy.files import EXPORTS_NAME, copies_of_databases
 from gateway.store import retention
 from gateway.store.clock import wall_ms
 from gateway.store.retention import Queue
 from gateway.store.sqlite import SqliteStore
-from gateway.traces.trace_store import BRAIN_NAME
 
 _DAY_MS = 86_400_000
 _SESSIONS_AT_ONCE = 100
@@ -142,7 +141,7 @@ class Retention:
         yield await asyncio.to_thread(_remove_old, found, before_ms, is_dry=is_dry)
 
     async def _copies(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
-        found = [path for name in (DATABASE_NAME, BRAIN_NAME) for path in self._home.glob(f"{name}.before-*")]
+        found = await asyncio.to_thread(copies_of_databases, self._home)
         yield await asyncio.to_thread(_remove_old, found, before_ms, is_dry=is_dry)
 
     async def _lines(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001

@@ -137,16 +137,11 @@ class IdentityMap:
             reading = await self._add(lambda document: [] if key in document.users else [account])
         return reading.document.users[key] == user_id
 
-    async def erase(self, user_ids: Collection[str], names: Collection[str]) -> None:
-        """Take users out of the map and of every copy beside it, so that no file here tells of them.
-
-        Args:
-            user_ids: whose accounts go.
-            names: user ids, keys and labels; a copy that cannot be written anew goes when it has one of them.
-        """
+    async def erase(self, user_ids: Collection[str]) -> None:
+        """Take users out of the map and its good copy. The other copies beside it are deleted."""
         async with self._locked(self._lock_timeout_s):
             await self._write(lambda last: self._disk.change(lambda document: document.without_users(user_ids), last))
-            await _to_the_end(lambda: self._disk.forget(names))
+            await _to_the_end(self._disk.remove_copies)
 
     async def users(self) -> list[User]:
         """Everybody, in the order of the map."""

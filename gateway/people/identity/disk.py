@@ -19,12 +19,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import json
 import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -193,28 +192,19 @@ class IdentityDisk:
                 )
         raise FileError(f"{self.path} changes faster than it can be written. Close the program that keeps saving it.")
 
-    def forget(self, names: Collection[str]) -> None:
-        """Delete what our last write replaced, and every other copy beside the map in which one of the names stands.
+    def remove_copies(self) -> None:
+        """Delete every copy beside the map but the last good one.
 
         Raises:
             FileError: one of them cannot be deleted.
         """
-        needles = [
-            json.dumps(name, ensure_ascii=is_ascii)[1:-1].encode() for name in names for is_ascii in (True, False)
-        ]
-        previous = self.path.with_name(".identity-map.previous.json")
-        copies = [
-            *self.path.parent.glob(f"{self.path.name}.broken-*"),
-            *self.path.parent.glob(f"{self.path.name}.before-*"),
-        ]
+        directory = self.path.parent
         try:
-            for copy in copies:
-                there = _read_or_none(copy)
-                if there is not None and any(needle in there.data for needle in needles if needle):
+            for pattern in (".identity-map.previous.json", f"{self.path.name}.broken-*", f"{self.path.name}.before-*"):
+                for copy in directory.glob(pattern):
                     copy.unlink(missing_ok=True)
-            previous.unlink(missing_ok=True)
-            if previous.parent.is_dir():
-                sync_directory(previous.parent)
+            if directory.is_dir():
+                sync_directory(directory)
         except OSError as error:
             raise FileError(f"{error.filename} could not be deleted: {error.strerror}") from error
 

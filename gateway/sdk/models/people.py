@@ -177,6 +177,9 @@ class Linked(Wire):
 class Erase(Sent):
     """Erase everything that is kept about somebody; it cannot be taken back.
 
+    Copies of the data of all people in the data directory are deleted with it: those from before an upgrade, and the
+    directories that a restore put aside.
+
     Attributes:
         confirm: the user id, or the account that is no user's, once more.
     """

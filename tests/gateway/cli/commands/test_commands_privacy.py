@@ -49,12 +49,34 @@ def test_somebody_is_erased_after_their_id_was_typed(
     refused = ethos("users", "erase", REX)
     assert refused.code == 1
     assert "nothing was erased" in refused.err
+    assert "Copies" not in refused.out
     assert stands_in(home, people[REX])
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{people[REX]}\n"))
-    assert ethos("users", "erase", REX).code == 0
+    done = ethos("users", "erase", REX)
+    assert (done.code, "copies" in done.out) == (0, False)
     assert not stands_in(home, people[REX])
     assert not stands_in(home, "Rex")
     assert [each["id"] for each in ethos("users", "list", "--json").value] == [people["fake:2"]]
+
+
+def test_the_copies_that_are_deleted_with_somebody_are_named_before_and_after(
+    ethos: Ethos, home: Path, people: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One from before an upgrade, and what a restore put aside; what is refused deletes none."""
+    copy, put_aside = home / "ethos.sqlite.before-2", home / "replaced-20261121T000000Z"
+    copy.write_bytes((home / "ethos.sqlite").read_bytes())
+    put_aside.mkdir()
+    (put_aside / "ethos.sqlite").write_bytes(copy.read_bytes())
+    monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
+    refused = ethos("users", "erase", REX)
+    assert f"Copies of the data of all people are deleted with it: {copy.name}, {put_aside.name}." in refused.out
+    assert copy.exists()
+    done = ethos("users", "erase", REX, "--yes")
+    assert f"Deleted with it, because they are copies of the data of all people: {copy.name}," in done.out
+    assert not stands_in(home, people[REX])
+    assert not [path for path in (copy, put_aside) if path.exists()]
+    copy.write_bytes(b"x")
+    assert ethos("users", "erase", "fake:2", "--yes", "--json").value["deleted_copies"] == [copy.name]
 
 
 def test_a_running_gateway_does_it_by_itself(
