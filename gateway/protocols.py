@@ -78,27 +78,11 @@ class SupportsPreview(Protocol):
 
 
 @runtime_checkable
-class SupportsEdit(Protocol):
-    """Can change a message that was sent."""
-
-    async def edit(self, receipt: Receipt, message: OutboundMessage) -> Receipt:
-        """Replace the text; raises as `send` does."""
-
-
-@runtime_checkable
 class SupportsTyping(Protocol):
     """Can show that an answer is on its way."""
 
     async def show_typing(self, conversation: ConversationRef) -> None:
         """Show it once, for `Capabilities.typing_s`; a failure is dropped."""
-
-
-@runtime_checkable
-class SupportsReactions(Protocol):
-    """Can put a small sign on a person's message."""
-
-    async def react(self, conversation: ConversationRef, message_id: str, sign: str) -> None:
-        """Put `sign` (one emoji) on the message, an empty one takes it away; a failure is dropped."""
 
 
 @runtime_checkable
@@ -116,14 +100,6 @@ class SupportsHttp(Protocol):
     @property
     def http_app(self) -> Any:
         """An ASGI 3 application. It may be called before `connect` and must answer 503 until `run`."""
-
-
-@runtime_checkable
-class SupportsBackfill(Protocol):
-    """Can fetch what was written while we were away."""
-
-    async def backfill(self, accept: Accept, since: datetime) -> int:
-        """Accept everything from `since` on that the platform still has (doubles are harmless); return how many."""
 
 
 @runtime_checkable

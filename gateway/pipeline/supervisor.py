@@ -13,7 +13,7 @@ from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, Sto
 from gateway.messages import InboundMessage
 from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.outbox import Outbox
-from gateway.protocols import Accept, ChannelAdapter, SupportsBackfill
+from gateway.protocols import Accept, ChannelAdapter
 from gateway.runtime.backoff import delay_s
 from gateway.runtime.cancellation import is_cancelled_from_outside
 from gateway.runtime.failpoints import reach
@@ -151,15 +151,8 @@ class Supervisor:
             if not self._untried:
                 self.all_tried.set()
         self._note(adapter, "up", None)
-        accept = self._accept_from(adapter.name)
-        since = self._channels.status(adapter.name).last_exchange_at  # before anything new is accepted
         try:
-            async with asyncio.TaskGroup() as tasks:
-                backfill = tasks.create_task(self._backfill(adapter, accept, since))
-                try:
-                    await adapter.run(accept)
-                finally:
-                    backfill.cancel()
+            await adapter.run(self._accept_from(adapter.name))
         except BaseExceptionGroup as group:
             raise _first(group) from group
 
@@ -170,11 +163,6 @@ class Supervisor:
             reach("inbox.acknowledging")
 
         return accept
-
-    async def _backfill(self, adapter: ChannelAdapter, accept: Accept, since: datetime | None) -> None:
-        if isinstance(adapter, SupportsBackfill) and since is not None:
-            fetched = await adapter.backfill(accept, since)
-            _log.info("backfilled", channel=adapter.name, messages=fetched)
 
     def _note(self, adapter: ChannelAdapter, state: ChannelState, error: str | None) -> None:
         """Take down the state; the log hears of every change, and of nothing else."""

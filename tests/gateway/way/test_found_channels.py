@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -136,27 +135,6 @@ async def test_a_key_that_is_refused_in_a_running_connection_is_not_tried_again(
             "the token was taken back",
         )
         assert channel.connects == 1
-
-
-async def test_a_backfill_that_fails_is_made_again_with_the_next_connection() -> None:
-    """Row 11."""
-
-    class Backfilling(FakeChannel):
-        fills = 0
-
-        async def backfill(self, accept: Accept, since: datetime) -> int:  # noqa: ARG002
-            self.fills += 1
-            await self._notify()
-            if self.fills == 1:
-                raise ConnectionResetError("gone")
-            return 0
-
-    channel = Backfilling("a", Config())
-    async with supervised(channel) as (_, _accepted, _ups):
-        await channel.deliver(channel.message("one"))
-        await channel.lose_connection()
-        await channel.until(lambda: channel.fills == 2)
-        assert channel.connects == 3
 
 
 async def test_an_adapter_that_does_not_end_does_not_keep_the_gateway_from_ending(
