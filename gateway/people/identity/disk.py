@@ -2,12 +2,12 @@
 
 Beside the map, in its directory:
 
-=========================================== ============================================================
-`.identity-map.last-good.json`              the newest state that was read or written whole
-`.identity-map.previous.json`               the file that our last write replaced
-`identity-map.json.broken-<time>-<n>`       what could not be read, once per content, numbered, the newest ten
-`identity-map.json.before-conversion[-<n>]` a map in another form, before it was first written in ours
-=========================================== ============================================================
+============================================== =========================================================
+`.identity-map.last-good.json`                 the newest state that was read or written whole
+`.identity-map.previous.json`                  the file that our last write replaced
+`identity-map.json.broken-<digest>`            what could not be read, the newest ten; named by its content
+`identity-map.json.before-conversion-<digest>` a map in another form, before it was first written in ours
+============================================== =========================================================
 
 The copy is written before the map. So no crash leaves an entry in the map alone, and a map that equals the copy was
 written whole, however young it is.
@@ -18,14 +18,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
 import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.errors import FileError, IdentityMapBroken
@@ -49,7 +47,7 @@ BROKEN_FOR_S = 1.0
 """A file that cannot be read may be half saved; it is not replaced before it has been so for this long."""
 
 _TRIES = 20
-_BROKEN_NAME = re.compile(r"\.broken-\d{8}T\d{6}Z-(\d{1,9})")
+_DIGEST = re.compile(r"[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +179,7 @@ class IdentityDisk:
             if reading.trouble is not None and reading.live is not None:
                 self._set_aside(reading.live.data)
             if not reading.document.is_own_form:
-                self._keep_other_form(reading.document.source)
+                self._keep_beside("before-conversion", reading.document.source)
             write_atomically(self.copy_path, document.source)
             reach("identity.copied")
             signature = self._replace(reading.live, document.source)
@@ -210,12 +208,12 @@ class IdentityDisk:
 
     def set_aside(self) -> list[Path]:
         """The broken maps that are kept beside, oldest first."""
-        found = []
-        for path in self.path.parent.glob(f"{self.path.name}.broken-*"):
-            match = _BROKEN_NAME.fullmatch(path.name.removeprefix(self.path.name))
-            if match and path.is_file() and not path.is_symlink():
-                found.append((int(match[1]), path))
-        return [path for _, path in sorted(found)]
+        found = [
+            path
+            for path in self.path.parent.glob(f"{self.path.name}.broken-*")
+            if _DIGEST.fullmatch(path.name.rpartition("-")[2]) and path.is_file() and not path.is_symlink()
+        ]
+        return sorted(found, key=_modified_ns)
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -290,30 +288,23 @@ class IdentityDisk:
             temporary.unlink(missing_ok=True)
         return signature
 
-    def _keep_other_form(self, data: bytes) -> None:
-        for number in itertools.count(1):
-            suffix = ".before-conversion" + (f"-{number}" if number > 1 else "")
-            path = self.path.with_name(self.path.name + suffix)
-            there = _read_or_none(path)
-            if there is not None and there.data == data:
-                return
-            if _write_if_new(path, data):
-                return
-
     def _set_aside(self, data: bytes) -> None:
         if self._is_set_aside(data):
             return
-        earlier = self.set_aside()
-        newest = int(earlier[-1].name.rpartition("-")[2]) if earlier else 0
-        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        for number in itertools.count(newest + 1):
-            if _write_if_new(self.path.with_name(f"{self.path.name}.broken-{now}-{number}"), data):
-                break
-        for path in earlier[: max(0, len(earlier) + 1 - MAX_BROKEN_COPIES)]:
+        self._keep_beside("broken", data)
+        for path in self.set_aside()[:-MAX_BROKEN_COPIES]:
             path.unlink(missing_ok=True)
 
     def _is_set_aside(self, data: bytes) -> bool:
-        return any(there is not None and there.data == data for there in map(_read_or_none, self.set_aside()))
+        return _holds(self._beside("broken", data), data)
+
+    def _keep_beside(self, what: str, data: bytes) -> None:
+        path = self._beside(what, data)
+        if not _holds(path, data):
+            write_atomically(path, data)
+
+    def _beside(self, what: str, data: bytes) -> Path:
+        return self.path.with_name(f"{self.path.name}.{what}-{hashlib.sha256(data).hexdigest()[:12]}")
 
     def _sweep(self) -> None:
         """Delete what a killed process left half written; nobody else writes while we hold the lock."""
@@ -345,16 +336,16 @@ def _read_or_none(path: Path) -> FileSnapshot | None:
         return None
 
 
-def _write_if_new(path: Path, data: bytes) -> bool:
-    """Write a file durably unless its name is taken."""
+def _modified_ns(path: Path) -> int:
     try:
-        write_new(path, data)
-        sync_directory(path.parent)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise FileError(f"{path} could not be written: {error.strerror}") from error
-    return True
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:  # somebody deletes it meanwhile
+        return 0
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    there = _read_or_none(path)
+    return there is not None and there.data == data
 
 
 def _link(path: Path, other: Path) -> bool:

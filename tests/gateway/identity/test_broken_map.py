@@ -374,7 +374,7 @@ async def test_another_form_is_rewritten_only_when_somebody_new_comes_and_the_or
     assert written.read_text() == form
     assert not list(written.parent.glob("*before-conversion*"))
     await people.resolve(BOB, "Bob")
-    assert (written.parent / "identity-map.json.before-conversion").read_text() == form
+    assert [kept.read_text() for kept in written.parent.glob("*before-conversion*")] == [form]
     identities = json.loads(written.read_text())["identities"]
     assert [*identities] == [ADA, BOB]
     assert identities[ADA]["userId"] == "a1b2c3"
@@ -386,8 +386,8 @@ async def test_each_original_is_kept_once(written: Path) -> None:
     for number, form in enumerate([*FORMS.values(), *FORMS.values()]):
         written.write_text(form)
         await people.resolve(f"k:{number}", "")
-    kept = sorted(written.parent.glob("*before-conversion*"))
-    assert [file.read_text() for file in kept] == list(FORMS.values())
+    kept = written.parent.glob("*before-conversion*")
+    assert sorted(file.read_text() for file in kept) == sorted(FORMS.values())
 
 
 async def test_another_form_that_breaks_is_restored_from_its_copy(written: Path, no_grace: None) -> None:
@@ -397,5 +397,5 @@ async def test_another_form_that_breaks_is_restored_from_its_copy(written: Path,
     people = IdentityMap(written)
     await people.resolve(BOB, "Bob")
     assert await people.resolve(ADA, "") == "a1b2c3"
-    assert (written.parent / "identity-map.json.before-conversion").read_text() == FORMS["array"]
+    assert [kept.read_text() for kept in written.parent.glob("*before-conversion*")] == [FORMS["array"]]
     assert broken_copies(written) == [FORMS["array"][:-1].encode()]
