@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.client import DiscordClient
-from adapters.discord.line import Servers
+from adapters.discord.connection import Servers
 from gateway.protocols import AdapterServices
 
 _OWN = Servers()

@@ -7,13 +7,14 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Sequence
 
-from adapters.discord import convert, faults
+from adapters.discord import convert
+from adapters.discord import errors as faults
 from adapters.discord.client import DiscordClient
 from adapters.discord.convert import Interaction, Payload, Place
-from adapters.discord.delivery import Delivery
+from adapters.discord.inbound import FIRST_RETRY_S, Receiver
 from adapters.discord.interactions import Interactions
+from adapters.discord.outbound import Delivery
 from adapters.discord.outgoing import MAX_FILE_BYTES
-from adapters.discord.receiving import FIRST_RETRY_S, Receiver
 from adapters.discord.split import MAX_CHARS
 from gateway.errors import AdapterNotReady, PermanentSendError, SendError, StoreError
 from gateway.messages import Attachment, Capabilities, ConversationRef, InboundMessage, OutboundMessage, Receipt

@@ -18,9 +18,9 @@ import discord
 import yarl
 from discord.webhook.async_ import async_context
 
-from adapters.discord import faults
+from adapters.discord import errors as faults
+from adapters.discord.connection import InteractionRequests, Line, Received, Servers
 from adapters.discord.convert import Interaction, Payload
-from adapters.discord.line import InteractionRequests, Line, Received, Servers
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, PermanentSendError, TransientSendError
 
 _log = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ import hashlib
 import logging
 from collections.abc import Awaitable
 
-from adapters.telegram.chats import Chats
+from adapters.telegram.chat_migration import Chats
 from adapters.telegram.client import TelegramClient
 from adapters.telegram.convert import number_in
-from adapters.telegram.delivery import Ledger, Shown, shown_somehow
+from adapters.telegram.outbound import Ledger, Shown, shown_somehow
 from adapters.telegram.outcomes import ChatMoved, MarkupRefused, MessageGone
-from adapters.telegram.pace import Pace
+from adapters.telegram.rate_limit import Pace
 from adapters.telegram.render import TextPiece
 from gateway.errors import PermanentSendError, SendError, TransientSendError
 from gateway.messages import OutboundMessage

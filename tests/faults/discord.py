@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import adapters.discord  # noqa: F401 (before the SDK by itself: it knows which of its warnings mean nothing)
-from tests.adapters.discord.platform import Channel as Room
-from tests.adapters.discord.platform import FakeDiscord
+from tests.adapters.discord.fake_discord import Channel as Room
+from tests.adapters.discord.fake_discord import FakeDiscord
 from tests.adapters.discord.world import TOKEN, user
 from tests.faults.platform import Effect, unwatched
 

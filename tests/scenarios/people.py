@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import httpx
 
-from tests.adapters.discord.platform import Channel
+from tests.adapters.discord.fake_discord import Channel
 from tests.adapters.discord.world import user
 from tests.adapters.email.correspondents import Person, a_mail, new_address, plain_text
 from tests.adapters.slack.fake_slack import TEAM

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.discord.platform import Outcome
+from tests.adapters.discord.fake_discord import Outcome
 from tests.adapters.email.mail_server import MailServer
 from tests.adapters.slack.fake_slack import Fault
 from tests.scenarios.people import ByMail, InTerminal, OnDiscord, OnPage, OnSlack, OnTelegram, Way, ask, changed

@@ -14,7 +14,7 @@ from adapters.discord.client import DiscordClient
 from adapters.discord.render import render
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices, CommandInfo
-from tests.adapters.discord.platform import FakeDiscord
+from tests.adapters.discord.fake_discord import FakeDiscord
 from tests.adapters.discord.world import DM, ROOM, TOKEN
 from tests.conformance.adapters import soon
 from tests.conformance.conversation_log import FakeLog

@@ -9,9 +9,9 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from adapters.discord import Config, build
-from adapters.discord.line import Servers
+from adapters.discord.connection import Servers
+from tests.adapters.discord.fake_discord import FakeDiscord
 from tests.adapters.discord.harness import outbound, services
-from tests.adapters.discord.platform import FakeDiscord
 from tests.adapters.discord.world import DM, TOKEN
 from tests.conformance.adapters import Inbox, soon
 from tests.conformance.notes import FakeNotes

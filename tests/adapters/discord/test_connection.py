@@ -8,11 +8,11 @@ import logging
 import discord
 import pytest
 
-from adapters.discord import line as line_module
-from adapters.discord.line import LONGEST_BACKOFF_S
+from adapters.discord import connection as line_module
+from adapters.discord.connection import LONGEST_BACKOFF_S
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, TransientSendError
+from tests.adapters.discord.fake_discord import Outcome, limited
 from tests.adapters.discord.harness import DiscordHarness, make_adapter, outbound
-from tests.adapters.discord.platform import Outcome, limited
 from tests.adapters.discord.world import DM, TOKEN
 from tests.conformance.adapters import Inbox, running, soon
 

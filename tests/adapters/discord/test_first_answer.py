@@ -11,7 +11,7 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
-from tests.adapters.discord.platform import FakeDiscord
+from tests.adapters.discord.fake_discord import FakeDiscord
 from tests.adapters.discord.world import ADA, BOB, BOT, BOT_USER, DM, OTHER_DM, ROOM, TOKEN
 
 CONFIG = """

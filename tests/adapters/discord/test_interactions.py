@@ -10,8 +10,8 @@ import pytest
 from gateway.errors import StoreUnavailable
 from gateway.messages import Action, ConversationRef
 from gateway.protocols import CommandInfo
+from tests.adapters.discord.fake_discord import Outcome
 from tests.adapters.discord.harness import COMMANDS, DiscordHarness, make_adapter, outbound, room
-from tests.adapters.discord.platform import Outcome
 from tests.adapters.discord.world import ADA, BOT, BOT_USER, DM, ROOM
 from tests.conformance.adapters import Inbox, running, soon
 

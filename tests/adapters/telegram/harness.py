@@ -11,7 +11,7 @@ import httpx
 
 from adapters.telegram.adapter import TelegramAdapter, TelegramWebhookAdapter, make_adapter
 from adapters.telegram.client import TelegramClient
-from adapters.telegram.pace import Pace
+from adapters.telegram.rate_limit import Pace
 from adapters.telegram.render import TextPiece, render
 from adapters.telegram.webhook import SECRET_HEADER
 from gateway.messages import ConversationRef, OutboundMessage

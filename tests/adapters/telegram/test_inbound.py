@@ -116,7 +116,7 @@ async def test_in_a_group_the_parts_find_each_other_past_what_others_write(teleg
 
 
 async def test_the_wait_is_bounded_whatever_comes(telegram: FakeTelegram, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.telegram.assembly.MOST_PARTS", 5)
+    monkeypatch.setattr("adapters.telegram.inbound.MOST_PARTS", 5)
     inbox = Inbox()
     async with receiving(adapter_of(telegram, quiet_s=NEVER_S), inbox.accept):
         for number in range(5):

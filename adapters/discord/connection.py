@@ -19,7 +19,7 @@ import discord
 import yarl
 from discord.webhook.async_ import AsyncWebhookAdapter
 
-from adapters.discord import faults
+from adapters.discord import errors as faults
 from adapters.discord.convert import Interaction, Payload
 from gateway.errors import AdapterError, AdapterNotReady
 

@@ -14,7 +14,7 @@ import discord.ext.commands
 import discord.ext.tasks
 import pytest
 
-from adapters.discord import faults
+from adapters.discord import errors as faults
 from gateway.errors import (
     AdapterAuthFailed,
     AdapterError,

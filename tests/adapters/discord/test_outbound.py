@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from adapters.discord.delivery import NONCE_LIFE_S
+from adapters.discord.outbound import NONCE_LIFE_S
 from adapters.discord.outgoing import MAX_FILE_BYTES
 from gateway.errors import PermanentSendError, StoreUnavailable, TransientSendError, UncertainSendError
 from gateway.messages import Action, Attachment, ConversationRef, OutboundMessage
+from tests.adapters.discord.fake_discord import Outcome, limited
 from tests.adapters.discord.harness import DiscordHarness, WatchedNotes, direct, make_adapter, outbound, room
-from tests.adapters.discord.platform import Outcome, limited
 from tests.adapters.discord.world import BOB, BOT, BOT_USER, DM, OTHER_DM, ROOM
 from tests.conformance.adapters import running, soon
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from adapters.telegram.buttons import Keyboard
-from adapters.telegram.chats import Chats
+from adapters.telegram.chat_migration import Chats
 from adapters.telegram.client import TelegramClient
 from adapters.telegram.convert import message_id, number_in
 from adapters.telegram.outcomes import ChatMoved, MarkupRefused, MessageGone
-from adapters.telegram.pace import Pace
+from adapters.telegram.rate_limit import Pace
 from adapters.telegram.render import FilePiece, Piece, TextPiece, as_text, beginning, plain
 from gateway.errors import PermanentSendError, TransientSendError
 from gateway.messages import ConversationRef, OutboundMessage, Receipt

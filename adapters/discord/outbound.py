@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from weakref import WeakValueDictionary
 
-from adapters.discord import convert, faults
+from adapters.discord import convert
+from adapters.discord import errors as faults
 from adapters.discord.client import DiscordClient, Post, Posted
 from adapters.discord.convert import Interaction
 from adapters.discord.interactions import Interactions

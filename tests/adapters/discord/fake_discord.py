@@ -21,7 +21,7 @@ import discord
 import yarl
 from aiohttp import web
 
-from tests.adapters.discord.gateway_side import Gateway
+from tests.adapters.discord.fake_gateway import Gateway
 from tests.adapters.discord.world import (
     ADA,
     APPLICATION,

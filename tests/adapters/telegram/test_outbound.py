@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from adapters.telegram.adapter import TelegramAdapter
-from adapters.telegram.pace import Pace
+from adapters.telegram.rate_limit import Pace
 from gateway.errors import PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import Attachment, ConversationRef, OutboundMessage
 from tests.adapters.telegram.fake_telegram import GROUP, FakeTelegram, Fault, flood, refusal
