@@ -13,9 +13,8 @@ from adapters.discord.client import DiscordClient
 from adapters.discord.convert import Interaction, Payload, Place
 from adapters.discord.inbound import FIRST_RETRY_S, Receiver
 from adapters.discord.interactions import Interactions
-from adapters.discord.outbound import Delivery
-from adapters.discord.outgoing import MAX_FILE_BYTES
-from adapters.discord.split import MAX_CHARS
+from adapters.discord.outbound import MAX_FILE_BYTES, Delivery
+from adapters.discord.render import MAX_CHARS
 from gateway.errors import AdapterNotReady, PermanentSendError, SendError, StoreError
 from gateway.messages import Attachment, Capabilities, ConversationRef, InboundMessage, OutboundMessage, Receipt
 from gateway.protocols import Accept, AdapterServices

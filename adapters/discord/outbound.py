@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 from adapters.discord import convert
@@ -22,9 +23,9 @@ from adapters.discord import errors as faults
 from adapters.discord.client import DiscordClient, Post, Posted
 from adapters.discord.convert import Interaction
 from adapters.discord.interactions import Interactions
-from adapters.discord.outgoing import Part, first_look, parts
+from adapters.discord.render import MAX_CHARS, TextFile, preview, render, split
 from gateway.errors import EthosError, PermanentSendError, StoreError, TransientSendError
-from gateway.messages import OutboundMessage, Receipt
+from gateway.messages import Attachment, OutboundMessage, Receipt
 from gateway.protocols import AdapterNotes
 
 _log = logging.getLogger(__name__)
@@ -34,6 +35,9 @@ _GENERATIONS = 3  # of a message that somebody deletes while it is being sent
 _LOOKED_THROUGH = 5  # pages of 100 messages in which a lost one is looked for
 _PROGRESS, _PREVIEW = "out:", "preview:"
 _DAY_S = 86_400.0
+MAX_FILE_BYTES = 10 * 1024 * 1024  # of one file, without a boosted server
+MAX_REQUEST_BYTES = 24 * 1024 * 1024  # Discord's 25 MiB, less the form around the files
+_FILES_AT_ONCE = 10
 
 
 @dataclass(slots=True)
@@ -157,7 +161,7 @@ class Delivery:
         return Receipt(message_ids=tuple(progress.sent)) if len(progress.sent) >= len(wanted) else None
 
     async def _look_through(
-        self, channel: int, message: OutboundMessage, wanted: Sequence[Part], progress: _Progress
+        self, channel: int, message: OutboundMessage, wanted: Sequence[Post], progress: _Progress
     ) -> None:
         """Find the next pieces among the bot's own messages, in their order."""
         behind = max(progress.after, *(int(each) for each in progress.sent), 0)
@@ -178,9 +182,8 @@ class Delivery:
 
     # ---- one piece -------------------------------------------------------------------------------------------------
 
-    async def _place(self, message: OutboundMessage, part: Part, number: int) -> Posted:
+    async def _place(self, message: OutboundMessage, post: Post, number: int) -> Posted:
         """The answer of a command, the place of the preview, or a message of its own."""
-        post = Post(content=part.content, files=part.files, buttons=part.buttons)
         if number == 0:
             interaction = await self._interactions.claim(message.reply_to, message.id)
             if interaction is not None:
@@ -195,7 +198,7 @@ class Delivery:
             if interaction is None:
                 raise
             return await self._client.follow_up(interaction, post)  # commands work where the bot may not write
-        if number == 0 and sent.content.strip() != part.content.strip():
+        if number == 0 and sent.content.strip() != post.content.strip():
             # the nonce was known: this is the preview, whose id we never heard
             return await self._client.edit(_channel(message), int(sent.id), post)
         return sent
@@ -260,7 +263,7 @@ class Delivery:
             _log.debug("a preview was not shown: %s", error)
 
     async def _show_text(self, channel: int, message: OutboundMessage) -> None:
-        content = first_look(message.text)
+        content = preview(message.text)
         if not content or self._shown.get(message.id) == content:
             return
         placeholder = self._placeholders.get(message.id)
@@ -308,3 +311,78 @@ def _channel(message: OutboundMessage) -> int:
     if channel is None:
         raise PermanentSendError(f"{message.conversation.conversation!r} is no conversation of Discord's")
     return channel
+
+
+async def parts(message: OutboundMessage, *, has_files: bool = True) -> list[Post]:
+    """The parts, one at least; files and buttons come with the last of the text.
+
+    Args:
+        has_files: False where Discord takes no files: what would be one follows as text, an attachment is named. What
+            comes before the files is the same either way.
+
+    Raises:
+        PermanentSendError: there is nothing to send.
+    """
+    rendered = render(message.text)
+    files = [(file.filename, file.content.encode()) for file in rendered.files]
+    missing = []
+    for attachment in message.attachments:
+        content = await _content(attachment)
+        if content is None:
+            missing.append(attachment.filename)
+        else:
+            files.append((attachment.filename, content))
+    text = rendered.text + (f"\n\n{_not_attached(missing)}" if missing else "")
+    found = [Post(content=piece.content) for piece in split(text) if piece.content.strip()]
+    if files and has_files:
+        first, *others = _batches(files)
+        last = found.pop() if found else Post(content="")
+        found += [replace(last, files=first), *(Post(content="", files=batch) for batch in others)]
+    elif files:
+        names = [attachment.filename for attachment in message.attachments if attachment.filename not in missing]
+        found = _without_files(found, rendered.files, names)
+    if not found:
+        raise PermanentSendError("the message has no text")
+    if message.actions:
+        found[-1] = replace(found[-1], buttons=[(action.id, action.label) for action in message.actions])
+    return found
+
+
+def _without_files(found: list[Post], texts: Sequence[TextFile], names: Sequence[str]) -> list[Post]:
+    parts = [*found, *(Post(content=piece.content) for text in texts for piece in split(text.inline))]
+    if not names:
+        return parts
+    note = _not_attached(names)
+    if parts and len(parts[-1].content) + len(note) < MAX_CHARS:
+        return [*parts[:-1], replace(parts[-1], content=f"{parts[-1].content}\n{note}")]
+    return [*parts, *(Post(content=piece.content) for piece in split(note))]
+
+
+def _not_attached(names: Sequence[str]) -> str:
+    return f"(could not be attached: {', '.join(names)})"
+
+
+def _batches(files: Sequence[tuple[str, bytes]]) -> list[list[tuple[str, bytes]]]:
+    """As many files in one message as Discord takes."""
+    batches: list[list[tuple[str, bytes]]] = []
+    size_bytes = 0
+    for name, content in files:
+        if not batches or len(batches[-1]) == _FILES_AT_ONCE or size_bytes + len(content) > MAX_REQUEST_BYTES:
+            batches.append([])
+            size_bytes = 0
+        batches[-1].append((name, content))
+        size_bytes += len(content)
+    return batches
+
+
+async def _content(attachment: Attachment) -> bytes | None:
+    """None: it is not there, or too large."""
+
+    def read() -> bytes | None:
+        path = Path(attachment.ref)
+        try:
+            return path.read_bytes() if path.stat().st_size <= MAX_FILE_BYTES else None
+        except OSError:
+            return None
+
+    return await asyncio.to_thread(read)

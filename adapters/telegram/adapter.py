@@ -14,11 +14,10 @@ from adapters.telegram import convert
 from adapters.telegram.buttons import Buttons
 from adapters.telegram.chat_migration import Chats
 from adapters.telegram.client import MAX_DOWNLOAD_BYTES, TelegramClient
+from adapters.telegram.errors import ChatMoved, MarkupRefused, MessageGone
 from adapters.telegram.inbound import QUIET_S, Assembly
-from adapters.telegram.outbound import Delivery, Ledger
-from adapters.telegram.outcomes import ChatMoved, MarkupRefused, MessageGone
+from adapters.telegram.outbound import Delivery, Ledger, Previews
 from adapters.telegram.polling import Polling, Seen, Take
-from adapters.telegram.previews import Previews
 from adapters.telegram.rate_limit import Pace
 from adapters.telegram.render import MAX_FILE_BYTES, FilePiece, Piece, TextPiece, render
 from adapters.telegram.webhook import Webhook

@@ -34,8 +34,7 @@ from telegram.request import HTTPXRequest
 
 from adapters.telegram.buttons import Keyboard
 from adapters.telegram.convert import UPDATE_KINDS, Account, Json
-from adapters.telegram.errors import connect_error, send_error
-from adapters.telegram.outcomes import ChatMoved, MarkupRefused, MessageGone
+from adapters.telegram.errors import ChatMoved, MarkupRefused, MessageGone, connect_error, send_error
 from adapters.telegram.render import Style, TextPiece
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 

@@ -1,4 +1,4 @@
-"""What python-telegram-bot's errors mean. Pure functions."""
+"""What python-telegram-bot's errors mean, and three answers of Telegram that we can do something about."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from telegram.error import (
     TelegramError,
 )
 
-from adapters.telegram.outcomes import ChatMoved, MarkupRefused, MessageGone
 from gateway.errors import (
     AdapterAuthFailed,
     AdapterError,
@@ -26,6 +25,23 @@ from gateway.errors import (
     TransientSendError,
     UncertainSendError,
 )
+
+
+class ChatMoved(Exception):
+    """The group was upgraded."""
+
+    def __init__(self, new_chat_id: int) -> None:
+        super().__init__(f"the group has moved to {new_chat_id}")
+        self.new_chat_id = new_chat_id
+
+
+class MarkupRefused(Exception):
+    """Telegram cannot read the entities."""
+
+
+class MessageGone(Exception):
+    """The message to be changed is not there any more, or cannot be changed any more."""
+
 
 _CONFLICT_S = 5.0
 # Raised before anything was sent; whatever else goes wrong on the line, the request may have arrived.

@@ -7,16 +7,19 @@ there is nothing to escape, so nothing that escaping could break.
 
 from __future__ import annotations
 
+import csv
+import functools
+import io
 import re
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from telegramify_markdown import RenderConfig, convert
 from telegramify_markdown.code_file import get_ext
-
-from adapters.telegram.breaks import cut_before
-from adapters.telegram.tables import parted
 
 MAX_UNITS = 4096
 MAX_STYLES = 100
@@ -35,6 +38,12 @@ _LINKS = ("http://", "https://", "mailto:", "tel:")
 _MENTION = re.compile(r"(?<![\w@])@[A-Za-z]\w{3,31}(?!\w)", re.ASCII)
 _PRODUCT = re.compile(r"(?<=\d)\*(?=\d)")
 _STAND_INS = tuple(chr(code) for code in range(0xE000, 0xE100))  # of the private use area
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d+([.,]\d+)*%?$)")
+"""What a spreadsheet would reckon with (https://owasp.org/www-community/attacks/CSV_Injection); numbers may stay."""
+_JOINER = "\u200d"
+_SENTENCE = re.compile(r"[.!?。！？](?:[\s\"')\]]+|(?=[。！？]))|[。！？]")  # noqa: RUF001 (those of other scripts)
+_LONGEST_CHARACTER = 64
+"""Code points that are kept together at most; longer heaps of marks are no writing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,3 +286,115 @@ def _make_config() -> RenderConfig:
 
 
 _CONFIG = _make_config()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The cells as they were written, row by row, the head first."""
+
+    source: str
+    rows: Sequence[Sequence[str]]
+
+    def as_csv(self) -> bytes:
+        """In UTF-8 with a mark at its beginning, without which spreadsheets take it for something else."""
+        file = io.StringIO()
+        csv.writer(file, lineterminator="\n").writerows([_harmless(cell) for cell in row] for row in self.rows)
+        return file.getvalue().encode("utf-8-sig")
+
+
+def parted(text: str, is_wanted: Callable[[str], bool]) -> Iterator[str | Table]:
+    """The text with its wanted tables taken out of it, in order; `is_wanted` is given a table's Markdown.
+
+    Tables inside of lists and quotations stay where they are.
+    """
+    if "|" not in text or "\n" not in text:
+        yield text
+        return
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    done = 0
+    for start, end, tokens in _tables("\n".join(lines)):
+        source = "\n".join(lines[start:end])
+        if is_wanted(source):
+            yield "\n".join(lines[done:start])
+            yield Table(source=source, rows=_rows(tokens))
+            done = end
+    yield "\n".join(lines[done:])
+
+
+def _tables(text: str) -> Iterator[tuple[int, int, Sequence[Token]]]:
+    """First line, line behind the last, and what is in it."""
+    tokens = _parser().parse(text)
+    for index, token in enumerate(tokens):
+        if token.type == "table_open" and token.level == 0 and token.map is not None:
+            ends = (number for number in range(index, len(tokens)) if tokens[number].type == "table_close")
+            yield token.map[0], token.map[1], tokens[index : next(ends)]
+
+
+def _rows(tokens: Sequence[Token]) -> list[list[str]]:
+    rows: list[list[str]] = []
+    for token in tokens:
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline":
+            rows[-1].append(token.content)
+    return rows
+
+
+def _harmless(cell: str) -> str:
+    """The model wrote it: it is text, and no program for whoever opens it."""
+    return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+@functools.cache
+def _parser() -> MarkdownIt:
+    """Blocks only."""
+    return MarkdownIt("commonmark").enable("table").disable("inline")
+
+
+def cut_before(text: str, following: str) -> int:
+    """How much of `text` to keep, where it must be cut and `following` comes next.
+
+    The best place in the second half counts: the end of a paragraph, else of a line, a sentence, a word, a character.
+    An end may also lie in `following`, which need not be more than two characters.
+    """
+    whole, half = text + following, len(text) // 2
+    for separator in ("\n\n", "\n"):
+        found = whole.rfind(separator, half, len(text) + len(separator))
+        if found >= 0:
+            return min(found + len(separator), len(text))
+    sentences = [match.end() for match in _SENTENCE.finditer(whole, half) if match.start() < len(text)]
+    if sentences:
+        return min(sentences[-1], len(text))
+    found = whole.rfind(" ", half, len(text) + 1)
+    if found >= 0:
+        return min(found + 1, len(text))
+    return _between_characters(text, following)
+
+
+def _between_characters(text: str, following: str) -> int:
+    whole = text + following
+    for cut in range(len(text), max(len(text) - _LONGEST_CHARACTER, 1), -1):
+        if not _is_inside(whole, cut):
+            return cut
+    return len(text)
+
+
+def _is_inside(text: str, cut: int) -> bool:
+    """The cut would tear a character."""
+    if cut >= len(text):
+        return False
+    before, after = text[cut - 1], text[cut]
+    if _JOINER in {before, after} or unicodedata.category(after).startswith("M"):
+        return True
+    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":  # skin tones, tags of flags
+        return True
+    if _is_flag_letter(after):
+        letters = 0
+        while letters < cut and _is_flag_letter(text[cut - 1 - letters]):
+            letters += 1
+        return letters % 2 == 1
+    return False
+
+
+def _is_flag_letter(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"

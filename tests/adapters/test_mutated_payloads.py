@@ -16,7 +16,7 @@ from adapters.email.proof import ServersWord
 from adapters.email.threads import Threads
 from adapters.slack import convert as slack
 from adapters.telegram import convert as telegram
-from adapters.telegram.joining import grouped, joined, part_of
+from adapters.telegram.inbound import grouped, joined, part_of
 from gateway.messages import InboundMessage
 from tests.adapters.mutated import SEED, TEXTS, Mutator, check
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters.discord.outbound import NONCE_LIFE_S
-from adapters.discord.outgoing import MAX_FILE_BYTES
+from adapters.discord.outbound import MAX_FILE_BYTES, NONCE_LIFE_S
 from gateway.errors import PermanentSendError, StoreUnavailable, TransientSendError, UncertainSendError
 from gateway.messages import Action, Attachment, ConversationRef, OutboundMessage
 from tests.adapters.discord.fake_discord import Outcome, limited

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adapters.discord.outgoing import parts
-from adapters.discord.render import LONG_CODE_CHARS, preview, render
-from adapters.discord.split import MAX_CHARS, split
+from adapters.discord.outbound import parts
+from adapters.discord.render import LONG_CODE_CHARS, MAX_CHARS, preview, render, split
 from gateway.messages import ConversationRef, OutboundMessage
 
 FAMILY, FLAG, THUMB, ACCENT = "👩‍👩‍👧‍👦", "🇦🇹", "👍🏽", "e\u0301"

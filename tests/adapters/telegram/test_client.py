@@ -14,8 +14,7 @@ import telegram.error
 from telegram.error import BadRequest, ChatMigrated, InvalidToken, NetworkError, RetryAfter, TelegramError, TimedOut
 
 from adapters.telegram.client import TelegramClient
-from adapters.telegram.errors import connect_error, send_error
-from adapters.telegram.outcomes import ChatMoved, MarkupRefused, MessageGone
+from adapters.telegram.errors import ChatMoved, MarkupRefused, MessageGone, connect_error, send_error
 from adapters.telegram.render import TextPiece
 from gateway.errors import (
     AdapterAuthFailed,

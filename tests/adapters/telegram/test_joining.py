@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.telegram.joining import Part, grouped, joined, may_go_on, part_of
+from adapters.telegram.inbound import Part, grouped, joined, may_go_on, part_of
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

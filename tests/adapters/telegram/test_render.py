@@ -9,9 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adapters.telegram.breaks import cut_before
-from adapters.telegram.render import MAX_STYLES, MAX_UNITS, FilePiece, Piece, TextPiece, render
-from adapters.telegram.tables import Table, parted
+from adapters.telegram.render import (
+    MAX_STYLES,
+    MAX_UNITS,
+    FilePiece,
+    Piece,
+    Table,
+    TextPiece,
+    cut_before,
+    parted,
+    render,
+)
 from tests.adapters.telegram.fake_telegram import utf16
 
 FAMILY = "👩‍👩‍👧"
