@@ -9,11 +9,12 @@ and doubles nothing: the bodies of the pieces, put together, are the text.
 
 from __future__ import annotations
 
-import itertools
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+
+from wcwidth import iter_graphemes, width
 
 MAX_CHARS = 2000
 LONG_CODE_CHARS = 1_800
@@ -27,9 +28,6 @@ _LOW_HEADING = re.compile(r"#{4,6} (?P<words>.*)")
 _IMAGE = re.compile(r"!\[(?P<words>[^\[\]]*)\]\((?P<address><[^<>\s]*>|[^()\s]+)(?: +\"[^\"]*\")?\)")
 _DELIMITER_ROW = re.compile(r" {0,3}\|?(?: *:?-+:? *\|)+(?: *:?-+:? *)?$|^ {0,3}\|? *:?-+:? *\| *$")
 _CODE_FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,20}|~{3,20})(?P<info>[^`\n]*)$", re.MULTILINE)
-_JOINER, _TAGS, _SKIN_TONES = 0x200D, range(0xE0020, 0xE0080), range(0x1F3FB, 0x1F400)
-_FLAGS = range(0x1F1E6, 0x1F200)  # two of these letters are one flag
-_LONGEST_CHARACTER = 40  # code points of one that is kept whole; a family of four has 7
 _MAX_INFO_CHARS = 40  # of a fence's first line, repeated on the next piece
 _UNREADABLE = {0: "\ufffd"} | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 _EXTENSIONS = {
@@ -178,10 +176,8 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _width(text: str) -> int:
-    """Columns of a fixed-width font: none for combining characters, two for wide ones."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
-    )
+    """Columns of a fixed-width font."""
+    return width(text, control_codes="ignore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,23 +280,7 @@ def _cut(text: str, earliest: int, limit: int, start: int | None = None) -> int:
         found = text.rfind(mark, least, limit)
         if found >= 0 and found + len(mark) <= limit:
             return found + len(mark)
-    for position in range(limit, start, -1):
-        if text[position - 1].isspace() and not _is_joined(text, position):
-            return position
-    for position in range(limit, max(start, limit - _LONGEST_CHARACTER), -1):
-        if not _is_joined(text, position):
-            return position
-    return limit
-
-
-def _is_joined(text: str, position: int) -> bool:
-    """Whether what stands before and behind the position is one character to a reader (roughly UAX 29)."""
-    before, behind = ord(text[position - 1]), ord(text[position])
-    if _JOINER in (before, behind) or behind in _SKIN_TONES or behind in _TAGS:
-        return True
-    if unicodedata.category(text[position])[0] == "M" or (before == 13 and behind == 10):
-        return True
-    if before in _FLAGS and behind in _FLAGS:
-        backwards = (ord(text[index]) for index in range(position - 1, -1, -1))
-        return sum(1 for _ in itertools.takewhile(_FLAGS.__contains__, backwards)) % 2 == 1
-    return False
+    # Characters as people see them (Unicode's UAX 29); one that goes beyond the limit and began at `start` is torn.
+    ends = [end for end in accumulate(map(len, iter_graphemes(text, start, limit + 1)), initial=start) if end <= limit]
+    spaces = (end for end in reversed(ends) if end > start and text[end - 1].isspace())
+    return next(spaces, ends[-1] if ends[-1] > start else limit)

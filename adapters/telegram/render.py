@@ -11,15 +11,15 @@ import csv
 import functools
 import io
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import accumulate, count
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from telegramify_markdown import RenderConfig, convert
 from telegramify_markdown.code_file import get_ext
+from wcwidth import iter_graphemes
 
 MAX_UNITS = 4096
 MAX_STYLES = 100
@@ -40,10 +40,7 @@ _PRODUCT = re.compile(r"(?<=\d)\*(?=\d)")
 _STAND_INS = tuple(chr(code) for code in range(0xE000, 0xE100))  # of the private use area
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d+([.,]\d+)*%?$)")
 """What a spreadsheet would reckon with (https://owasp.org/www-community/attacks/CSV_Injection); numbers may stay."""
-_JOINER = "\u200d"
 _SENTENCE = re.compile(r"[.!?。！？](?:[\s\"')\]]+|(?=[。！？]))|[。！？]")  # noqa: RUF001 (those of other scripts)
-_LONGEST_CHARACTER = 64
-"""Code points that are kept together at most; longer heaps of marks are no writing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,33 +365,6 @@ def cut_before(text: str, following: str) -> int:
     found = whole.rfind(" ", half, len(text) + 1)
     if found >= 0:
         return min(found + 1, len(text))
-    return _between_characters(text, following)
-
-
-def _between_characters(text: str, following: str) -> int:
-    whole = text + following
-    for cut in range(len(text), max(len(text) - _LONGEST_CHARACTER, 1), -1):
-        if not _is_inside(whole, cut):
-            return cut
-    return len(text)
-
-
-def _is_inside(text: str, cut: int) -> bool:
-    """The cut would tear a character."""
-    if cut >= len(text):
-        return False
-    before, after = text[cut - 1], text[cut]
-    if _JOINER in {before, after} or unicodedata.category(after).startswith("M"):
-        return True
-    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":  # skin tones, tags of flags
-        return True
-    if _is_flag_letter(after):
-        letters = 0
-        while letters < cut and _is_flag_letter(text[cut - 1 - letters]):
-            letters += 1
-        return letters % 2 == 1
-    return False
-
-
-def _is_flag_letter(character: str) -> bool:
-    return "\U0001f1e6" <= character <= "\U0001f1ff"
+    # Characters as people see them: https://unicode.org/reports/tr29. One heap of marks may fill all of the text.
+    ends = accumulate(map(len, iter_graphemes(whole[: len(text) + 1])))
+    return max((end for end in ends if end <= len(text)), default=len(text))

@@ -15,6 +15,7 @@ from adapters.discord.render import LONG_CODE_CHARS, MAX_CHARS, preview, render,
 from gateway.messages import ConversationRef, OutboundMessage
 
 FAMILY, FLAG, THUMB, ACCENT = "👩‍👩‍👧‍👦", "🇦🇹", "👍🏽", "e\u0301"
+HANGUL = "\u1100\u1161\u11a8"  # one syllable of three letters
 SCOTLAND = "🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f"
 BITS = (
     "word ",
@@ -73,7 +74,7 @@ def test_no_word_is_cut(words: list[str]) -> None:
     assert [word for piece in pieces for word in piece.body.split()] == words
 
 
-@pytest.mark.parametrize("character", [FAMILY, FLAG, THUMB, ACCENT, "\r\n", SCOTLAND], ids=ascii)
+@pytest.mark.parametrize("character", [FAMILY, FLAG, THUMB, ACCENT, "\r\n", SCOTLAND, HANGUL], ids=ascii)
 def test_no_character_is_cut(character: str) -> None:
     for offset in range(len(character)):
         for piece in split("x" * offset + character * 60, 80):

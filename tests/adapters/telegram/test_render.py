@@ -23,6 +23,7 @@ from adapters.telegram.render import (
 from tests.adapters.telegram.fake_telegram import utf16
 
 FAMILY = "👩‍👩‍👧"
+HANGUL = "\u1100\u1161\u11a8"  # one syllable of three letters
 
 
 def texts(pieces: list[Piece]) -> list[str]:
@@ -151,7 +152,9 @@ def test_sentences_are_kept_together_where_there_are_no_lines() -> None:
     assert all(piece.endswith(".") for piece in pieces)
 
 
-@pytest.mark.parametrize("character", [FAMILY, "🇩🇪", "e\u0301\u0323", "👍🏽", "🏴\U000e0067\U000e0062\U000e007f", "❤️"])
+@pytest.mark.parametrize(
+    "character", [FAMILY, HANGUL, "🇩🇪", "e\u0301\u0323", "👍🏽", "🏴\U000e0067\U000e0062\U000e007f", "❤️"]
+)
 def test_a_character_is_never_cut(character: str) -> None:
     for shift in range(len(character) + 1):
         pieces = texts(plain("x" * shift + character * 3000))
