@@ -12,7 +12,7 @@ from adapters.telegram.client import TelegramClient
 from gateway.protocols import AdapterServices
 
 WEBHOOK_PORTS = (None, 443, 80, 88, 8443)
-"""That Telegram calls (https://core.telegram.org/bots/api#setwebhook)."""
+"""The ports that Telegram calls (https://core.telegram.org/bots/api#setwebhook)."""
 
 
 class Config(BaseModel):
@@ -54,7 +54,7 @@ def account(entry: str) -> str:
     """What an entry of `allow` means: the number of a person's account.
 
     Raises:
-        ValueError: it is no number; names can pass to somebody else, and the number never does.
+        ValueError: it is no number. Only the number stays with one person; a name may get another owner.
     """
     if not (entry.isascii() and entry.isdecimal()):
         raise ValueError('names can change hands; expected the number of an account in quotes, such as "123456789"')
@@ -62,7 +62,7 @@ def account(entry: str) -> str:
 
 
 def own_accounts(config: Config) -> tuple[str, ...]:
-    """The bot, whose number a token begins with: whoever fetches its updates takes them from all others."""
+    """The number of the bot, with which its token begins. Only one process can fetch its updates."""
     return (config.token.get_secret_value().partition(":")[0],)
 
 

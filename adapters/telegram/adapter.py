@@ -12,13 +12,12 @@ from typing import Any, Literal, Protocol
 
 from adapters.telegram import convert
 from adapters.telegram.buttons import Buttons
-from adapters.telegram.chat_migration import Chats
+from adapters.telegram.chat_migration import ChatMigrations
 from adapters.telegram.client import MAX_DOWNLOAD_BYTES, TelegramClient
-from adapters.telegram.errors import ChatMoved, MarkupRefused, MessageGone
-from adapters.telegram.inbound import QUIET_S, Assembly
-from adapters.telegram.outbound import Delivery, Ledger, Previews
-from adapters.telegram.polling import Polling, Seen, Take
-from adapters.telegram.rate_limit import Pace
+from adapters.telegram.inbound import PART_WAIT_S, Inbound
+from adapters.telegram.outbound import Outbound, Previews, ProgressStore
+from adapters.telegram.polling import HandleUpdate, OnCaughtUp, Polling
+from adapters.telegram.rate_limit import RateLimit
 from adapters.telegram.render import MAX_FILE_BYTES, FilePiece, Piece, TextPiece, render
 from adapters.telegram.webhook import Webhook
 from gateway.errors import AdapterNotReady, PermanentSendError, SendError
@@ -33,28 +32,27 @@ from gateway.messages import (
 )
 from gateway.protocols import Accept, AdapterServices
 
-EDIT_S = 3.0
+EDIT_INTERVAL_S = 3.0
 """Between two edits of one message: a group takes 20 messages a minute, and edits seem to be counted with them."""
 
-_DRAFT_S = 0.7
+_DRAFT_INTERVAL_S = 0.7
 _OLD_BUTTON = "This button is not in use any more. /help lists what you can type."
 _MENU_NOTE = "menu"
-_SEEN_NOTE = "seen"
-_SEEN_EVERY = timedelta(minutes=10)
-_KEPT = timedelta(
-    hours=24
-)  # by Telegram, of what we have not fetched: https://core.telegram.org/bots/api#getting-updates
+_CAUGHT_UP_NOTE = "caught_up"
+_CAUGHT_UP_EVERY = timedelta(minutes=10)
+# How long Telegram keeps updates: https://core.telegram.org/bots/api#getting-updates
+_RETENTION = timedelta(hours=24)
 _log = logging.getLogger(__name__)
 
 
-class Receiver(Protocol):
-    """The way in which updates come: `Polling` or `Webhook`."""
+class UpdateSource(Protocol):
+    """How updates come: `Polling` or `Webhook`."""
 
     async def prepare(self) -> None:
-        """Tell Telegram; raises as `ChannelAdapter.connect` does."""
+        """Tell Telegram. Raises as `ChannelAdapter.connect` does."""
 
-    async def run(self, take: Take, seen: Seen) -> None:
-        """Hand over updates until cancelled; raises as `ChannelAdapter.run` does."""
+    async def run(self, handle: HandleUpdate, caught_up: OnCaughtUp) -> None:
+        """Hand over updates until cancelled. Raises as `ChannelAdapter.run` does."""
 
 
 class TelegramAdapter:
@@ -66,12 +64,12 @@ class TelegramAdapter:
         self,
         client: TelegramClient,
         services: AdapterServices,
-        receiver: Receiver,
+        source: UpdateSource,
         *,
         markup: Markup = "markdown",
-        pace: Pace | None = None,
-        edit_s: float = EDIT_S,
-        quiet_s: float = QUIET_S,
+        rate_limit: RateLimit | None = None,
+        edit_interval_s: float = EDIT_INTERVAL_S,
+        part_wait_s: float = PART_WAIT_S,
     ) -> None:
         self.name = services.name
         # 4096 is what one message holds. A longer answer is split, but reads worse.
@@ -80,35 +78,35 @@ class TelegramAdapter:
             markup=markup,
             is_idempotent_send=True,
             max_attachment_bytes=MAX_FILE_BYTES,
-            preview_interval_s=_DRAFT_S,
+            preview_interval_s=_DRAFT_INTERVAL_S,
             first_preview_chars=40,
             typing_s=5.0,  # "for 5 seconds or less": https://core.telegram.org/bots/api#sendchataction
         )
         self._client = client
         self._services = services
-        self._receiver = receiver
+        self._source = source
         self._is_markdown = markup == "markdown"
         self._aliases = convert.aliases_of(services.commands)
         self._bot: convert.Account | None = None
-        self._seen_at: datetime | None = None
-        self._quiet_s = quiet_s
-        pace = pace or Pace()
+        self._caught_up_at: datetime | None = None
+        self._part_wait_s = part_wait_s
+        rate_limit = rate_limit or RateLimit()
         self._buttons = Buttons(services.notes)
         self._answering: set[asyncio.Task[None]] = set()
-        self._chats = Chats(services.notes)
-        self._ledger = Ledger(services.notes)
-        self._delivery = Delivery(client, self._ledger, self._chats, pace)
-        self._previews = Previews(client, self._ledger, self._chats, pace, edit_s=edit_s)
+        self._migrations = ChatMigrations(services.notes)
+        self._progress = ProgressStore(services.notes)
+        self._outbound = Outbound(client, self._progress, self._migrations, rate_limit)
+        self._previews = Previews(client, self._progress, self._migrations, rate_limit, edit_interval_s=edit_interval_s)
 
     async def connect(self) -> None:
-        """Prove the token, say how updates are to come, and bring the command menu up to date."""
+        """Log in, choose polling or the webhook, and update the command menu."""
         await self._buttons.load()
-        await self._chats.load()
-        await self._ledger.load()
+        await self._migrations.load()
+        await self._progress.load()
         bot = await self._client.open()
         try:
-            await self._receiver.prepare()
-            await self._show_menu(bot)
+            await self._source.prepare()
+            await self._set_menu(bot)
         except BaseException:
             await self.close()
             raise
@@ -124,7 +122,7 @@ class TelegramAdapter:
             channel=self.name,
             bot=bot,
             aliases=self._aliases,
-            home=self._chats.home,
+            original_chat=self._migrations.original_id,
             command=self._buttons.command,
             commands=frozenset(command.name for command in self._services.commands) | set(self._aliases.values()),
         )
@@ -132,42 +130,46 @@ class TelegramAdapter:
         async def read(update: convert.Json) -> InboundMessage | None:
             return await self._message_from(reader, update)
 
-        async def take(update: convert.Json) -> None:
+        async def handle(update: convert.Json) -> None:
             message = await read(update)
             if message is not None:
-                await assembly.take(update, message)
-            self._rest_button(update, message)
+                await inbound.handle(update, message)
+            self._answer_button(update, message)
 
-        await self._report_loss()
-        assembly = Assembly(self._services.notes, read, accept, quiet_s=self._quiet_s)
-        await assembly.run(self._receiver.run(take, self._note_seen))
+        await self._warn_of_loss()
+        inbound = Inbound(self._services.notes, read, accept, part_wait_s=self._part_wait_s)
+        await inbound.run(self._source.run(handle, self._note_caught_up))
 
     async def send(self, message: OutboundMessage) -> Receipt:
         """Deliver it, in as many pieces as it needs; sending it twice shows it once.
 
         Raises:
             TransientSendError, UncertainSendError: send it again.
-            PermanentSendError: the chat does not exist, or has shut us out, or there is nothing to show.
+            PermanentSendError: the chat does not exist or blocks the bot, or there is nothing to show.
         """
         await self._previews.settle(message)
         pieces: list[Piece] = self._rendered(message)
         pieces += [await asyncio.to_thread(_read, file) for file in message.attachments]
         if not pieces:
             raise PermanentSendError("there is nothing in the message that Telegram could show")
-        return await self._delivery.send(message, pieces, await self._buttons.keyboard(message.actions))
+        return await self._outbound.send(message, pieces, await self._buttons.keyboard(message.actions))
 
     async def close(self) -> None:
-        """Hang up. A webhook stays: Telegram keeps for 24 hours what comes meanwhile."""
+        """Disconnect. A webhook stays registered: Telegram keeps new updates for 24 hours."""
         self._bot = None
         for task in self._answering:
             task.cancel()
         await self._previews.close()
         await self._client.close()
 
-    # ---- courtesies: none of them may fail ---------------------------------------------------------------------------
+    async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:
+        """A file that a person sent; Telegram provides up to 20 MB."""
+        return await self._client.download(attachment.ref, min(max_bytes, MAX_DOWNLOAD_BYTES))
+
+    # ---- previews, typing, buttons: a failure is only logged --------------------------------------------------------
 
     async def preview(self, message: OutboundMessage) -> None:
-        """Show the text so far; of a long one, its end."""
+        """Show the text so far; of a long one, the last piece."""
         if self._bot is None:
             return
         try:
@@ -180,73 +182,66 @@ class TelegramAdapter:
             _log.debug("%s: a preview was dropped: %s", self.name, error)
 
     async def show_typing(self, conversation: ConversationRef) -> None:
-        """Show it for some seconds."""
-        thread = None if conversation.thread is None else int(conversation.thread)
+        """Show for up to 5 s that the bot is typing."""
+        thread_id = None if conversation.thread is None else int(conversation.thread)
         try:
-            await self._client.show_typing(self._chats.now(conversation), thread=thread)
-        except (SendError, ChatMoved, MarkupRefused, MessageGone) as error:
-            _log.debug("%s: the sign of typing was dropped: %s", self.name, error)
+            await self._client.send_typing(self._migrations.current_id(conversation), thread_id=thread_id)
+        except SendError as error:
+            _log.debug("%s: the typing status was dropped: %s", self.name, error)
 
-    def _rest_button(self, update: convert.Json, message: InboundMessage | None) -> None:
-        """Answer a press, and take the buttons of what it decided away, once it is accepted.
+    def _answer_button(self, update: convert.Json, message: InboundMessage | None) -> None:
+        """Answer the press of a button once it is accepted, and remove the buttons of the same question.
 
-        Till then the button shows that it waits, and after a while gives up.
-        Beside everything else: a line that hangs here must not hold up what people write.
+        Until then the button shows that it waits. A task of its own: a slow answer must not delay other messages.
         """
-        press = convert.press_of(update)
-        if press is not None:
-            task = asyncio.create_task(self._answer_press(press, update, message), name="telegram press")
+        query_id = convert.callback_query_id(update)
+        if query_id is not None:
+            task = asyncio.create_task(self._answer_query(query_id, update, message), name="telegram button")
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
-    async def _answer_press(self, press: str, update: convert.Json, message: InboundMessage | None) -> None:
+    async def _answer_query(self, query_id: str, update: convert.Json, message: InboundMessage | None) -> None:
         try:
-            await self._client.answer_press(press, _OLD_BUTTON if message is None else None)
+            await self._client.answer_callback_query(query_id, _OLD_BUTTON if message is None else None)
             if message is not None and message.is_direct:  # in a group another person's press may count
-                await self._take_buttons_away(update["callback_query"])
-        except (SendError, ChatMoved, MarkupRefused, MessageGone, *convert.UNREADABLE) as error:
+                await self._remove_buttons(update["callback_query"])
+        except (SendError, *convert.UNREADABLE) as error:
             _log.debug("%s: the press of a button was not answered: %s", self.name, error)
 
-    async def _take_buttons_away(self, press: convert.Json) -> None:
-        offered = press["message"]
-        rows = (offered.get("reply_markup") or {}).get("inline_keyboard") or ()
+    async def _remove_buttons(self, query: convert.Json) -> None:
+        message = query["message"]
+        rows = (message.get("reply_markup") or {}).get("inline_keyboard") or ()
         if rows:
-            keyboard = self._buttons.left(rows, press["data"])
-            await self._client.change_keyboard(offered["chat"]["id"], offered["message_id"], keyboard)
-
-    # ---- files ------------------------------------------------------------------------------------------------------
-
-    async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:
-        """A file that a person sent; Telegram hands out up to 20 MB."""
-        return await self._client.download(attachment.ref, min(max_bytes, MAX_DOWNLOAD_BYTES))
+            keyboard = self._buttons.without_question_of(query["data"], rows)
+            await self._client.edit_keyboard(message["chat"]["id"], message["message_id"], keyboard)
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
     async def _message_from(self, reader: convert.Reader, update: convert.Json) -> InboundMessage | None:
-        moved = convert.migration_of(update)
-        if moved is not None:
-            await self._chats.moved(*moved)
+        migration = convert.migration_of(update)
+        if migration is not None:
+            await self._migrations.record(*migration)
         try:
             return reader.message_from(update)
         except convert.Unreadable as error:
-            # One such update must not hold up those behind it; it is passed over, so this is said once.
+            # Skipped, so that it does not block the updates behind it. It does not come again: this is logged once.
             _log.error(
                 "%s: update %s cannot be read and was passed over: %s", self.name, update.get("update_id"), error
             )
             return None
 
-    async def _note_seen(self) -> None:
-        """Note, now and then, that nothing was missed so far."""
+    async def _note_caught_up(self) -> None:
+        """Store, every ten minutes, that nothing was missed so far."""
         now = datetime.now(UTC)
-        if self._seen_at is None or abs(now - self._seen_at) >= _SEEN_EVERY:
-            self._seen_at = now
-            await self._services.notes.put(_SEEN_NOTE, now.isoformat(), is_durable=False)
+        if self._caught_up_at is None or abs(now - self._caught_up_at) >= _CAUGHT_UP_EVERY:
+            self._caught_up_at = now
+            await self._services.notes.put(_CAUGHT_UP_NOTE, now.isoformat(), is_durable=False)
 
-    async def _report_loss(self) -> None:
-        """Say so where we were away for longer than Telegram keeps what people write."""
-        noted = await self._services.notes.get(_SEEN_NOTE)
+    async def _warn_of_loss(self) -> None:
+        """Warn if the gateway was away for longer than Telegram keeps updates."""
+        noted = await self._services.notes.get(_CAUGHT_UP_NOTE)
         away = timedelta() if noted is None else datetime.now(UTC) - datetime.fromisoformat(noted)
-        if away > _KEPT:
+        if away > _RETENTION:
             hours = int(away.total_seconds() // 3600)
             _log.warning(
                 "%s: away for about %s hours; Telegram keeps messages for 24, older ones are lost", self.name, hours
@@ -256,8 +251,8 @@ class TelegramAdapter:
         is_group = message.conversation.conversation.startswith("-")
         return render(message.text, is_markdown=self._is_markdown, is_group=is_group)
 
-    async def _show_menu(self, bot: convert.Account) -> None:
-        """Set the menu of commands where it has changed since we set it last."""
+    async def _set_menu(self, bot: convert.Account) -> None:
+        """Set the menu of commands if it has changed."""
         menu = convert.menu(self._services.commands)
         wanted = f"{bot.id}:{hashlib.sha256(json.dumps(menu).encode()).hexdigest()}"
         if await self._services.notes.get(_MENU_NOTE) == wanted:
@@ -273,7 +268,7 @@ class TelegramAdapter:
 class TelegramWebhookAdapter(TelegramAdapter):
     """The same, called by Telegram through the gateway's web server."""
 
-    http_access: Literal["public"] = "public"  # who calls is proved by the secret in each call
+    http_access: Literal["public"] = "public"  # the secret in each call proves the caller
 
     def __init__(self, client: TelegramClient, services: AdapterServices, webhook: Webhook, **options: Any) -> None:
         super().__init__(client, services, webhook, **options)
@@ -282,7 +277,7 @@ class TelegramWebhookAdapter(TelegramAdapter):
         self._webhook = webhook
 
     async def close(self) -> None:
-        """Take no more calls, and hang up."""
+        """Take no more calls, and disconnect."""
         self._webhook.stop()
         await super().close()
 
@@ -290,7 +285,7 @@ class TelegramWebhookAdapter(TelegramAdapter):
 def make_adapter(
     client: TelegramClient, services: AdapterServices, *, webhook_url: str | None = None, **options: Any
 ) -> TelegramAdapter:
-    """The adapter for the way in which updates are to come.
+    """The adapter for polling or the webhook.
 
     Args:
         webhook_url: the gateway's public address, without the channel's path; None polls.
@@ -302,7 +297,7 @@ def make_adapter(
 
 
 def _read(file: Attachment) -> Piece:
-    """A file of ours that goes with an answer, or a word on why it does not."""
+    """An attachment of an answer, or a text that says why it is missing."""
     path = Path(file.ref)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:

@@ -1,7 +1,7 @@
-"""The choices that an answer offers, as buttons below it, and what comes back when one is pressed.
+"""The actions of an answer as inline buttons, and the commands that the buttons stand for.
 
-A button carries 1 to 64 bytes (https://core.telegram.org/bots/api#inlinekeyboardbutton). A command that is longer is
-noted, and the button carries its number.
+A button carries 1 to 64 bytes (https://core.telegram.org/bots/api#inlinekeyboardbutton). A longer command is stored in
+the notes, and the button carries its hash.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ MAX_DATA_BYTES = 64
 _MAX_BUTTONS = 100
 _ROW_CHARS = 24
 _PREFIX = "button/"
-_KEPT = timedelta(days=30)
+_MAX_AGE = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Button:
-    """`data` comes back when it is pressed."""
+    """Telegram sends `data` back when it is pressed."""
 
     label: str
     data: str
 
 
 Keyboard = Sequence[Sequence[Button]]
-"""Rows of buttons; none for no keyboard."""
+"""Rows of buttons; empty for no keyboard."""
 
 
 class Buttons:
-    """Knows which command a button stands for; what is too long for a button is noted for 30 days."""
+    """Knows which command a button stands for. Commands that are too long for a button are kept for 30 days."""
 
     def __init__(self, notes: AdapterNotes) -> None:
         self._notes = notes
         self._commands: dict[str, str] = {}
 
     async def load(self) -> None:
-        """Read what was noted, and forget what is old."""
+        """Read the notes, and remove old ones."""
         for key in await self._notes.keys(_PREFIX):
-            noted_at, command = json.loads(await self._notes.get(key) or '["1970-01-01T00:00:00+00:00", ""]')
-            if datetime.now(UTC) - datetime.fromisoformat(noted_at) > _KEPT:
+            stored_at, command = json.loads(await self._notes.get(key) or '["1970-01-01T00:00:00+00:00", ""]')
+            if datetime.now(UTC) - datetime.fromisoformat(stored_at) > _MAX_AGE:
                 await self._notes.remove(key)
             else:
                 self._commands[key.removeprefix(_PREFIX)] = command
 
     async def keyboard(self, actions: Sequence[Action]) -> Keyboard:
-        """The buttons for an answer's choices."""
+        """The buttons for an answer's actions."""
         made = [Button(label=action.label.strip() or action.id, data=await self._data(action.id)) for action in actions]
         return list(_rows(made[:_MAX_BUTTONS]))
 
@@ -60,8 +60,8 @@ class Buttons:
         """The command, without a slash; None for a button that is not ours, or too old."""
         return data[1:] or None if data.startswith("/") else self._commands.get(data.removeprefix("#"))
 
-    def left(self, rows: Sequence[Sequence[Mapping[str, Any]]], pressed: str) -> Keyboard:
-        """Of the buttons below a message, as Telegram has them, those that decide something else than the pressed one.
+    def without_question_of(self, pressed: str, rows: Sequence[Sequence[Mapping[str, Any]]]) -> Keyboard:
+        """The buttons of a message, as Telegram sends them, without those that answer the same question as `pressed`.
 
         https://core.telegram.org/bots/api#inlinekeyboardbutton
         """
@@ -84,7 +84,7 @@ class Buttons:
 
 
 def _rows(buttons: Sequence[Button]) -> Iterator[list[Button]]:
-    """As many beside each other as a phone shows whole."""
+    """In one row as many as a phone shows in full."""
     row: list[Button] = []
     for button in buttons:
         if row and sum(len(each.label) for each in row) + len(button.label) > _ROW_CHARS:

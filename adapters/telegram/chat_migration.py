@@ -1,4 +1,4 @@
-"""Groups that were upgraded: Telegram gives them a new id, the gateway goes on with the old one.
+"""Groups that were upgraded: Telegram gives them a new id, and the gateway keeps the original one.
 
 https://core.telegram.org/bots/api#responseparameters (`migrate_to_chat_id`)
 """
@@ -12,42 +12,42 @@ from gateway.protocols import AdapterNotes
 _PREFIX = "moved/"
 
 
-class Chats:
-    """Which id a chat has now, and under which one the gateway knows it."""
+class ChatMigrations:
+    """Maps a chat's original id, which the gateway stores, to its current one, and back."""
 
     def __init__(self, notes: AdapterNotes) -> None:
         self._notes = notes
-        self._now: dict[int, int] = {}
-        self._home: dict[int, int] = {}
+        self._current: dict[int, int] = {}
+        self._original: dict[int, int] = {}
 
     async def load(self) -> None:
-        """Read what was noted."""
+        """Read the notes."""
         for key in await self._notes.keys(_PREFIX):
-            self._learn(int(key.removeprefix(_PREFIX)), int(await self._notes.get(key) or 0))
+            self._add(int(key.removeprefix(_PREFIX)), int(await self._notes.get(key) or 0))
 
-    async def moved(self, old: int, new: int) -> None:
-        """Note it, durably; harmless when it is known."""
-        if self._home.get(new) is None and old != new:
+    async def record(self, old: int, new: int) -> None:
+        """Store a migration durably. Idempotent."""
+        if new not in self._original and old != new:
             await self._notes.put(f"{_PREFIX}{old}", str(new))
-            self._learn(old, new)
+            self._add(old, new)
 
-    def home(self, chat: int) -> int:
-        """The id under which the gateway knows the chat."""
-        return self._home.get(chat, chat)
+    def original_id(self, chat_id: int) -> int:
+        """The id that the gateway stores."""
+        return self._original.get(chat_id, chat_id)
 
-    def now(self, conversation: ConversationRef) -> int:
-        """The id that Telegram knows.
+    def current_id(self, conversation: ConversationRef) -> int:
+        """The id that Telegram expects now.
 
         Raises:
-            PermanentSendError: there can be no such chat.
+            PermanentSendError: the conversation is no number, so there is no such chat.
         """
         try:
-            chat = int(conversation.conversation)
+            chat_id = int(conversation.conversation)
         except ValueError:
             raise PermanentSendError(f"there is no chat {conversation.conversation!r} on Telegram") from None
-        return self._now.get(chat, chat)
+        return self._current.get(chat_id, chat_id)
 
-    def _learn(self, old: int, new: int) -> None:
-        home = self._home.get(old, old)
-        self._now[home] = new
-        self._home[new] = home
+    def _add(self, old: int, new: int) -> None:
+        original = self.original_id(old)
+        self._current[original] = new
+        self._original[new] = original

@@ -1,7 +1,7 @@
-"""The Bot API: with `faults`, all that touches python-telegram-bot. Every foreign error becomes one of ours here.
+"""The Bot API. Only this file and `errors` use python-telegram-bot; its errors are translated here.
 
-The library's own loops (`Application`, `Updater`) are not used: they confirm updates before these are handled, stop for
-good on a 401 without telling anybody, and ask without a pause for an update that they cannot parse.
+The library's own loops (`Application`, `Updater`) are not used: they confirm updates before these are handled, end on a
+401 without an error, and repeat without a pause the request for an update that they cannot parse.
 """
 
 from __future__ import annotations
@@ -34,53 +34,59 @@ from telegram.request import HTTPXRequest
 
 from adapters.telegram.buttons import Keyboard
 from adapters.telegram.convert import UPDATE_KINDS, Account, Json
-from adapters.telegram.errors import ChatMoved, MarkupRefused, MessageGone, connect_error, send_error
+from adapters.telegram.errors import MessageGone, connect_error, send_error
 from adapters.telegram.render import Style, TextPiece
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 
-# The library's way to say early that times are to be timedeltas; without it, each 429 comes with a deprecation warning.
+# Makes the library return timedeltas; without it, each 429 logs a deprecation warning.
 os.environ.setdefault("PTB_TIMEDELTA", "true")
 
 MAX_DOWNLOAD_BYTES = 20 * 1024 * 1024
 """Of the public server: https://core.telegram.org/bots/api#getfile."""
 
-_CONNECT_S, _ANSWER_S, _UPLOAD_S = 10.0, 20.0, 120.0
+_CONNECT_S, _REQUEST_S, _UPLOAD_S = 10.0, 20.0, 120.0
 _CONNECTIONS = 100
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class TelegramClient:
-    """One bot. It is opened once, and then used from many tasks."""
+    """One bot, for many tasks at once."""
 
     def __init__(
-        self, token: str, *, api_url: str, poll_timeout_s: float, answer_s: float = _ANSWER_S, slack_s: float = 10.0
+        self,
+        token: str,
+        *,
+        api_url: str,
+        poll_timeout_s: float,
+        request_timeout_s: float = _REQUEST_S,
+        poll_grace_s: float = 10.0,
     ) -> None:
         """Nothing is opened before `open`.
 
         Args:
-            answer_s: the longest that an answer may take.
-            slack_s: for a long poll, on top of its own time: then the line is taken for dead.
+            request_timeout_s: how long to wait for an answer.
+            poll_grace_s: how much longer than `poll_timeout_s` a long poll may take.
         """
         self._token = token
         self._api_url = api_url
         self._poll_timeout_s = poll_timeout_s
-        self._answer_s = answer_s
-        self._slack_s = slack_s
+        self._request_timeout_s = request_timeout_s
+        self._poll_grace_s = poll_grace_s
         self._bot: Bot | None = None
         self._polling: _UpdatesRequest | None = None
 
     @property
     def webhook_secret(self) -> str:
-        """What Telegram must send with every call; derived from the token, so there is one secret less to keep."""
+        """What Telegram must send with every call; derived from the token, so nobody has to store it."""
         return hmac.new(self._token.encode(), b"webhook", hashlib.sha256).hexdigest()
 
     async def open(self) -> Account:
-        """Who we are, told by Telegram. May be called again, as often as the connection breaks.
+        """Log in, and return the bot's account. May be called again after a failure.
 
         Raises:
             AdapterNotReady: Telegram cannot be reached now.
-            AdapterAuthFailed: it does not know the token.
+            AdapterAuthFailed: the token is wrong.
         """
         with self._connecting():
             if self._bot is not None:
@@ -96,21 +102,21 @@ class TelegramClient:
             return Account(id=bot.bot.id, username=bot.bot.username or "")
 
     async def close(self) -> None:
-        """Hang up. Idempotent."""
+        """Close all connections. Idempotent."""
         bot, self._bot = self._bot, None
         if bot is not None:
             await bot.shutdown()
 
-    # ---- what comes in ----------------------------------------------------------------------------------------------
+    # ---- receiving --------------------------------------------------------------------------------------------------
 
-    async def updates(self, offset: int | None) -> list[Json]:
-        """The next updates, as they came; waits for one, and returns none when none came in time.
+    async def get_updates(self, offset: int | None) -> list[Json]:
+        """The next updates, as JSON; empty if none came within `poll_timeout_s`.
 
         Args:
-            offset: everything below is confirmed by this, and will not come again.
+            offset: confirms every update below it; those will not come again.
 
         Raises:
-            AdapterNotReady, AdapterAuthFailed: as `open`; another process polling with this token is the former.
+            AdapterNotReady, AdapterAuthFailed: as `open`; also AdapterNotReady if another process polls this bot.
         """
         with self._connecting():
             bot, polling = self._connected(), self._polling
@@ -124,22 +130,22 @@ class TelegramClient:
             raise AdapterNotReady("what answered the long poll was not Telegram; is a proxy in between?") from error
 
     async def set_webhook(self, url: str, secret: str) -> None:
-        """Let Telegram call `url`, with the secret in a header; raises as `open` does."""
+        """Let Telegram call `url`, with the secret in a header. Raises as `open` does."""
         with self._connecting():
             await self._connected().set_webhook(url, secret_token=secret, allowed_updates=list(UPDATE_KINDS))
 
     async def webhook_url(self) -> str:
-        """What Telegram calls now; raises as `open` does."""
+        """The address that Telegram calls now. Raises as `open` does."""
         with self._connecting():
             return (await self._connected().get_webhook_info()).url
 
     async def remove_webhook(self) -> None:
-        """So that updates can be polled; what waits goes on waiting. Raises as `open` does."""
+        """Remove it, so that updates can be polled; waiting updates are kept. Raises as `open` does."""
         with self._connecting():
             await self._connected().delete_webhook()
 
     async def set_commands(self, menu: Sequence[tuple[str, str]]) -> None:
-        """The menu of commands, everywhere; raises as `open` does."""
+        """Set the menu of commands for all chats. Raises as `open` does."""
         with self._connecting():
             await self._connected().set_my_commands([BotCommand(name, text) for name, text in menu])
 
@@ -147,7 +153,8 @@ class TelegramClient:
         """A file that a person sent.
 
         Raises:
-            TransientSendError, PermanentSendError: it cannot be had now, or never.
+            TransientSendError: it cannot be fetched now.
+            PermanentSendError: it is gone, or too large.
         """
         try:
             with self._sending():
@@ -157,24 +164,24 @@ class TelegramClient:
                 content = bytes(await file.download_as_bytearray())
         except UncertainSendError as error:
             raise TransientSendError(str(error)) from error
-        except (ChatMoved, MarkupRefused, MessageGone, RuntimeError) as error:
+        except RuntimeError as error:
             raise PermanentSendError(f"the file cannot be had: {error}") from error
         if len(content) > max_bytes:
             raise PermanentSendError(f"the file has {len(content)} bytes; {max_bytes} is the most")
         return content
 
-    # ---- what goes out; raises SendErrors, and the three errors above -----------------------------------------------
+    # ---- sending: raises TransientSendError, UncertainSendError, PermanentSendError and its subclasses in `errors` ---
 
-    async def place(
-        self, chat: int, piece: TextPiece, *, thread: int | None = None, reply_to: int | None = None
+    async def send_message(
+        self, chat_id: int, piece: TextPiece, *, thread_id: int | None = None, reply_to: int | None = None
     ) -> int:
-        """Show a new message; returns its number. This, and nothing else here, shows a second one when repeated."""
+        """Send a new message and return its id. Not idempotent, unlike the methods below."""
         with self._sending():
             message = await self._connected().send_message(
-                chat,
+                chat_id,
                 piece.text,
                 entities=_entities(piece.styles),
-                message_thread_id=thread,
+                message_thread_id=thread_id,
                 reply_parameters=None
                 if reply_to is None
                 else ReplyParameters(reply_to, allow_sending_without_reply=True),
@@ -182,58 +189,60 @@ class TelegramClient:
             )
             return int(message.message_id)
 
-    async def edit(self, chat: int, number: int, piece: TextPiece, keyboard: Keyboard = ()) -> None:
-        """Put this text, and these buttons below it, in place of what a message shows; harmless when repeated."""
+    async def edit_text(self, chat_id: int, message_id: int, piece: TextPiece, keyboard: Keyboard = ()) -> None:
+        """Replace a message's text and buttons."""
         with self._sending():
             await self._connected().edit_message_text(
                 piece.text,
-                chat_id=chat,
-                message_id=number,
+                chat_id=chat_id,
+                message_id=message_id,
                 entities=_entities(piece.styles),
                 link_preview_options=LinkPreviewOptions(is_disabled=True),
                 reply_markup=_markup(keyboard),
             )
 
-    async def attach(self, chat: int, number: int, filename: str, content: bytes, keyboard: Keyboard = ()) -> None:
-        """Put a file in place of what a message shows (Bot API 7.11 and later take a text message for that)."""
+    async def replace_with_file(
+        self, chat_id: int, message_id: int, filename: str, content: bytes, keyboard: Keyboard = ()
+    ) -> None:
+        """Replace a message by a file (Bot API 7.11 and later take a text message for that)."""
         with self._sending():
             await self._connected().edit_message_media(
                 InputMediaDocument(content, filename=filename, disable_content_type_detection=True),
-                chat_id=chat,
-                message_id=number,
+                chat_id=chat_id,
+                message_id=message_id,
                 reply_markup=_markup(keyboard),
                 read_timeout=_UPLOAD_S,
                 write_timeout=_UPLOAD_S,
             )
 
-    async def answer_press(self, press: str, text: str | None = None) -> None:
-        """Let the button that was pressed rest, and show a line where there is one to show."""
+    async def answer_callback_query(self, query_id: str, text: str | None = None) -> None:
+        """End the waiting state of a pressed button, and show a notice if there is a text."""
         with self._sending():
-            await self._connected().answer_callback_query(press, text)
+            await self._connected().answer_callback_query(query_id, text)
 
-    async def change_keyboard(self, chat: int, number: int, keyboard: Keyboard) -> None:
-        """Put these buttons below a message; harmless when repeated."""
+    async def edit_keyboard(self, chat_id: int, message_id: int, keyboard: Keyboard) -> None:
+        """Replace a message's buttons."""
         with self._sending():
             await self._connected().edit_message_reply_markup(
-                chat_id=chat, message_id=number, reply_markup=_markup(keyboard)
+                chat_id=chat_id, message_id=message_id, reply_markup=_markup(keyboard)
             )
 
-    async def delete(self, chat: int, number: int) -> None:
-        """Take a message away; one that is not there is fine."""
+    async def delete_message(self, chat_id: int, message_id: int) -> None:
+        """Delete a message, if it exists."""
         with self._sending(), contextlib.suppress(MessageGone):
-            await self._connected().delete_message(chat, number)
+            await self._connected().delete_message(chat_id, message_id)
 
-    async def draft(self, chat: int, draft: int, piece: TextPiece, *, thread: int | None = None) -> None:
-        """Show a text that is being written, for 30 s at most; in private chats only."""
+    async def send_draft(self, chat_id: int, draft_id: int, piece: TextPiece, *, thread_id: int | None = None) -> None:
+        """Show an unfinished text for at most 30 s; in private chats only."""
         with self._sending():
             await self._connected().send_message_draft(
-                chat, draft, piece.text, message_thread_id=thread, entities=_entities(piece.styles)
+                chat_id, draft_id, piece.text, message_thread_id=thread_id, entities=_entities(piece.styles)
             )
 
-    async def show_typing(self, chat: int, *, thread: int | None = None) -> None:
-        """Show that an answer is on its way, for 5 s at most."""
+    async def send_typing(self, chat_id: int, *, thread_id: int | None = None) -> None:
+        """Show that the bot is typing, for at most 5 s."""
         with self._sending():
-            await self._connected().send_chat_action(chat, ChatAction.TYPING, message_thread_id=thread)
+            await self._connected().send_chat_action(chat_id, ChatAction.TYPING, message_thread_id=thread_id)
 
     # ---- errors ----------------------------------------------------------------------------------------------------
 
@@ -242,7 +251,7 @@ class TelegramClient:
         try:
             yield
         except InvalidToken:
-            # Neither chained nor quoted: the library puts the token into the text.
+            # Neither chained nor quoted: the library's text contains the token.
             raise connect_error(InvalidToken()) from None
         except TelegramError as error:
             raise self._redacted(connect_error(error)) from None
@@ -274,27 +283,26 @@ class TelegramClient:
         return self._bot
 
     def _make_bot(self) -> Bot:
-        # The libraries log whole addresses, the token in them, and the bodies of answers. All that they have to say
-        # reaches our own log as an error of ours.
+        # The libraries log addresses with the token, and the bodies of answers. Their errors reach our log anyway.
         for name, level in (("httpx", logging.WARNING), ("httpcore", logging.WARNING), ("telegram", logging.CRITICAL)):
             logging.getLogger(name).setLevel(level)
-        # A server of one's own on this machine is not reached through a proxy.
+        # A Bot API server on this machine is not reached through a proxy.
         options = {"trust_env": urlsplit(self._api_url).hostname not in _LOOPBACK}
         self._polling = _UpdatesRequest(
             connection_pool_size=1,
             connect_timeout=_CONNECT_S,
-            read_timeout=self._slack_s,  # the library adds the long poll's own time
-            write_timeout=self._answer_s,
+            read_timeout=self._poll_grace_s,  # the library adds the long poll's own time
+            write_timeout=self._request_timeout_s,
             pool_timeout=_CONNECT_S,
             httpx_kwargs=options,
         )
         request = HTTPXRequest(
             connection_pool_size=_CONNECTIONS,
             connect_timeout=_CONNECT_S,
-            read_timeout=self._answer_s,
-            write_timeout=self._answer_s,
+            read_timeout=self._request_timeout_s,
+            write_timeout=self._request_timeout_s,
             media_write_timeout=_UPLOAD_S,
-            pool_timeout=self._answer_s,
+            pool_timeout=self._request_timeout_s,
             httpx_kwargs=options,
         )
         return Bot(
@@ -307,15 +315,15 @@ class TelegramClient:
 
 
 class _UpdatesRequest(HTTPXRequest):
-    """Keeps the answer to a long poll as it came, and shows the library an empty one.
+    """Keeps the raw answer to a long poll, and gives the library an empty one.
 
-    The library parses a batch as a whole; one update of an unknown form, and it logs them all and raises, each time.
+    The library parses a batch as a whole: with one update of an unknown form it logs them all and raises, each time.
     """
 
     answer = b""
 
     async def do_request(self, *args: Any, **kwargs: Any) -> tuple[int, bytes]:
-        """Ask, and keep what was answered."""
+        """Send the request, and keep the answer."""
         status, payload = await super().do_request(*args, **kwargs)
         if status != httpx.codes.OK:
             return status, payload

@@ -1,7 +1,7 @@
-"""From a Telegram update, as the JSON that it is, to the gateway's message. Pure functions.
+"""From the JSON of a Telegram update to the gateway's message. Pure functions.
 
-The JSON itself is read, not the library's objects: one update of a form that nobody knows yet then spoils itself only.
-What the fields mean: https://core.telegram.org/bots/api#update and #message.
+The JSON is read, not the library's objects: then an update of an unknown form does no harm to the others.
+The fields: https://core.telegram.org/bots/api#update and #message.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gateway.protocols import CommandInfo
 Json = Mapping[str, Any]
 
 UPDATE_KINDS = ("message", "callback_query")
-"""What we ask Telegram for; the second is a button that was pressed. Edits are not among it: what was answered stays
-answered, and a changed question is asked by sending it again."""
+"""What we ask Telegram for; the second is a button that was pressed. Edited messages are not read: an answer stays, and
+a person can send a changed question again."""
 
-# Accounts that speak for a chat or for Telegram itself, never for one person: the service account, channel posts in a
-# linked group, and anonymous administrators (measured by others; Telegram documents the last one only in passing).
-_NOBODY = frozenset({777000, 136817688, 1087968824})
+# Accounts that stand for a chat or for Telegram itself: the service account, channel posts in a linked group, and
+# anonymous administrators (measured by others; Telegram documents the last one only in passing).
+_NOT_PERSONS = frozenset({777000, 136817688, 1087968824})
 _FILES = ("document", "audio", "voice", "video", "video_note", "sticker")
 _MEDIA_TYPES = {
     "audio": "audio/mpeg",
@@ -40,11 +40,11 @@ _ANSWERED, _PART = "message that this one answers", "part of a message that this
 
 
 UNREADABLE = (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError, OSError)
-"""What reading something raises that is not as Telegram describes it."""
+"""What reading raises if an update is not as Telegram documents it."""
 
 
 class Unreadable(ValueError):
-    """An update has a form that we do not know."""
+    """An update has an unknown form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,34 +61,34 @@ class Reader:
 
     Attributes:
         channel: the configured channel's name.
-        aliases: what a command is called here, by what it is called on Telegram; see `aliases_of`.
-        commands: the names of all of them, as they are called here.
-        home: the id under which a chat is known to the gateway; another one than its own once a group was upgraded.
-        command: what a button stands for, by what it carries; None where it is not ours, or too old.
+        aliases: the gateway's name of a command by its name on Telegram; see `aliases_of`.
+        commands: the gateway's names of all commands.
+        original_chat: the id of a chat before its group was upgraded, which the gateway stores.
+        command: the command for a button's data; None if it is not ours, or too old.
         now: the time; Telegram does not say when a button was pressed.
     """
 
     channel: str
     bot: Account
     aliases: Mapping[str, str]
-    home: Callable[[int], int]
+    original_chat: Callable[[int], int]
     command: Callable[[str], str | None]
     commands: Collection[str] = ()
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def message_from(self, update: Json) -> InboundMessage | None:
-        """What a person wrote, or chose by a button.
+        """What a person wrote, or chose with a button.
 
-        None where no person wrote anything: bots, channels, administrators who hide, service messages, old buttons.
+        None for all else: bots, channels, anonymous administrators, service messages, old buttons.
 
         Raises:
-            Unreadable: it is not such an update.
+            Unreadable: the update has an unknown form.
         """
         try:
             if "callback_query" in update:
-                return self._read_press(update, update["callback_query"])
+                return self._read_query(update, update["callback_query"])
             message = update.get("message")
-            if message is None or not _is_of_a_person(message):
+            if message is None or not _is_by_person(message):
                 return None
             return self._read(update, message)
         except UNREADABLE as error:
@@ -96,73 +96,73 @@ class Reader:
 
     def _read(self, update: Json, message: Json) -> InboundMessage | None:
         chat, sender, answered = message["chat"], message["from"], message.get("reply_to_message")
-        number = message_id(int(chat["id"]), int(message["message_id"]))
+        message_id = qualified_id(int(chat["id"]), int(message["message_id"]))
         attachments = _attachments(message)
         written, entities = _text(message)
         if written is None and not attachments:
             return None  # a service message, such as somebody joining
         is_direct = chat["type"] == "private"
         mentions = [entity for entity in entities if _is_mention(entity, written or "", self.bot)]
-        is_called = is_direct or bool(mentions) or _is_reply_to(message, self.bot)
-        speaks_to_us = is_called or self._is_command(written or "", entities)
-        quotes, answered_files = _answered(message, self.bot)
-        text = _as_written(written or "", entities, [] if is_direct else mentions)
+        is_addressed = is_direct or bool(mentions) or _is_reply_to(message, self.bot)
+        is_for_bot = is_addressed or self._is_command(written or "", entities)
+        quotes, answered_files = _quoted(message, self.bot)
+        text = _plain_text(written or "", entities, [] if is_direct else mentions)
         return InboundMessage(
-            id=number,
-            event_id=self._event_id(update, number),
+            id=message_id,
+            event_id=self._event_id(update, message_id),
             conversation=self._conversation(message),
             sender=self._sender(sender),
             text=text,
             sent_at=datetime.fromtimestamp(int(message["date"]), UTC),
             is_direct=is_direct,
-            mentions_bot=speaks_to_us and not is_direct,
-            reply_to=None if answered is None else message_id(int(chat["id"]), int(answered["message_id"])),
+            mentions_bot=is_for_bot and not is_direct,
+            reply_to=None if answered is None else qualified_id(int(chat["id"]), int(answered["message_id"])),
             attachments=(*attachments, *answered_files),
-            command=_command(text, self.bot, self.aliases) if speaks_to_us else None,
-            is_trusted_text=_is_own_voice(message),
+            command=_command(text, self.bot, self.aliases) if is_for_bot else None,
+            is_trusted_text=_is_own_text(message),
             quotes=quotes,
         )
 
-    def _event_id(self, update: Json, message: str) -> str:
-        """After a quiet week Telegram counts updates from a random number on, perhaps one that was there before."""
-        return f"{self.bot.id}:{int(update['update_id'])}:{message}"
+    def _event_id(self, update: Json, message_id: str) -> str:
+        """With the message id: after a quiet week Telegram begins at a random update id, which may repeat one."""
+        return f"{self.bot.id}:{int(update['update_id'])}:{message_id}"
 
     def _is_command(self, text: str, entities: Sequence[Json]) -> bool:
-        """`/name` of ours without a bot's name: Telegram brings that from a group where we were the last bot to write.
+        """A known `/name` without a bot's name: in a group Telegram sends it to the bot that was the last to write.
 
         https://core.telegram.org/bots/features#privacy-mode
         """
         if not any(entity["type"] == "bot_command" and int(entity["offset"]) == 0 for entity in entities):
             return False
         found = _COMMAND.fullmatch(text)
-        return found is not None and not found[2] and _named(found[1], self.aliases) in self.commands
+        return found is not None and not found[2] and _gateway_name(found[1], self.aliases) in self.commands
 
-    def _read_press(self, update: Json, press: Json) -> InboundMessage | None:
-        """https://core.telegram.org/bots/api#callbackquery; `message` may be an old one, of which little is told."""
-        command = self.command(str(press.get("data", "")))
-        message, sender = press.get("message"), press["from"]
+    def _read_query(self, update: Json, query: Json) -> InboundMessage | None:
+        """https://core.telegram.org/bots/api#callbackquery; an old `message` has only a few fields."""
+        command = self.command(str(query.get("data", "")))
+        message, sender = query.get("message"), query["from"]
         if command is None or message is None or sender.get("is_bot"):
             return None
         chat = message["chat"]
         is_direct = chat["type"] == "private"
-        number = message_id(int(chat["id"]), f"press-{press['id']}")
+        message_id = qualified_id(int(chat["id"]), f"press-{query['id']}")
         return InboundMessage(
-            id=number,
-            event_id=self._event_id(update, number),
+            id=message_id,
+            event_id=self._event_id(update, message_id),
             conversation=self._conversation(message),
             sender=self._sender(sender),
             text=f"/{command}",
             sent_at=self.now(),
             is_direct=is_direct,
             mentions_bot=not is_direct,
-            reply_to=message_id(int(chat["id"]), int(message["message_id"])),
+            reply_to=qualified_id(int(chat["id"]), int(message["message_id"])),
             command=command,
         )
 
     def _conversation(self, message: Json) -> ConversationRef:
         return ConversationRef(
             channel=self.channel,
-            conversation=str(self.home(int(message["chat"]["id"]))),
+            conversation=str(self.original_chat(int(message["chat"]["id"]))),
             thread=str(int(message["message_thread_id"])) if message.get("is_topic_message") else None,
         )
 
@@ -175,26 +175,26 @@ class Reader:
         )
 
 
-def chat_of(update: Json) -> int | None:
-    """The chat, for the order of its messages; None where there is none. Never raises."""
-    press = update.get("callback_query")
-    message = press.get("message") if isinstance(press, Mapping) else update.get("message")
+def chat_id_of(update: Json) -> int | None:
+    """The chat, for the order of its messages; None without one. Never raises."""
+    query = update.get("callback_query")
+    message = query.get("message") if isinstance(query, Mapping) else update.get("message")
     chat = message.get("chat") if isinstance(message, Mapping) else None
     chat_id = chat.get("id") if isinstance(chat, Mapping) else None
     return chat_id if isinstance(chat_id, int) else None
 
 
-def press_of(update: Json) -> str | None:
-    """The id under which the press of a button is to be answered; None for anything else. Never raises."""
-    press = update.get("callback_query")
-    press_id = press.get("id") if isinstance(press, Mapping) else None
-    return press_id if isinstance(press_id, str) else None
+def callback_query_id(update: Json) -> str | None:
+    """The id by which the press of a button is answered; None for anything else. Never raises."""
+    query = update.get("callback_query")
+    query_id = query.get("id") if isinstance(query, Mapping) else None
+    return query_id if isinstance(query_id, str) else None
 
 
 def migration_of(update: Json) -> tuple[int, int] | None:
-    """The old and the new id of a group that was upgraded; both chats get a service message that says so."""
+    """The old and the new id of an upgraded group; each of the two chats gets such a service message."""
     message = update.get("message")
-    chat_id = chat_of(update)
+    chat_id = chat_id_of(update)
     if not isinstance(message, Mapping) or not isinstance(chat_id, int):
         return None
     if isinstance(new_id := message.get("migrate_to_chat_id"), int):
@@ -205,68 +205,68 @@ def migration_of(update: Json) -> tuple[int, int] | None:
 
 
 def menu(commands: Sequence[CommandInfo]) -> list[tuple[str, str]]:
-    """The commands as Telegram takes them: 1 to 32 of a-z, 0-9 and _, with 1 to 256 characters of description."""
+    """The commands in Telegram's form: a name of 1 to 32 of a-z, 0-9 and _, a description of 1 to 256 characters."""
     named = [(command.name.replace("-", "_"), command.description[:256]) for command in commands]
     return [(name, text) for name, text in named if _MENU_NAME.fullmatch(name) and text][:_MAX_MENU_COMMANDS]
 
 
 def aliases_of(commands: Sequence[CommandInfo]) -> dict[str, str]:
-    """Commands that have another name on Telegram; `/start` is what its button to begin a chat sends."""
+    """Commands with another name on Telegram. Its button to begin a chat sends `/start`."""
     names = {command.name for command in commands}
     aliases = {name.replace("-", "_"): name for name in names if "-" in name}
     return aliases if "start" in names else {**aliases, "start": "help"}
 
 
-def message_id(chat_id: int, number: int | str) -> str:
-    """A message's id for the gateway: Telegram's numbers are unique in their chat only."""
-    return f"{chat_id}:{number}"
+def qualified_id(chat_id: int, message_id: int | str) -> str:
+    """A message's id for the gateway. Telegram's message ids are unique within their chat only."""
+    return f"{chat_id}:{message_id}"
 
 
-def number_in(chat_id: int, message_id: str | None) -> int | None:
-    """The number of a message of this chat; None for another chat's, such as the group's before it was upgraded."""
-    chat, _, number = (message_id or "").partition(":")
-    return int(number) if chat == str(chat_id) and number.isdecimal() else None
+def message_id_in(chat_id: int, qualified: str | None) -> int | None:
+    """Telegram's message id; None if it is of another chat, such as the group before it was upgraded."""
+    chat, _, message_id = (qualified or "").partition(":")
+    return int(message_id) if chat == str(chat_id) and message_id.isdecimal() else None
 
 
-def _is_of_a_person(message: Json) -> bool:
-    """`sender_chat` stands where a chat speaks: a channel, or a group through an administrator who hides behind it."""
+def _is_by_person(message: Json) -> bool:
+    """`sender_chat` is set if a chat speaks: a channel, or a group for an anonymous administrator."""
     sender = message.get("from")
     if not sender or "sender_chat" in message or message["chat"]["type"] == "channel":
         return False
-    return not sender.get("is_bot") and sender["id"] not in _NOBODY
+    return not sender.get("is_bot") and sender["id"] not in _NOT_PERSONS
 
 
-def _named(name: str, aliases: Mapping[str, str]) -> str:
+def _gateway_name(name: str, aliases: Mapping[str, str]) -> str:
     return aliases.get(name.lower(), name.lower())
 
 
-def _is_own_voice(message: Json) -> bool:
-    """A card of a contact or a place has a name that others chose."""
+def _is_own_text(message: Json) -> bool:
+    """The person wrote it. The name in a contact or a place was chosen by others."""
     return not message.keys() & {"forward_origin", "via_bot", "contact", "venue"}
 
 
-def _answered(message: Json, bot: Account) -> tuple[tuple[QuotedText, ...], tuple[Attachment, ...]]:
-    """What stands in the message that this one answers, or in the part of it that was chosen; and its files.
+def _quoted(message: Json, bot: Account) -> tuple[tuple[QuotedText, ...], tuple[Attachment, ...]]:
+    """The text of the message that this one answers, or of the selected part of it; and its files.
 
-    Left out are our own words, unless a part was chosen, and in a private chat the person's: the session has both.
-    https://core.telegram.org/bots/api#textquote, #externalreplyinfo
+    Left out because the session has it: the bot's own text, unless a part was selected, and in a private chat the
+    person's. https://core.telegram.org/bots/api#textquote, #externalreplyinfo
     """
     answered, other = message.get("reply_to_message"), message.get("external_reply")
     quote = message.get("quote") or {}
     if answered is None:
         author = "" if other is None else _author_of(other.get("origin") or {})
-        chosen = str(quote.get("text", ""))
-        return (QuotedText(origin=_PART, text=chosen, author=author),) if chosen else (), ()
+        selected = str(quote.get("text", ""))
+        return (QuotedText(origin=_PART, text=selected, author=author),) if selected else (), ()
     sender = answered.get("from") or {}
     author = str((answered.get("sender_chat") or {}).get("title") or _display_name(sender))
-    is_ours = sender.get("id") == bot.id and "sender_chat" not in answered
-    is_known = message["chat"]["type"] == "private" and _is_own_voice(answered)
-    if quote.get("text") and (quote.get("is_manual") or not is_ours):
+    is_by_bot = sender.get("id") == bot.id and "sender_chat" not in answered
+    is_in_session = message["chat"]["type"] == "private" and _is_own_text(answered)
+    if quote.get("text") and (quote.get("is_manual") or not is_by_bot):
         return (QuotedText(origin=_PART, text=str(quote["text"]), author=author),), ()
-    if is_ours:
+    if is_by_bot:
         return (), ()
-    written, entities = (None, ()) if is_known else _text(answered)
-    text = _as_written(written or "", entities, ())
+    written, entities = (None, ()) if is_in_session else _text(answered)
+    text = _plain_text(written or "", entities, ())
     quotes = (QuotedText(origin=_ANSWERED, text=text, author=author),) if text else ()
     return quotes, _attachments(answered)
 
@@ -287,12 +287,12 @@ def _display_name(sender: Json) -> str:
 
 
 def _text(message: Json) -> tuple[str | None, Sequence[Json]]:
-    """The text or the caption, and its entities; for things that Telegram draws itself, a word that names them."""
+    """The text or the caption, and its entities; for a place, a poll and the like, a text that describes it."""
     for kind, entities in (("text", "entities"), ("caption", "caption_entities")):
         if kind in message:
             return str(message[kind]), message.get(entities, ())
-    drawn = next((kind for kind in _DRAWN if kind in message), None)
-    return (None if drawn is None else _DRAWN[drawn](message[drawn])), ()
+    described = next((kind for kind in _DESCRIPTIONS if kind in message), None)
+    return (None if described is None else _DESCRIPTIONS[described](message[described])), ()
 
 
 def _contact(contact: Json) -> str:
@@ -304,7 +304,7 @@ def _poll(poll: Json) -> str:
     return f"[poll: {poll['question']} ({', '.join(str(option['text']) for option in poll['options'])})]"
 
 
-_DRAWN: Mapping[str, Callable[[Json], str]] = {
+_DESCRIPTIONS: Mapping[str, Callable[[Json], str]] = {
     "sticker": lambda sticker: str(sticker.get("emoji", "")),
     "venue": lambda place: f"[place: {place['title']}, {place['address']}]",  # it has a location too
     "location": lambda place: f"[location: {float(place['latitude'])}, {float(place['longitude'])}]",
@@ -315,13 +315,13 @@ _DRAWN: Mapping[str, Callable[[Json], str]] = {
 
 
 def _span(entity: Json) -> slice:
-    """Where the entity is in the text's UTF-16; offsets count its two-byte units (…/bots/api#messageentity)."""
+    """Where the entity is in the UTF-16 bytes; its offset counts two-byte units (…/bots/api#messageentity)."""
     start = 2 * int(entity["offset"])
     return slice(start, start + 2 * int(entity["length"]))
 
 
 def _is_mention(entity: Json, text: str, bot: Account) -> bool:
-    """It names us: `@name`, a name that links to us, or `/command@name`."""
+    """It names the bot: `@name`, a name that links to it, or `/command@name`."""
     if entity["type"] == "text_mention":
         return bool(entity["user"]["id"] == bot.id)
     covered = text.encode("utf-16-le", "surrogatepass")[_span(entity)].decode("utf-16-le", "replace").lower()
@@ -330,8 +330,8 @@ def _is_mention(entity: Json, text: str, bot: Account) -> bool:
     return bool(entity["type"] == "bot_command") and covered.endswith(f"@{bot.username.lower()}")
 
 
-def _as_written(text: str, entities: Sequence[Json], mentions: Sequence[Json]) -> str:
-    """Without the mentions of us, commands excepted, and with the addresses that stand behind words."""
+def _plain_text(text: str, entities: Sequence[Json], mentions: Sequence[Json]) -> str:
+    """The text without `mentions`, except in commands, and with the addresses of its links."""
     raw = text.encode("utf-16-le", "surrogatepass")
     for entity in sorted(entities, key=lambda one: int(one["offset"]), reverse=True):
         span = _span(entity)
@@ -350,7 +350,7 @@ def _as_written(text: str, entities: Sequence[Json], mentions: Sequence[Json]) -
 
 
 def _is_reply_to(message: Json, bot: Account) -> bool:
-    """In a topic every message that is no reply answers the message that opened the topic; that is nobody's."""
+    """In a topic, every message that is no reply has the message that opened the topic as `reply_to_message`."""
     answered = message.get("reply_to_message")
     if answered is None or "forum_topic_created" in answered:
         return False
@@ -358,7 +358,7 @@ def _is_reply_to(message: Json, bot: Account) -> bool:
 
 
 def _command(text: str, bot: Account, aliases: Mapping[str, str]) -> str | None:
-    """The command where it is called otherwise here; the gateway reads every other one from the text by itself."""
+    """The command if its name differs here; the gateway reads all others from the text."""
     found = _COMMAND.fullmatch(text)
     if found is None or (found[2] or bot.username).lower() != bot.username.lower():
         return None
@@ -370,7 +370,7 @@ def _command(text: str, bot: Account, aliases: Mapping[str, str]) -> str | None:
 
 
 def _attachments(message: Json) -> tuple[Attachment, ...]:
-    """The largest size of a photo, and whatever else is a file. An animation comes as a document too."""
+    """The largest size of a photo, and any other file. An animation comes as a document too."""
     if photo := message.get("photo"):
         largest = max(photo, key=lambda size: int(size["width"]) * int(size["height"]))
         return (_attachment(largest, "image/jpeg", f"photo-{largest['file_unique_id']}.jpg"),)

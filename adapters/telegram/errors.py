@@ -1,4 +1,4 @@
-"""What python-telegram-bot's errors mean, and three answers of Telegram that we can do something about."""
+"""What python-telegram-bot's errors mean, and three refusals after which the adapter can go on."""
 
 from __future__ import annotations
 
@@ -22,29 +22,13 @@ from gateway.errors import (
     AdapterError,
     AdapterNotReady,
     PermanentSendError,
+    SendError,
     TransientSendError,
     UncertainSendError,
 )
 
-
-class ChatMoved(Exception):
-    """The group was upgraded."""
-
-    def __init__(self, new_chat_id: int) -> None:
-        super().__init__(f"the group has moved to {new_chat_id}")
-        self.new_chat_id = new_chat_id
-
-
-class MarkupRefused(Exception):
-    """Telegram cannot read the entities."""
-
-
-class MessageGone(Exception):
-    """The message to be changed is not there any more, or cannot be changed any more."""
-
-
 _CONFLICT_S = 5.0
-# Raised before anything was sent; whatever else goes wrong on the line, the request may have arrived.
+# Raised before anything was sent. After any other connection error the request may have arrived.
 _NOT_SENT = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -59,6 +43,22 @@ _GONE = (
     "message can't be deleted",
     "message_id_invalid",
 )
+
+
+class ChatMoved(PermanentSendError):
+    """The group was upgraded and has a new id; nothing was done."""
+
+    def __init__(self, new_chat_id: int) -> None:
+        super().__init__(f"the group has moved to {new_chat_id}")
+        self.new_chat_id = new_chat_id
+
+
+class MarkupRefused(PermanentSendError):
+    """Telegram cannot read the entities; nothing was done."""
+
+
+class MessageGone(PermanentSendError):
+    """The message was deleted, or cannot be changed any more; nothing was done."""
 
 
 def connect_error(error: TelegramError) -> AdapterError:
@@ -77,13 +77,13 @@ def connect_error(error: TelegramError) -> AdapterError:
     return AdapterNotReady(f"Telegram cannot be used now: {error}")
 
 
-def send_error(error: TelegramError) -> Exception | None:
-    """What an error means for what was being sent; None where nothing was left to do.
+def send_error(error: TelegramError) -> SendError | None:
+    """What an error means for a send; None if the message already shows what it should.
 
-    Of a broken line, only what is certain to have happened before the request was sent is called transient.
+    Of connection errors, only those that come before the request was sent are transient.
     """
     text = str(error).lower()
-    outcome: Exception | None
+    outcome: SendError | None
     if isinstance(error, RetryAfter):
         outcome = TransientSendError("Telegram asks us to wait", retry_after_s=_seconds(error))
     elif isinstance(error, ChatMigrated):
@@ -103,7 +103,7 @@ def send_error(error: TelegramError) -> Exception | None:
     return outcome
 
 
-def _refusal(text: str, error: BadRequest) -> Exception | None:
+def _refusal(text: str, error: BadRequest) -> SendError | None:
     """What a 400 means. There are no codes for these; the texts are those of Telegram's open-source server.
 
     https://github.com/tdlib/telegram-bot-api/blob/master/telegram-bot-api/Client.cpp

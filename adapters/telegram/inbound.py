@@ -1,17 +1,17 @@
-"""Waits for the other parts of what a person sent as one thing, and hands over the whole.
+"""Joins the parts of what a person sent as one thing, and hands over the whole.
 
-A part is *kept* in the channel's durable notes before Telegram hears that we have it, so the acknowledgement need not
-wait for the rest. It could not: Telegram calls a webhook with the next update of a chat only after it has heard 200 for
-the one before (`WebhookActor.cpp`, https://github.com/tdlib/telegram-bot-api), and an offset that is held back holds up
-every other chat. What becomes of a crash at each step:
+A part is *stored* in the channel's durable notes before it is acknowledged, so the acknowledgement need not wait for
+the other parts. It must not wait: Telegram calls a webhook with the next update of a chat only after it got 200 for the
+one before (`WebhookActor.cpp`, https://github.com/tdlib/telegram-bot-api), and an offset that is held back delays every
+other chat. What happens after a crash at each step:
 
-1. before a part is kept: Telegram sends it again;
-2. while parts are kept: they are found at the next start, and the wait for the others goes on;
+1. before a part is stored: Telegram sends it again;
+2. while parts are stored: the next start reads them, and waits for the others again;
 3. once the queue is *sealed*: the next start hands over exactly these parts again. They make the same messages with the
-   same ids, which the gateway takes once; nothing can join them any more;
-4. after the hand-over: the ids of the updates are noted for longer than Telegram repeats them.
+   same ids, which the gateway takes once; no part is added any more;
+4. after the hand-over: the ids of the updates are stored for longer than Telegram repeats them.
 
-Which messages belong together is told by the messages themselves, never by when they reached us, so that the same parts
+Which messages belong together depends on their content only, never on when they reached us, so that the same parts
 always make the same messages:
 
 - An album's messages have one `media_group_id` (https://core.telegram.org/bots/api#message).
@@ -30,44 +30,49 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from adapters.telegram.convert import Json, chat_of
+from adapters.telegram.convert import Json, chat_id_of
 from gateway.errors import AdapterNotReady
 from gateway.messages import InboundMessage
 from gateway.protocols import Accept, AdapterNotes
 
-QUIET_S = 1.5
-"""After the last part that may have another behind it."""
-LONGEST_S = 10.0
-"""After the first part, whatever comes."""
-MOST_PARTS = 100
+PART_WAIT_S = 1.5
+"""How long to wait for another part."""
+MAX_WAIT_S = 10.0
+"""After the first part, even if more come."""
+MAX_PARTS = 100
 MAX_UNITS = 4096
-_LEAST_UNITS = MAX_UNITS // 2
-_MOMENT = timedelta(seconds=3)
+_MIN_CUT_UNITS = MAX_UNITS // 2
+_CUT_INTERVAL = timedelta(seconds=3)
 """Between two parts of a text, by Telegram's clock, which counts whole seconds."""
 
-_KEPT_PREFIX = "kept/"
-_TAKEN_PREFIX = "taken/"
-_REPEATED = timedelta(hours=25)  # Telegram keeps an update for 24: https://core.telegram.org/bots/api#getting-updates
+_STORED_PREFIX = "parts/"
+_DONE_PREFIX = "done/"
+_DONE_AGE = timedelta(hours=25)  # Telegram keeps an update for 24: https://core.telegram.org/bots/api#getting-updates
 
 Read = Callable[[Json], Awaitable[InboundMessage | None]]
 
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """What waits of one chat, in order; with what others write there meanwhile, so that the order stays."""
+    """The waiting parts of one chat, in order, and what others write there meanwhile, so that the order stays.
 
-    chat: int
-    began_at_s: float
+    Attributes:
+        is_sealed: being handed over; no part is added.
+        is_done: was handed over.
+    """
+
+    chat_id: int
+    started_at_s: float
     parts: list[Part] = field(default_factory=list)
     due_at_s: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: asyncio.Task[None] | None = None
+    timer: asyncio.Task[None] | None = None
     is_sealed: bool = False
-    is_over: bool = False
+    is_done: bool = False
 
 
-class Assembly:
-    """Between the updates and `accept`, for as long as one run of the channel."""
+class Inbound:
+    """Between the updates and `accept`, for one run of the channel."""
 
     def __init__(
         self,
@@ -75,24 +80,24 @@ class Assembly:
         read: Read,
         accept: Accept,
         *,
-        quiet_s: float = QUIET_S,
-        longest_s: float = LONGEST_S,
+        part_wait_s: float = PART_WAIT_S,
+        max_wait_s: float = MAX_WAIT_S,
     ) -> None:
         self._notes = notes
         self._read = read
         self._accept = accept
-        self._quiet_s = quiet_s
-        self._longest_s = longest_s
+        self._part_wait_s = part_wait_s
+        self._max_wait_s = max_wait_s
         self._queues: dict[int, _Queue] = {}
-        self._taken: dict[str, datetime] = {}
+        self._done: dict[str, datetime] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._clock = asyncio.get_running_loop().time
 
     async def run(self, receiving: Coroutine[Any, Any, None]) -> None:
-        """Take up what an earlier run has kept, and then receive until cancelled.
+        """Go on with the stored parts of an earlier run, and then receive until cancelled.
 
         Raises:
-            AdapterNotReady: what was kept was not taken by the gateway; it stays kept.
+            AdapterNotReady: the gateway did not take stored parts; they stay stored.
         """
         work = asyncio.ensure_future(self._run(receiving))
         try:
@@ -101,132 +106,135 @@ class Assembly:
                 self._failed.result()
             work.result()
         finally:
-            tasks = [work, *(queue.waiting for queue in self._queues.values() if queue.waiting is not None)]
+            tasks = [work, *(queue.timer for queue in self._queues.values() if queue.timer is not None)]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            receiving.close()  # where it was not begun
+            receiving.close()  # if it was not started
             if not self._failed.cancel() and not self._failed.cancelled():
-                self._failed.exception()  # told above, or by another error that came first
+                self._failed.exception()  # raised above, or less important than the error that was
 
-    async def take(self, update: Json, message: InboundMessage) -> None:
-        """Returns after the message is accepted, or kept until its other parts are there.
+    async def handle(self, update: Json, message: InboundMessage) -> None:
+        """Returns when the message is accepted, or stored until its other parts come.
 
-        Raises whatever `accept` and the notes raise; the update is then to come again.
+        Raises whatever `accept` and the notes raise; the update must then come again.
         """
-        chat = chat_of(update)
-        if message.event_id in self._taken:
+        chat_id = chat_id_of(update)
+        if message.event_id in self._done:
             return
         part = part_of(update, message)
-        if chat is None or (chat not in self._queues and not part.may_go_on):
+        if chat_id is None or (chat_id not in self._queues and not part.may_continue):
             await self._accept(message)
             return
-        queue = self._queues.setdefault(chat, _Queue(chat=chat, began_at_s=self._clock()))
+        queue = self._queues.setdefault(chat_id, _Queue(chat_id=chat_id, started_at_s=self._clock()))
         async with queue.lock:
-            if queue.is_sealed and not queue.is_over:
-                await self._hand_over(queue)  # the one who began it was stopped
-            if not queue.is_over:
+            if queue.is_sealed and not queue.is_done:
+                await self._hand_over(queue)  # the task that began it was cancelled
+            if not queue.is_done:
                 await self._add(queue, part)
                 return
-        await self.take(update, message)
+        await self.handle(update, message)
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
     async def _run(self, receiving: Coroutine[Any, Any, None]) -> None:
-        await self._load_taken()
-        for key in await self._notes.keys(_KEPT_PREFIX):
-            await self._resume(int(key.removeprefix(_KEPT_PREFIX)), json.loads(await self._notes.get(key) or "{}"))
+        await self._load_done()
+        for key in await self._notes.keys(_STORED_PREFIX):
+            await self._resume(int(key.removeprefix(_STORED_PREFIX)), json.loads(await self._notes.get(key) or "{}"))
         await receiving
 
-    async def _resume(self, chat: int, noted: Json) -> None:
-        queue = self._queues[chat] = _Queue(chat=chat, began_at_s=self._clock())
-        for update in noted.get("updates", ()):
+    async def _resume(self, chat_id: int, stored: Json) -> None:
+        queue = self._queues[chat_id] = _Queue(chat_id=chat_id, started_at_s=self._clock())
+        for update in stored.get("updates", ()):
             message = await self._read(update)
             if message is not None:
                 queue.parts.append(part_of(update, message))
         async with queue.lock:
-            await self._go_on(queue, is_sealed=bool(noted.get("is_sealed")))
+            await self._wait_or_hand_over(queue, is_sealed=bool(stored.get("is_sealed")))
 
     async def _add(self, queue: _Queue, part: Part) -> None:
         if all(part.message.event_id != other.message.event_id for other in queue.parts):
-            await self._keep(queue.chat, [*queue.parts, part], is_sealed=False)
+            await self._store(queue.chat_id, [*queue.parts, part], is_sealed=False)
             queue.parts.append(part)
-        await self._go_on(queue, is_sealed=len(queue.parts) >= MOST_PARTS)
+        await self._wait_or_hand_over(queue, is_sealed=len(queue.parts) >= MAX_PARTS)
 
-    async def _go_on(self, queue: _Queue, *, is_sealed: bool) -> None:
-        if is_sealed or not may_go_on(queue.parts):
+    async def _wait_or_hand_over(self, queue: _Queue, *, is_sealed: bool) -> None:
+        if is_sealed or not may_continue(queue.parts):
             await self._hand_over(queue)
-            if queue.waiting is not None:
-                queue.waiting.cancel()
+            if queue.timer is not None:
+                queue.timer.cancel()
             return
-        if queue.parts[-1].may_go_on or not queue.due_at_s:
-            queue.due_at_s = min(self._clock() + self._quiet_s, queue.began_at_s + self._longest_s)
-        if queue.waiting is None:
-            queue.waiting = asyncio.create_task(self._wait(queue), name="telegram parts")
+        if queue.parts[-1].may_continue or not queue.due_at_s:
+            queue.due_at_s = min(self._clock() + self._part_wait_s, queue.started_at_s + self._max_wait_s)
+        if queue.timer is None:
+            queue.timer = asyncio.create_task(self._wait(queue), name="telegram parts")
 
     async def _wait(self, queue: _Queue) -> None:
-        while (left_s := queue.due_at_s - self._clock()) > 0:  # noqa: ASYNC110 (it moves while we wait)
+        while (left_s := queue.due_at_s - self._clock()) > 0:  # noqa: ASYNC110 (it changes while we wait)
             await asyncio.sleep(left_s)
         async with queue.lock:
-            if queue.is_over:
+            if queue.is_done:
                 return
             try:
                 await self._hand_over(queue)
-            except Exception as error:  # noqa: BLE001 (whatever it is, nobody else would hear of it)
+            except Exception as error:  # noqa: BLE001 (nobody awaits this task, so the error must be passed on)
                 self._fail(error)
 
     async def _hand_over(self, queue: _Queue) -> None:
         try:
             queue.is_sealed = True
-            await self._keep(queue.chat, queue.parts, is_sealed=True)
-            for group in grouped(queue.parts):
-                await self._accept(joined(group))
-            await self._note_taken(queue)
-            await self._notes.remove(f"{_KEPT_PREFIX}{queue.chat}")
+            await self._store(queue.chat_id, queue.parts, is_sealed=True)
+            for group in group_parts(queue.parts):
+                await self._accept(join_parts(group))
+            await self._store_done(queue)
+            await self._notes.remove(f"{_STORED_PREFIX}{queue.chat_id}")
         except Exception as error:
             self._fail(error)
             raise
-        queue.is_over = True
-        del self._queues[queue.chat]
+        queue.is_done = True
+        del self._queues[queue.chat_id]
 
     def _fail(self, error: Exception) -> None:
-        """End the run: a sealed queue must be handed over before anything else of its chat is taken."""
+        """End the run: a sealed queue must be handed over before anything else of its chat."""
         if not self._failed.done():
             self._failed.set_exception(AdapterNotReady(f"a message was not taken, and will be tried again: {error}"))
 
-    async def _keep(self, chat: int, parts: list[Part], *, is_sealed: bool) -> None:
-        noted = {"is_sealed": is_sealed, "updates": [part.update for part in parts]}
-        await self._notes.put(f"{_KEPT_PREFIX}{chat}", json.dumps(noted))
+    async def _store(self, chat_id: int, parts: list[Part], *, is_sealed: bool) -> None:
+        stored = {"is_sealed": is_sealed, "updates": [part.update for part in parts]}
+        await self._notes.put(f"{_STORED_PREFIX}{chat_id}", json.dumps(stored))
 
     # ---- what was handed over ---------------------------------------------------------------------------------------
 
-    async def _note_taken(self, queue: _Queue) -> None:
+    async def _store_done(self, queue: _Queue) -> None:
         events = [part.message.event_id for part in queue.parts]
         if not events:
             return
         now = datetime.now(UTC)
-        await self._notes.put(f"{_TAKEN_PREFIX}{events[0]}", json.dumps([now.isoformat(), events]))
-        self._taken.update(dict.fromkeys(events, now))
-        for event in [event for event, at in self._taken.items() if abs(now - at) > _REPEATED]:
-            del self._taken[event]
-            await self._notes.remove(f"{_TAKEN_PREFIX}{event}")
+        await self._notes.put(f"{_DONE_PREFIX}{events[0]}", json.dumps([now.isoformat(), events]))
+        self._done.update(dict.fromkeys(events, now))
+        for event in [event for event, at in self._done.items() if abs(now - at) > _DONE_AGE]:
+            del self._done[event]
+            await self._notes.remove(f"{_DONE_PREFIX}{event}")
 
-    async def _load_taken(self) -> None:
-        for key in await self._notes.keys(_TAKEN_PREFIX):
-            noted_at, events = json.loads(await self._notes.get(key) or '["1970-01-01T00:00:00+00:00", []]')
-            at = datetime.fromisoformat(noted_at)
-            if abs(datetime.now(UTC) - at) > _REPEATED:
+    async def _load_done(self) -> None:
+        for key in await self._notes.keys(_DONE_PREFIX):
+            stored_at, events = json.loads(await self._notes.get(key) or '["1970-01-01T00:00:00+00:00", []]')
+            at = datetime.fromisoformat(stored_at)
+            if abs(datetime.now(UTC) - at) > _DONE_AGE:
                 await self._notes.remove(key)
             else:
-                self._taken.update(dict.fromkeys(events, at))
+                self._done.update(dict.fromkeys(events, at))
+
+
+# ---- which parts belong together: pure functions -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A message, and what tells whether others belong to it.
+    """A message, and what says whether others belong to it.
 
     Attributes:
-        album: the album's id, None without one.
+        album: the album's id; None without one.
         text_units: UTF-16 units of a text of the sender's own; 0 for anything else.
     """
 
@@ -236,13 +244,13 @@ class Part:
     text_units: int
 
     @property
-    def may_go_on(self) -> bool:
+    def may_continue(self) -> bool:
         """Another part may follow."""
-        return self.album is not None or self.text_units > _LEAST_UNITS
+        return self.album is not None or self.text_units > _MIN_CUT_UNITS
 
 
 def part_of(update: Json, message: InboundMessage) -> Part:
-    """What an update brings; `message` is what was read from it."""
+    """The part in an update; `message` is what was read from it."""
     sent = update.get("message") or {}
     text = sent.get("text")
     is_own = isinstance(text, str) and message.is_trusted_text
@@ -255,8 +263,8 @@ def part_of(update: Json, message: InboundMessage) -> Part:
     )
 
 
-def grouped(parts: Sequence[Part]) -> list[list[Part]]:
-    """The parts of each message, in the order of the first of each; what others wrote between them is no hindrance."""
+def group_parts(parts: Sequence[Part]) -> list[list[Part]]:
+    """The parts of each message, by their first part; messages of others may stand between them."""
     groups: list[list[Part]] = []
     latest: dict[str, list[Part]] = {}
     for part in parts:
@@ -268,14 +276,14 @@ def grouped(parts: Sequence[Part]) -> list[list[Part]]:
     return groups
 
 
-def may_go_on(parts: Sequence[Part]) -> bool:
-    """Somebody who wrote one of them may not be done."""
+def may_continue(parts: Sequence[Part]) -> bool:
+    """Another part may follow from one of the senders."""
     latest = {part.message.sender.user: part for part in parts}
-    return any(part.may_go_on for part in latest.values())
+    return any(part.may_continue for part in latest.values())
 
 
-def joined(group: Sequence[Part]) -> InboundMessage:
-    """One message with all that its parts hold. Its ids are those of the first."""
+def join_parts(group: Sequence[Part]) -> InboundMessage:
+    """One message with the content of all parts, and the ids of the first."""
     first = group[0].message
     if len(group) == 1:
         return first
@@ -298,13 +306,13 @@ def _continues(part: Part, before: Part) -> bool:
         return False
     if part.album is not None or before.album is not None:
         return part.album == before.album
-    is_soon = abs(part.message.sent_at - before.message.sent_at) <= _MOMENT
+    is_soon = abs(part.message.sent_at - before.message.sent_at) <= _CUT_INTERVAL
     is_text = part.text_units > 0 and not part.message.attachments and not part.message.text.startswith("/")
-    return before.text_units > _LEAST_UNITS and is_text and is_soon
+    return before.text_units > _MIN_CUT_UNITS and is_text and is_soon
 
 
 def _joined_text(group: Sequence[Part]) -> str:
-    """A part that is full was cut in the middle of a word; the white space at any other cut is lost on the way."""
+    """A part of full length was cut within a word; at any other cut the app has dropped white space."""
     text = group[0].message.text
     for before, part in pairwise(group):
         if part.message.text:

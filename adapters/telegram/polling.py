@@ -1,4 +1,4 @@
-"""Long polling: fetch, hand over, and only then fetch on, which is what tells Telegram that we have it.
+"""Long polling: fetch updates, hand them over, and only then fetch more, which confirms them.
 
 https://core.telegram.org/bots/api#getupdates: an update is confirmed by asking for a higher one.
 """
@@ -6,92 +6,91 @@ https://core.telegram.org/bots/api#getupdates: an update is confirmed by asking 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 
 from adapters.telegram.client import TelegramClient
-from adapters.telegram.convert import Json, chat_of
+from adapters.telegram.convert import Json, chat_id_of
 from gateway.errors import AdapterNotReady
 
-Take = Callable[[Json], Awaitable[None]]
-"""Returns after the update's message is committed, or is found to be nobody's."""
-Seen = Callable[[], Awaitable[None]]
-"""Told whenever Telegram has nothing more that we have not."""
+HandleUpdate = Callable[[Json], Awaitable[None]]
+"""Returns when the update's message is committed, or needs none."""
+OnCaughtUp = Callable[[], Awaitable[None]]
+"""Called whenever Telegram has no updates that we do not have."""
 
-_QUICK_S = 0.5
-_MOST_QUICK = 10
-
-_log = logging.getLogger(__name__)
+_INSTANT_S = 0.5
+_MAX_INSTANT_POLLS = 10
 
 
 class Polling:
-    """Fetches updates in a loop of our own."""
+    """Fetches updates in a loop of our own; the library's loop confirms them too early."""
 
     def __init__(self, client: TelegramClient) -> None:
         self._client = client
-        # Sent once to confirm a batch, and not again: after a quiet week Telegram begins to count anew, at random, and
-        # a higher number than that would confirm what nobody has read.
+        # Sent once to confirm a batch, and not again: after a quiet week Telegram numbers updates from a random start,
+        # and an offset above that would confirm updates that nobody has read.
         self._offset: int | None = None
 
     async def prepare(self) -> None:
-        """A webhook must go first; Telegram keeps what waits."""
+        """Remove the webhook; Telegram keeps the waiting updates."""
         await self._client.remove_webhook()
 
-    async def run(self, take: Take, seen: Seen) -> None:
+    async def run(self, handle: HandleUpdate, caught_up: OnCaughtUp) -> None:
         """Hand over every update until cancelled.
 
         Raises:
             AdapterNotReady: the connection broke twice in a row, or an update was not taken; it will come again.
-            AdapterAuthFailed: the token is not known any more.
+            AdapterAuthFailed: the token is no longer valid.
         """
         clock = asyncio.get_running_loop().time
-        is_broken, quick = False, 0
+        has_failed, instant_polls = False, 0
         while True:
             asked_at_s = clock()
             try:
-                updates = await self._client.updates(self._offset)
+                updates = await self._client.get_updates(self._offset)
             except AdapterNotReady as error:
-                if is_broken or error.retry_after_s is not None:
+                if has_failed or error.retry_after_s is not None:
                     raise
-                is_broken = True  # a connection that was dropped while it was silent is worth no word
+                has_failed = True  # a proxy may drop an idle connection; one failure is not reported
                 continue
-            is_broken, self._offset = False, None
+            has_failed, self._offset = False, None
             if updates:
-                quick = 0
-                await self._take_all(updates, take)
+                instant_polls = 0
+                await self._handle_all(updates, handle)
                 continue
-            await seen()
-            # A long poll that brings nothing takes its time; something that answers at once is no Telegram.
-            quick = quick + 1 if clock() - asked_at_s < _QUICK_S else 0
-            if quick > _MOST_QUICK:
+            await caught_up()
+            # Telegram answers an empty long poll late; a server that answers at once is something else.
+            instant_polls = instant_polls + 1 if clock() - asked_at_s < _INSTANT_S else 0
+            if instant_polls > _MAX_INSTANT_POLLS:
                 raise AdapterNotReady("long polls come back empty at once; is a proxy in between?")
 
-    async def _take_all(self, updates: Sequence[Json], take: Take) -> None:
-        """In order within a chat; chats beside each other, so that their commits go together."""
+    async def _handle_all(self, updates: Sequence[Json], handle: HandleUpdate) -> None:
+        """In order within a chat; chats in parallel, so that they share commits."""
         by_chat: defaultdict[int | None, list[Json]] = defaultdict(list)
         for update in updates:
-            by_chat[chat_of(update)].append(update)
+            by_chat[chat_id_of(update)].append(update)
         left = len(updates)
 
-        async def take_each(of_chat: Sequence[Json]) -> None:
+        async def handle_each(of_chat: Sequence[Json]) -> None:
             nonlocal left
             for update in of_chat:
-                await take(update)
+                await handle(update)
                 left -= 1
 
         try:
             async with asyncio.TaskGroup() as tasks:
                 for of_chat in by_chat.values():
-                    tasks.create_task(take_each(of_chat))
+                    tasks.create_task(handle_each(of_chat))
         except ExceptionGroup as errors:
             first = errors.exceptions[0]
             raise AdapterNotReady(f"a message was not taken, and will come again: {first}") from first
         finally:
-            if not left:  # also where we are stopped just now: what was taken need not come again
-                self._offset = max((number for number in map(_number, updates) if number is not None), default=-1) + 1
+            if not left:  # also when cancelled just now: what was handled need not come again
+                self._offset = (
+                    max((number for number in map(_update_id, updates) if number is not None), default=-1) + 1
+                )
 
 
-def _number(update: Json) -> int | None:
+def _update_id(update: Json) -> int | None:
     number = update.get("update_id")
     return number if isinstance(number, int) else None

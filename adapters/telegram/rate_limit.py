@@ -1,8 +1,8 @@
-"""How fast Telegram lets a bot write: by chat, and all in all. One chat's pause does not stop another.
+"""How fast Telegram lets a bot write: in a chat, and over all chats. A pause in one chat does not delay another.
 
 About one message a second in a chat, with short bursts; 20 a minute in a group; 30 a second over all
 (https://core.telegram.org/bots/faq#my-bot-is-hitting-limits-how-do-i-avoid-this). Edits are not counted: Telegram
-publishes no limit for them, and says by a 429 when there were too many.
+publishes no limit for them, and answers 429 when there were too many.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import asyncio
 from gateway.errors import TransientSendError
 
 _OVERALL = 0
-_KEPT_CHATS = 10_000
+_MAX_CHATS = 10_000
 
 
-class Pace:
-    """Says when the next message may go out.
+class RateLimit:
+    """Says when the next message may be sent, by the generic cell rate algorithm.
 
     Args:
-        chat_s: seconds a message in a private chat; after a pause, `burst` may go at once.
+        chat_s: seconds per message in a private chat; after a pause, `burst` messages may be sent at once.
         group_s: the same in a group.
         overall_s: the same over all chats.
     """
@@ -29,39 +29,40 @@ class Pace:
     ) -> None:
         self._intervals_s = {"chat": chat_s, "group": group_s, "overall": overall_s}
         self._burst = burst
-        # By chat: when all that it was given would have gone out at the steady rate (the "generic cell rate" rule).
-        self._spent_until_s: dict[int, float] = {}
-        self._blocked_until_s: dict[int, float] = {}
+        # By chat: when its messages would all have been sent at the steady rate ("theoretical arrival time").
+        self._arrival_s: dict[int, float] = {}
+        self._paused_until_s: dict[int, float] = {}
 
-    async def wait(self, chat: int) -> None:
-        """Until one more message may go out there.
+    async def wait(self, chat_id: int) -> None:
+        """Wait until one more message may be sent there.
 
         Raises:
             TransientSendError: Telegram has asked for a pause in this chat that is not over.
         """
-        blocked_s = self.blocked_s(chat)
-        if blocked_s > 0:
-            raise TransientSendError("Telegram has asked for a pause in this chat", retry_after_s=blocked_s)
-        wait_s = max(self._take(chat), self._take(_OVERALL))
+        pause_s = self.pause_left_s(chat_id)
+        if pause_s > 0:
+            raise TransientSendError("Telegram has asked for a pause in this chat", retry_after_s=pause_s)
+        wait_s = max(self._reserve(chat_id), self._reserve(_OVERALL))
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 
-    def block(self, chat: int, seconds: float) -> None:
-        """Telegram asks for a pause there (429)."""
-        self._blocked_until_s[chat] = asyncio.get_running_loop().time() + seconds
+    def pause(self, chat_id: int, error: TransientSendError) -> None:
+        """Send nothing there for as long as Telegram asks (429), if it does."""
+        if error.retry_after_s is not None:
+            self._paused_until_s[chat_id] = asyncio.get_running_loop().time() + error.retry_after_s
 
-    def blocked_s(self, chat: int) -> float:
-        """What is left of the pause; 0 without one."""
-        left_s = self._blocked_until_s.get(chat, 0.0) - asyncio.get_running_loop().time()
+    def pause_left_s(self, chat_id: int) -> float:
+        """The rest of the pause; 0 without one."""
+        left_s = self._paused_until_s.get(chat_id, 0.0) - asyncio.get_running_loop().time()
         if left_s <= 0:
-            self._blocked_until_s.pop(chat, None)
+            self._paused_until_s.pop(chat_id, None)
         return max(left_s, 0.0)
 
-    def _take(self, chat: int) -> float:
-        interval_s = self._intervals_s["overall" if chat == _OVERALL else "chat" if chat > 0 else "group"]
+    def _reserve(self, chat_id: int) -> float:
+        interval_s = self._intervals_s["overall" if chat_id == _OVERALL else "chat" if chat_id > 0 else "group"]
         now_s = asyncio.get_running_loop().time()
-        spent_until_s = max(self._spent_until_s.get(chat, 0.0), now_s) + interval_s
-        self._spent_until_s[chat] = spent_until_s
-        if len(self._spent_until_s) > _KEPT_CHATS:
-            self._spent_until_s = {one: until_s for one, until_s in self._spent_until_s.items() if until_s > now_s}
-        return spent_until_s - now_s - interval_s * self._burst
+        arrival_s = max(self._arrival_s.get(chat_id, 0.0), now_s) + interval_s
+        self._arrival_s[chat_id] = arrival_s
+        if len(self._arrival_s) > _MAX_CHATS:
+            self._arrival_s = {chat: at_s for chat, at_s in self._arrival_s.items() if at_s > now_s}
+        return arrival_s - now_s - interval_s * self._burst

@@ -1,8 +1,8 @@
 """From the agent's Markdown to what Telegram shows: pieces of text with styles, and files. Pure functions.
 
-Telegram takes 4096 UTF-16 units a message after its entities were read, and ignores all entities but the first 100
-(https://core.telegram.org/bots/api#sendmessage, https://limits.tginfo.me). Styles are sent as entities, not as markup:
-there is nothing to escape, so nothing that escaping could break.
+Telegram takes 4096 UTF-16 units a message after parsing its entities, and ignores all entities but the first 100
+(https://core.telegram.org/bots/api#sendmessage, https://limits.tginfo.me). Styles are sent as entities, not as
+markup, so that nothing needs to be escaped.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from wcwidth import iter_graphemes
 MAX_UNITS = 4096
 MAX_STYLES = 100
 LONG_BLOCK_UNITS = 3_500
-"""A block of code or a table that is longer goes as a file: it would be torn over several messages."""
-_BEGINNING_CHARS = 80
+"""A longer block of code or table is sent as a file: it would not fit into one message."""
+_PLACEHOLDER_CHARS = 80
 MAX_FILE_BYTES = 50 * 1024 * 1024
-"""That a bot may send: https://core.telegram.org/bots/api#sending-files."""
+"""The largest file that a bot may send: https://core.telegram.org/bots/api#sending-files."""
 
-_KINDS = frozenset(
+_ENTITY_TYPES = frozenset(
     {"bold", "italic", "underline", "strikethrough", "spoiler", "code", "pre", "blockquote", "expandable_blockquote"}
 )
-_OPAQUE = frozenset({"code", "pre", "text_link"})
-_LINKS = ("http://", "https://", "mailto:", "tel:")
-# As Telegram finds names: https://core.telegram.org/api/mentions
+_WITHOUT_MENTIONS = frozenset({"code", "pre", "text_link"})
+_LINK_SCHEMES = ("http://", "https://", "mailto:", "tel:")
+# How Telegram finds names: https://core.telegram.org/api/mentions
 _MENTION = re.compile(r"(?<![\w@])@[A-Za-z]\w{3,31}(?!\w)", re.ASCII)
-_PRODUCT = re.compile(r"(?<=\d)\*(?=\d)")
-_STAND_INS = tuple(chr(code) for code in range(0xE000, 0xE100))  # of the private use area
+_MULTIPLICATION = re.compile(r"(?<=\d)\*(?=\d)")
+_PRIVATE_USE = tuple(chr(code) for code in range(0xE000, 0xE100))
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d+([.,]\d+)*%?$)")
-"""What a spreadsheet would reckon with (https://owasp.org/www-community/attacks/CSV_Injection); numbers may stay."""
-_SENTENCE = re.compile(r"[.!?。！？](?:[\s\"')\]]+|(?=[。！？]))|[。！？]")  # noqa: RUF001 (those of other scripts)
+"""What a spreadsheet would evaluate (https://owasp.org/www-community/attacks/CSV_Injection), except numbers."""
+_SENTENCE = re.compile(r"[.!?。！？](?:[\s\"')\]]+|(?=[。！？]))|[。！？]")  # noqa: RUF001 (of other scripts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """How a stretch of a text looks; positions count UTF-16 units."""
+    """How a range of a text looks; positions count UTF-16 units."""
 
     kind: str
     start: int
@@ -64,7 +64,7 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePiece:
-    """One message that is a file; `is_of_text`: made of a part of the answer's text."""
+    """One message that is a file; `is_of_text`: its content is a part of the answer's text."""
 
     filename: str
     content: bytes
@@ -77,19 +77,19 @@ Piece = TextPiece | FilePiece
 def render(text: str, *, is_markdown: bool, is_group: bool, max_file_bytes: int = MAX_FILE_BYTES) -> list[Piece]:
     """The messages that show the text, in order; none for a blank text. The same text gives the same pieces.
 
-    A block of code or a table that would be torn over several messages is a file instead, named in the text before it;
-    one that is too large for a file is torn after all.
+    A block of code or a table that needs several messages is a file instead, named in the text before it. One that is
+    too large for a file is split.
 
     Args:
-        is_group: names in the text must not call their owners.
+        is_group: a mention in the text must not notify the person.
     """
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "")
     if not is_markdown:
-        return list(_text_pieces(_styled(text, (), is_group=is_group)))
+        return list(_text_pieces(_styled_text(text, (), is_group=is_group)))
     numbers, tables = count(1), count(1)
     pieces: list[Piece] = []
     rest = ""
-    for part in parted(text, _is_long):
+    for part in split_tables(text, _is_long):
         if isinstance(part, str):
             rest += part
             continue
@@ -104,31 +104,31 @@ def render(text: str, *, is_markdown: bool, is_group: bool, max_file_bytes: int 
     return [*pieces, *_pieces(rest, numbers, is_group=is_group, max_file_bytes=max_file_bytes)]
 
 
-def beginning(piece: Piece) -> TextPiece:
-    """The first words of a piece, which are not all of it where it has more than one; of a file, its name."""
+def placeholder(piece: Piece) -> TextPiece:
+    """The first words of a piece, but not all of it if it has more than one; of a file, its name."""
     if isinstance(piece, FilePiece):
         return TextPiece(text=f"{piece.filename} …")
     text = piece.text.lstrip()
-    head = text[:_BEGINNING_CHARS]
+    head = text[:_PLACEHOLDER_CHARS]
     words = re.split(r"\s+\S*$", head, maxsplit=1)[0]
     if words == head and len(text) > len(head):
-        words = head[: cut_before(head, text[len(head) : len(head) + 2])]
+        words = head[: cut_position(head, text[len(head) : len(head) + 2])]
     start = _units(piece.text) - _units(text)
-    part = _Styled(piece.text, piece.styles).part(start, start + _units(words))
+    part = _StyledText(piece.text, piece.styles).part(start, start + _units(words))
     return TextPiece(text=f"{words}…", styles=tuple(part.styles))
 
 
-def as_text(file: FilePiece) -> list[TextPiece]:
-    """What stands in place of a file that Telegram refuses: a word about it, and the file where the answer had it."""
-    said = TextPiece(text=f"(Telegram did not take the file {file.filename}.)")
+def file_as_text(file: FilePiece) -> list[TextPiece]:
+    """What replaces a file that Telegram refuses: a note, and the content if it is of the answer's text."""
+    note = TextPiece(text=f"(Telegram did not take the file {file.filename}.)")
     if not file.is_of_text:
-        return [said]
+        return [note]
     content = file.content.decode("utf-8-sig")
-    return [said, *_text_pieces(_Styled(content, (Style(kind="pre", start=0, end=_units(content)),)))]
+    return [note, *_text_pieces(_StyledText(content, (Style(kind="pre", start=0, end=_units(content)),)))]
 
 
-def plain(piece: TextPiece) -> TextPiece:
-    """The same without styles, for when Telegram refuses them."""
+def without_styles(piece: TextPiece) -> TextPiece:
+    """The same text, for when Telegram refuses the styles."""
     return replace(piece, styles=())
 
 
@@ -140,21 +140,21 @@ def _note(filename: str) -> str:
     return f"(see {filename})"
 
 
-def _styled(text: str, styles: Sequence[Style], *, is_group: bool) -> _Styled:
-    return _Styled(text, (*styles, *_silenced(text, styles)) if is_group else styles)
+def _styled_text(text: str, styles: Sequence[Style], *, is_group: bool) -> _StyledText:
+    return _StyledText(text, (*styles, *_mentions_as_code(text, styles)) if is_group else styles)
 
 
 def _converted(text: str) -> tuple[str, tuple[Style, ...]]:
-    """Markdown read; a text of which nothing would be left is shown as it was written.
+    """Text and styles of Markdown; the Markdown itself if no text would be left.
 
-    The converter drops everything that looks like HTML, `vector<int>` too, so `<` is out of its sight meanwhile; and so
-    is the star of `5*3*2`, which Markdown takes for emphasis.
+    The converter drops everything that looks like HTML, even `vector<int>`, and reads `5*3*2` as emphasis. So private
+    characters replace `<` and this star during the conversion.
     """
-    free = [character for character in _STAND_INS if character not in text][:2]
+    free = [character for character in _PRIVATE_USE if character not in text][:2]
     if len(free) < 2:
         return text, ()
     less_than, star = free
-    hidden = _PRODUCT.sub(star, text.replace("<", less_than))
+    hidden = _MULTIPLICATION.sub(star, text.replace("<", less_than))
     shown, entities = convert(hidden, config=_CONFIG, latex_escape=False)
     shown = shown.replace(less_than, "<").replace(star, "*")
     if not shown.strip():
@@ -173,21 +173,23 @@ def _converted(text: str) -> tuple[str, tuple[Style, ...]]:
 
 
 def _is_safe(style: Style) -> bool:
-    """A link to an account (`tg://user?id=…`) would call its owner; other schemes do not work in Telegram."""
-    return style.kind in _KINDS or (style.kind == "text_link" and (style.url or "").lower().startswith(_LINKS))
+    """A link to an account (`tg://user?id=…`) would notify its owner; other schemes do not work in Telegram."""
+    return style.kind in _ENTITY_TYPES or (
+        style.kind == "text_link" and (style.url or "").lower().startswith(_LINK_SCHEMES)
+    )
 
 
-def _silenced(text: str, styles: Sequence[Style]) -> Iterator[Style]:
-    """`@names` as code: Telegram finds no mentions in code, so nobody is called by what the model wrote."""
-    opaque = [style for style in styles if style.kind in _OPAQUE]
+def _mentions_as_code(text: str, styles: Sequence[Style]) -> Iterator[Style]:
+    """`@names` as code, where Telegram finds no mentions: the model's text must not notify people."""
+    without_mentions = [style for style in styles if style.kind in _WITHOUT_MENTIONS]
     for found in _MENTION.finditer(text):
         start = _units(text[: found.start()])
         end = start + len(found[0])
-        if not any(style.start < end and start < style.end for style in opaque):
+        if not any(style.start < end and start < style.end for style in without_mentions):
             yield Style(kind="code", start=start, end=end)
 
 
-class _Styled:
+class _StyledText:
     """A text and its styles, addressed by UTF-16 units."""
 
     def __init__(self, text: str, styles: Sequence[Style]) -> None:
@@ -196,36 +198,36 @@ class _Styled:
         self.styles = sorted(styles, key=lambda style: (style.start, -style.end))
 
     def text(self, start: int, end: int) -> str:
-        """Of a stretch; half a character at its end is left out."""
+        """The text of a range, without half a character at its end."""
         return self._raw[2 * start : 2 * end].decode("utf-16-le", "ignore")
 
     def past_newlines(self, start: int) -> int:
         rest = self.text(start, start + MAX_UNITS)
         return start + len(rest) - len(rest.lstrip("\n"))
 
-    def part(self, start: int, end: int) -> _Styled:
+    def part(self, start: int, end: int) -> _StyledText:
         clipped = (
             replace(style, start=max(style.start, start) - start, end=min(style.end, end) - start)
             for style in self.styles
             if style.start < end and start < style.end
         )
-        return _Styled(self.text(start, end), tuple(clipped))
+        return _StyledText(self.text(start, end), tuple(clipped))
 
-    def followed_by(self, text: str) -> _Styled:
-        """By a paragraph; the white space before it goes."""
+    def followed_by(self, text: str) -> _StyledText:
+        """With a paragraph added; white space before it is removed."""
         own = self.text(0, self.units).rstrip()
         end = _units(own)
         kept = (replace(style, end=min(style.end, end)) for style in self.styles if style.start < end)
-        return _Styled(own + text if own else text.lstrip(), tuple(kept))
+        return _StyledText(own + text if own else text.lstrip(), tuple(kept))
 
     def piece(self, start: int, end: int) -> TextPiece:
         return TextPiece(text=self.text(start, end), styles=tuple(self.part(start, end).styles[:MAX_STYLES]))
 
 
 def _pieces(markdown: str, numbers: Iterator[int], *, is_group: bool, max_file_bytes: int) -> Iterator[Piece]:
-    """Of a text whose long tables were taken out of it."""
+    """The pieces of a text without long tables."""
     shown, styles = _converted(markdown)
-    whole = _styled(shown, styles, is_group=is_group)
+    whole = _styled_text(shown, styles, is_group=is_group)
     done = 0
     for style in whole.styles:
         if style.kind != "pre" or style.end - style.start <= LONG_BLOCK_UNITS or style.start < done:
@@ -240,8 +242,8 @@ def _pieces(markdown: str, numbers: Iterator[int], *, is_group: bool, max_file_b
     yield from _text_pieces(whole.part(done, whole.units))
 
 
-def _text_pieces(whole: _Styled) -> Iterator[TextPiece]:
-    """Cut where it hurts least. The white space at a cut goes, as Telegram would drop it anyway."""
+def _text_pieces(whole: _StyledText) -> Iterator[TextPiece]:
+    """Cut at the best places. White space at a cut is dropped, as Telegram would do."""
     start = 0
     while start < whole.units:
         window = _window(whole, start)
@@ -252,20 +254,20 @@ def _text_pieces(whole: _Styled) -> Iterator[TextPiece]:
         start = whole.past_newlines(stop)
 
 
-def _window(whole: _Styled, start: int) -> str:
-    """As much as one message takes."""
+def _window(whole: _StyledText, start: int) -> str:
+    """As much text as one message takes."""
     stop = min(start + MAX_UNITS, whole.units)
     within = [style for style in whole.styles if style.start < stop and start < style.end]
     if len(within) > MAX_STYLES:
         stop = max(within[MAX_STYLES].start, start + 2)
     window = whole.text(start, stop)
-    stop = start + _units(window)  # one less where a character of two units did not fit
+    stop = start + _units(window)  # one less if a character of two units did not fit
     if stop == whole.units:
         return window
     torn = next((style for style in within if style.kind == "pre" and start < style.start < stop < style.end), None)
     if torn is not None and torn.end - torn.start <= MAX_UNITS and (before := whole.text(start, torn.start)).strip():
         return before  # the next message has room for all of the block
-    return window[: cut_before(window, whole.text(stop, stop + 4))]
+    return window[: cut_position(window, whole.text(stop, stop + 4))]
 
 
 def _units(text: str) -> int:
@@ -273,7 +275,7 @@ def _units(text: str) -> int:
 
 
 def _make_config() -> RenderConfig:
-    """Headings without the pictures that the converter would put in front of them."""
+    """Headings without the emoji that the converter would put before them."""
     config = RenderConfig.isolated()
     symbols = config.markdown_symbol
     symbols.heading_level_1 = symbols.heading_level_2 = symbols.heading_level_3 = symbols.heading_level_4 = ""
@@ -287,22 +289,22 @@ _CONFIG = _make_config()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The cells as they were written, row by row, the head first."""
+    """The cells as they were written, row by row, the header first."""
 
     source: str
     rows: Sequence[Sequence[str]]
 
     def as_csv(self) -> bytes:
-        """In UTF-8 with a mark at its beginning, without which spreadsheets take it for something else."""
+        """In UTF-8 with a byte order mark, which spreadsheets need."""
         file = io.StringIO()
-        csv.writer(file, lineterminator="\n").writerows([_harmless(cell) for cell in row] for row in self.rows)
+        csv.writer(file, lineterminator="\n").writerows([_without_formula(cell) for cell in row] for row in self.rows)
         return file.getvalue().encode("utf-8-sig")
 
 
-def parted(text: str, is_wanted: Callable[[str], bool]) -> Iterator[str | Table]:
-    """The text with its wanted tables taken out of it, in order; `is_wanted` is given a table's Markdown.
+def split_tables(text: str, is_wanted: Callable[[str], bool]) -> Iterator[str | Table]:
+    """The text, split at the tables for whose Markdown `is_wanted` is true.
 
-    Tables inside of lists and quotations stay where they are.
+    Tables in lists and quotations stay in the text.
     """
     if "|" not in text or "\n" not in text:
         yield text
@@ -319,7 +321,7 @@ def parted(text: str, is_wanted: Callable[[str], bool]) -> Iterator[str | Table]
 
 
 def _tables(text: str) -> Iterator[tuple[int, int, Sequence[Token]]]:
-    """First line, line behind the last, and what is in it."""
+    """First line, line after the last, and tokens of each table."""
     tokens = _parser().parse(text)
     for index, token in enumerate(tokens):
         if token.type == "table_open" and token.level == 0 and token.map is not None:
@@ -337,8 +339,8 @@ def _rows(tokens: Sequence[Token]) -> list[list[str]]:
     return rows
 
 
-def _harmless(cell: str) -> str:
-    """The model wrote it: it is text, and no program for whoever opens it."""
+def _without_formula(cell: str) -> str:
+    """A quote mark before it, so that a spreadsheet takes it as text."""
     return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
@@ -348,7 +350,7 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark").enable("table").disable("inline")
 
 
-def cut_before(text: str, following: str) -> int:
+def cut_position(text: str, following: str) -> int:
     """How much of `text` to keep, where it must be cut and `following` comes next.
 
     The best place in the second half counts: the end of a paragraph, else of a line, a sentence, a word, a character.

@@ -1,4 +1,4 @@
-"""The webhook: Telegram calls us, and repeats the call until it hears 200, which it hears after the commit.
+"""The webhook: Telegram calls us, and repeats the call until we answer 200, which we do after the commit.
 
 https://core.telegram.org/bots/api#setwebhook
 """
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from adapters.telegram.client import TelegramClient
-from adapters.telegram.polling import Seen, Take
+from adapters.telegram.polling import HandleUpdate, OnCaughtUp
 from gateway.errors import AdapterNotReady
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105 (the header's name)
@@ -27,37 +27,37 @@ _log = logging.getLogger(__name__)
 
 
 class Webhook:
-    """Takes updates from HTTP requests while it runs."""
+    """Takes updates from HTTP requests while `run` does."""
 
     def __init__(self, client: TelegramClient, *, url: str, secret: str, check_s: float = _CHECK_S) -> None:
         """Nothing is registered before `prepare`.
 
         Args:
-            url: where Telegram finds `app`.
-            check_s: how often to look whether Telegram still calls us.
+            url: the public address of `app`.
+            check_s: how often to check that Telegram still calls this address.
         """
         self._client = client
         self._url = url
         self._secret = secret.encode()
         self._check_s = check_s
-        self._take: Take | None = None
-        self._taking: set[asyncio.Future[None]] = set()
+        self._handle: HandleUpdate | None = None
+        self._in_progress: set[asyncio.Future[None]] = set()
 
     async def prepare(self) -> None:
-        """Tell Telegram where we are."""
+        """Register the address."""
         await self._client.set_webhook(self._url, self._secret.decode())
 
-    async def run(self, take: Take, seen: Seen) -> None:
+    async def run(self, handle: HandleUpdate, caught_up: OnCaughtUp) -> None:
         """Answer calls until cancelled.
 
         Raises:
-            AdapterNotReady: somebody has sent Telegram elsewhere, or it cannot be asked.
-            AdapterAuthFailed: the token is not known any more.
+            AdapterNotReady: another process has changed the address, or Telegram cannot be asked.
+            AdapterAuthFailed: the token is no longer valid.
         """
-        self._take = take
+        self._handle = handle
         try:
             while True:
-                await seen()
+                await caught_up()
                 await asyncio.sleep(self._check_s)
                 if await self._client.webhook_url() != self._url:
                     raise AdapterNotReady("another process has changed the bot's webhook; stop it")
@@ -65,10 +65,10 @@ class Webhook:
             self.stop()
 
     def stop(self) -> None:
-        """Answer 503 from now on, to the calls that are being taken too; Telegram repeats them."""
-        self._take = None
-        for taking in self._taking:
-            taking.cancel()
+        """Answer 503 from now on, also to the calls in progress; Telegram repeats them."""
+        self._handle = None
+        for task in self._in_progress:
+            task.cancel()
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
@@ -82,11 +82,11 @@ class Webhook:
         await Response(status_code=status)(scope, receive, send)
 
     async def _answer(self, request: Request) -> int:
-        if self._take is None:
+        if self._handle is None:
             return 503
         if request.method != "POST":
             return 405
-        # Before anything of the body is read: who does not know the secret gets nothing to do here.
+        # Before the body is read: without the secret a caller costs us nothing.
         given = request.headers.get(SECRET_HEADER, "").encode("latin-1")
         if not hmac.compare_digest(given, self._secret):
             return 401
@@ -98,21 +98,21 @@ class Webhook:
         update = _parsed(body)
         if update is None:
             return 400
-        return 200 if await self._is_taken(update) else 503
+        return 200 if await self._is_handled(update) else 503
 
-    async def _is_taken(self, update: dict[str, Any]) -> bool:
-        if self._take is None:
+    async def _is_handled(self, update: dict[str, Any]) -> bool:
+        if self._handle is None:
             return False
-        taking = asyncio.ensure_future(self._take(update))
-        self._taking.add(taking)
+        task = asyncio.ensure_future(self._handle(update))
+        self._in_progress.add(task)
         try:
-            await asyncio.wait({taking})
+            await asyncio.wait({task})
         finally:
-            self._taking.discard(taking)
-            taking.cancel()
-        if taking.cancelled():
+            self._in_progress.discard(task)
+            task.cancel()
+        if task.cancelled():
             return False
-        error = taking.exception()
+        error = task.exception()
         if error is not None:
             _log.warning("a message was not taken, and will come again: %s", error)
         return error is None

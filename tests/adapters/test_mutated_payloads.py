@@ -16,7 +16,7 @@ from adapters.email.proof import ServersWord
 from adapters.email.threads import Threads
 from adapters.slack import convert as slack
 from adapters.telegram import convert as telegram
-from adapters.telegram.inbound import grouped, joined, part_of
+from adapters.telegram.inbound import group_parts, join_parts, part_of
 from gateway.messages import InboundMessage
 from tests.adapters.mutated import SEED, TEXTS, Mutator, check
 
@@ -40,7 +40,7 @@ def test_telegram() -> None:
         channel="phone",
         bot=telegram.Account(id=123456, username="ethos_test_bot"),
         aliases={"start": "help"},
-        home=lambda chat: chat,
+        original_chat=lambda chat: chat,
         command={"/help": "help"}.get,
         now=lambda: AT,
     )
@@ -48,7 +48,7 @@ def test_telegram() -> None:
     for number in range(TRIES):
         _, payload = payloads[number % len(payloads)]
         update = change.changed(payload)
-        telegram.chat_of(update), telegram.press_of(update), telegram.migration_of(update)
+        telegram.chat_id_of(update), telegram.callback_query_id(update), telegram.migration_of(update)
         try:
             message = reader.message_from(update)
         except telegram.Unreadable:
@@ -57,8 +57,8 @@ def test_telegram() -> None:
         seen["nobody's" if message is None else "read"] += 1
         if message is not None:
             check(message)
-            for group in grouped([part_of(update, message)]):
-                check(joined(group))
+            for group in group_parts([part_of(update, message)]):
+                check(join_parts(group))
     assert min(seen["unreadable"], seen["nobody's"], seen["read"]) > TRIES / 20, seen
 
 

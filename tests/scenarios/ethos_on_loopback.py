@@ -21,10 +21,10 @@ def lead_discord_to(host: str) -> None:
     discord.asset.Asset.BASE = f"http://{host}/cdn"
 
 
-def lift_pace() -> None:
+def lift_rate_limit() -> None:
     import adapters.telegram.adapter as telegram
 
-    telegram.Pace = functools.partial(telegram.Pace, chat_s=0.0, group_s=0.0, overall_s=0.0)  # type: ignore[misc]
+    telegram.RateLimit = functools.partial(telegram.RateLimit, chat_s=0.0, group_s=0.0, overall_s=0.0)  # type: ignore[misc]
 
 
 if __name__ == "__main__":
@@ -33,5 +33,5 @@ if __name__ == "__main__":
     if "DISCORD_ON_LOOPBACK" in os.environ:
         lead_discord_to(os.environ["DISCORD_ON_LOOPBACK"])
     if "UNPACED" in os.environ:
-        lift_pace()
+        lift_rate_limit()
     main()

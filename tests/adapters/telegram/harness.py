@@ -11,7 +11,7 @@ import httpx
 
 from adapters.telegram.adapter import TelegramAdapter, TelegramWebhookAdapter, make_adapter
 from adapters.telegram.client import TelegramClient
-from adapters.telegram.rate_limit import Pace
+from adapters.telegram.rate_limit import RateLimit
 from adapters.telegram.render import TextPiece, render
 from adapters.telegram.webhook import SECRET_HEADER
 from gateway.messages import ConversationRef, OutboundMessage
@@ -39,9 +39,9 @@ def services(notes: FakeNotes | None = None, *, commands: Sequence[CommandInfo] 
     )
 
 
-def unhurried() -> Pace:
+def unhurried() -> RateLimit:
     """Without waits: what is paced is tested by itself."""
-    return Pace(chat_s=0, group_s=0, overall_s=0)
+    return RateLimit(chat_s=0, group_s=0, overall_s=0)
 
 
 def client_of(
@@ -49,18 +49,22 @@ def client_of(
     *,
     token: str = TOKEN,
     poll_timeout_s: float = 5.0,
-    slack_s: float = 5.0,
-    answer_s: float = 5.0,
+    poll_grace_s: float = 5.0,
+    request_timeout_s: float = 5.0,
 ) -> TelegramClient:
     return TelegramClient(
-        token, api_url=telegram.url, poll_timeout_s=poll_timeout_s, slack_s=slack_s, answer_s=answer_s
+        token,
+        api_url=telegram.url,
+        poll_timeout_s=poll_timeout_s,
+        poll_grace_s=poll_grace_s,
+        request_timeout_s=request_timeout_s,
     )
 
 
 def adapter_of(telegram: FakeTelegram, notes: FakeNotes | None = None, **options: Any) -> TelegramAdapter:
     """An adapter that polls, unless it is given a `webhook_url`."""
     client = options.pop("client", None) or client_of(telegram)
-    options = {"pace": unhurried(), "edit_s": 0.01, **options}
+    options = {"rate_limit": unhurried(), "edit_interval_s": 0.01, **options}
     return make_adapter(client, services(notes), **options)
 
 
@@ -193,7 +197,7 @@ class WebhookHarness:
 
     async def attach(self) -> None:
         self.telegram.chats[GROUP["id"]].clear()
-        while self.adapter._webhook._take is None:
+        while self.adapter._webhook._handle is None:
             await asyncio.sleep(0)
         if self._calling is None:
             self._calling = asyncio.create_task(self._call())

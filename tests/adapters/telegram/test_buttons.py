@@ -270,7 +270,7 @@ async def test_an_answer_to_a_press_that_comes_too_late_or_hangs_holds_nothing_u
     first, second = telegram.press("/cancel", message=place), telegram.press("/cancel", message=place)
     telegram.presses[first["callback_query"]["id"]] = "answered long ago"
     telegram.faults["answerCallbackQuery"].append(Fault(is_hanging=True))
-    async with receiving(adapter_of(telegram, client=client_of(telegram, answer_s=600.0)), inbox) as task:
+    async with receiving(adapter_of(telegram, client=client_of(telegram, request_timeout_s=600.0)), inbox) as task:
         await telegram.give(second)
         await telegram.until(lambda: len(telegram.called("answerCallbackQuery")) == 1)
         await telegram.give(first)

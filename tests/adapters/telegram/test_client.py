@@ -138,7 +138,7 @@ async def test_the_token_is_in_no_log_and_in_no_error_whatever_happens(
     ):  # fmt: skip
         fake.faults["sendMessage"].append(fault)
         fake.faults["getUpdates"].append(fault)
-        for call in (client.place(42, TextPiece(text="x")), client.updates(None)):
+        for call in (client.send_message(42, TextPiece(text="x")), client.get_updates(None)):
             with pytest.raises((EthosError, MarkupRefused)) as caught:
                 await call
             shown += "".join(traceback.format_exception(caught.value)) + repr(caught.value)
@@ -151,9 +151,9 @@ async def test_the_token_is_in_no_log_and_in_no_error_whatever_happens(
 async def test_a_client_that_is_not_open_says_so(fake: FakeTelegram) -> None:
     client = client_of(fake)
     with pytest.raises(AdapterNotReady):
-        await client.updates(None)
+        await client.get_updates(None)
     with pytest.raises(TransientSendError):
-        await client.place(42, TextPiece(text="x"))
+        await client.send_message(42, TextPiece(text="x"))
     await client.close()
 
 

@@ -81,7 +81,7 @@ def test_a_missing_library_is_named() -> None:
 async def test_the_menu_is_set_once_and_again_only_when_it_changes(telegram: FakeTelegram) -> None:
     notes = FakeNotes()
     for commands in (COMMANDS, COMMANDS, COMMANDS[:1], COMMANDS[:1]):
-        adapter = make_adapter(client_of(telegram), services(notes, commands=commands), pace=unhurried())
+        adapter = make_adapter(client_of(telegram), services(notes, commands=commands), rate_limit=unhurried())
         await adapter.connect()
         await adapter.connect()
         await adapter.close()

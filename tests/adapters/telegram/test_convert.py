@@ -17,12 +17,12 @@ from adapters.telegram.convert import (
     Reader,
     Unreadable,
     aliases_of,
-    chat_of,
+    callback_query_id,
+    chat_id_of,
     menu,
-    message_id,
+    message_id_in,
     migration_of,
-    number_in,
-    press_of,
+    qualified_id,
 )
 from gateway.messages import InboundMessage
 from gateway.protocols import CommandInfo
@@ -36,7 +36,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 def reader(**changes: Any) -> Reader:
     return Reader(
-        **{"channel": "phone", "bot": BOT, "aliases": aliases_of(COMMANDS), "home": lambda chat: chat}
+        **{"channel": "phone", "bot": BOT, "aliases": aliases_of(COMMANDS), "original_chat": lambda chat: chat}
         | {"command": {"/help": "help"}.get, "commands": {command.name for command in COMMANDS}, "now": lambda: NOW}
         | changes
     )
@@ -106,7 +106,7 @@ def test_a_number_that_telegram_uses_again_is_another_event() -> None:
 
 
 def test_an_upgraded_group_keeps_its_conversation_and_gets_new_message_ids() -> None:
-    message = read(payload("group_talk"), home={-1001234: -55}.get)
+    message = read(payload("group_talk"), original_chat={-1001234: -55}.get)
     assert message is not None
     assert message.conversation.conversation == "-55"
     assert message.id.startswith("-1001234:")
@@ -139,10 +139,10 @@ def test_the_menu_has_what_telegram_takes() -> None:
 
 
 def test_a_reply_finds_its_message_in_its_own_chat_only() -> None:
-    assert number_in(-5, message_id(-5, 77)) == 77
-    assert number_in(-6, message_id(-5, 77)) is None
-    assert number_in(-5, None) is None
-    assert number_in(-5, "nonsense") is None
+    assert message_id_in(-5, qualified_id(-5, 77)) == 77
+    assert message_id_in(-6, qualified_id(-5, 77)) is None
+    assert message_id_in(-5, None) is None
+    assert message_id_in(-5, "nonsense") is None
 
 
 @given(text=st.text(min_size=1).filter(str.strip))
@@ -199,9 +199,9 @@ def test_a_field_of_a_press_of_any_form_spoils_nothing_but_its_own_update(field:
 
 @given(update=st.dictionaries(st.sampled_from(["update_id", "message", "callback_query", "x"]), JSON))
 def test_an_update_of_any_form_is_read_or_unreadable(update: dict[str, Any]) -> None:
-    assert chat_of(update) is None or isinstance(chat_of(update), int)
+    assert chat_id_of(update) is None or isinstance(chat_id_of(update), int)
     migration_of(update)
-    assert press_of(update) is None or isinstance(press_of(update), str)
+    assert callback_query_id(update) is None or isinstance(callback_query_id(update), str)
     with contextlib.suppress(Unreadable):
         message = read(update)
         assert message is None or message.sender.user

@@ -65,7 +65,7 @@ async def receiving(
 
 async def test_an_album_is_one_message_with_all_its_pictures(telegram: FakeTelegram) -> None:
     inbox = Inbox()
-    async with receiving(adapter_of(telegram, quiet_s=0.3), inbox.accept):
+    async with receiving(adapter_of(telegram, part_wait_s=0.3), inbox.accept):
         for update in album(telegram):
             await telegram.give(update)
         (message,) = await inbox.has(1)
@@ -77,7 +77,7 @@ async def test_an_album_is_one_message_with_all_its_pictures(telegram: FakeTeleg
 
 async def test_a_pasted_text_is_one_message_as_soon_as_its_last_part_is_there(telegram: FakeTelegram) -> None:
     inbox = Inbox()
-    async with receiving(adapter_of(telegram, quiet_s=NEVER_S), inbox.accept):
+    async with receiving(adapter_of(telegram, part_wait_s=NEVER_S), inbox.accept):
         for update in paste(telegram):
             await telegram.give(update)
         (message,) = await inbox.has(1)
@@ -86,14 +86,14 @@ async def test_a_pasted_text_is_one_message_as_soon_as_its_last_part_is_there(te
 
 async def test_a_long_text_without_a_second_part_comes_after_the_quiet_time(telegram: FakeTelegram) -> None:
     inbox = Inbox()
-    async with receiving(adapter_of(telegram, quiet_s=0.05), inbox.accept):
+    async with receiving(adapter_of(telegram, part_wait_s=0.05), inbox.accept):
         await telegram.say("x" * 3000)
         assert len((await inbox.has(1))[0].text) == 3000
 
 
 async def test_other_chats_are_not_held_up_and_what_follows_in_the_chat_keeps_its_place(telegram: FakeTelegram) -> None:
     inbox = Inbox()
-    async with receiving(adapter_of(telegram, quiet_s=NEVER_S), inbox.accept):
+    async with receiving(adapter_of(telegram, part_wait_s=NEVER_S), inbox.accept):
         for update in album(telegram):
             await telegram.give(update)
         await telegram.say("quick", chat=OTHER)
@@ -111,14 +111,14 @@ async def test_in_a_group_the_parts_find_each_other_past_what_others_write(teleg
         telegram.update(telegram.message("in between", chat=GROUP, **{"from": bob})),
         telegram.update(telegram.message(second, chat=GROUP)),
     ]
-    async with receiving(adapter_of(telegram, quiet_s=NEVER_S), inbox.accept):
+    async with receiving(adapter_of(telegram, part_wait_s=NEVER_S), inbox.accept):
         assert [message.text for message in await inbox.has(2)] == [first + second, "in between"]
 
 
 async def test_the_wait_is_bounded_whatever_comes(telegram: FakeTelegram, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.telegram.inbound.MOST_PARTS", 5)
+    monkeypatch.setattr("adapters.telegram.inbound.MAX_PARTS", 5)
     inbox = Inbox()
-    async with receiving(adapter_of(telegram, quiet_s=NEVER_S), inbox.accept):
+    async with receiving(adapter_of(telegram, part_wait_s=NEVER_S), inbox.accept):
         for number in range(5):
             await telegram.give(picture(telegram, number))
         assert len((await inbox.has(1))[0].attachments) == 5
@@ -132,23 +132,23 @@ async def test_parts_from_a_downtime_are_joined_by_their_times_not_by_when_they_
         telegram.update(telegram.message("x" * 4096)),
         telegram.update(telegram.message("an hour later", date=DATE + 3600)),
     ]
-    async with receiving(adapter_of(telegram, quiet_s=NEVER_S), inbox.accept):
+    async with receiving(adapter_of(telegram, part_wait_s=NEVER_S), inbox.accept):
         assert [message.text for message in await inbox.has(2)] == ["x" * 4096, "an hour later"]
 
 
 async def test_a_full_disk_ends_the_run_and_the_next_one_hands_the_album_over(telegram: FakeTelegram) -> None:
     inbox, notes = Inbox(), FakeNotes()
     inbox.failure = RuntimeError("the disk is full")
-    async with receiving(adapter_of(telegram, notes, quiet_s=0.05), inbox.accept) as task:
+    async with receiving(adapter_of(telegram, notes, part_wait_s=0.05), inbox.accept) as task:
         for update in album(telegram):
             await telegram.give(update)
         await asyncio.wait([task], timeout=10)
         assert isinstance(task.exception(), AdapterNotReady)
         assert "disk is full" in str(task.exception())
     inbox.failure = None
-    async with receiving(adapter_of(telegram, notes, quiet_s=0.05), inbox.accept):
+    async with receiving(adapter_of(telegram, notes, part_wait_s=0.05), inbox.accept):
         assert len((await inbox.has(1))[0].attachments) == 3
-    assert [key for key in notes.texts if key.startswith("kept/")] == []
+    assert [key for key in notes.texts if key.startswith("parts/")] == []
 
 
 # ---- webhook --------------------------------------------------------------------------------------------------------
@@ -161,13 +161,13 @@ async def post(adapter: TelegramWebhookAdapter, telegram: FakeTelegram, update: 
 
 
 async def ready(adapter: TelegramWebhookAdapter) -> None:
-    while adapter._webhook._take is None:
+    while adapter._webhook._handle is None:
         await asyncio.sleep(0)
 
 
 async def test_by_webhook_each_part_is_answered_at_once_as_the_next_one_comes_only_then(telegram: FakeTelegram) -> None:
     inbox = Inbox()
-    adapter = adapter_of(telegram, webhook_url=WEBHOOK_URL, quiet_s=0.3)
+    adapter = adapter_of(telegram, webhook_url=WEBHOOK_URL, part_wait_s=0.3)
     assert isinstance(adapter, TelegramWebhookAdapter)
     async with receiving(adapter, inbox.accept):
         await ready(adapter)
@@ -178,7 +178,7 @@ async def test_by_webhook_each_part_is_answered_at_once_as_the_next_one_comes_on
 
 async def test_by_webhook_a_part_that_cannot_be_kept_is_asked_for_again(telegram: FakeTelegram) -> None:
     inbox, notes = Inbox(), FlakyNotes()
-    adapter = adapter_of(telegram, notes, webhook_url=WEBHOOK_URL, quiet_s=0.3)
+    adapter = adapter_of(telegram, notes, webhook_url=WEBHOOK_URL, part_wait_s=0.3)
     assert isinstance(adapter, TelegramWebhookAdapter)
     first, second, third = album(telegram)
     async with receiving(adapter, inbox.accept):
@@ -236,7 +236,7 @@ class Disk(FakeNotes):
 
     async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
         del is_durable
-        if key.startswith(("kept/", "taken/")):
+        if key.startswith(("parts/", "done/")):
             await self._step(lambda: self.texts.update({key: text}))
 
     async def remove(self, key: str) -> None:
@@ -276,7 +276,7 @@ async def test_polling_survives_a_kill_at_every_step(
 ) -> None:
     disk = Disk(dies_at=at, is_late=is_late)
     updates = make(telegram)
-    async with receiving(adapter_of(telegram, disk, quiet_s=0.1), disk.accept):
+    async with receiving(adapter_of(telegram, disk, part_wait_s=0.1), disk.accept):
         for update in updates:
             await telegram.give(update)
         await soon(disk.dead.wait())
@@ -286,7 +286,7 @@ async def test_polling_survives_a_kill_at_every_step(
         telegram._given.discard(update["update_id"])
         telegram.pending.insert(updates.index(update), update)
     later = disk.revived()
-    async with receiving(adapter_of(telegram, later, quiet_s=0.1), later.accept):
+    async with receiving(adapter_of(telegram, later, part_wait_s=0.1), later.accept):
         await telegram.until(lambda: not telegram.pending)
         await telegram.say("afterwards", date=DATE + 60)
         await later.has("afterwards")
@@ -299,7 +299,7 @@ async def test_a_webhook_survives_a_kill_at_every_step(
 ) -> None:
     disk = Disk(dies_at=at, is_late=is_late)
     updates = make(telegram)
-    adapter = adapter_of(telegram, disk, webhook_url=WEBHOOK_URL, quiet_s=0.1)
+    adapter = adapter_of(telegram, disk, webhook_url=WEBHOOK_URL, part_wait_s=0.1)
     assert isinstance(adapter, TelegramWebhookAdapter)
     async with receiving(adapter, disk.accept):
         await ready(adapter)
@@ -307,7 +307,7 @@ async def test_a_webhook_survives_a_kill_at_every_step(
         await soon(disk.dead.wait())
     unheard = await soon(heard)
     later = disk.revived()
-    adapter = adapter_of(telegram, later, webhook_url=WEBHOOK_URL, quiet_s=0.1)
+    adapter = adapter_of(telegram, later, webhook_url=WEBHOOK_URL, part_wait_s=0.1)
     assert isinstance(adapter, TelegramWebhookAdapter)
     async with receiving(adapter, later.accept):
         await ready(adapter)
@@ -323,14 +323,14 @@ async def test_a_part_that_comes_after_the_kill_does_not_vanish_in_what_was_hand
     telegram: FakeTelegram,
 ) -> None:
     disk = Disk(dies_at=5)  # accepted, and not noted as taken yet
-    async with receiving(adapter_of(telegram, disk, quiet_s=0.1), disk.accept):
+    async with receiving(adapter_of(telegram, disk, part_wait_s=0.1), disk.accept):
         for update in album(telegram):
             await telegram.give(update)
         await soon(disk.dead.wait())
     assert len(disk.accepted) == 1
     await telegram.give(picture(telegram, 4, caption="late"))
     later = disk.revived()
-    async with receiving(adapter_of(telegram, later, quiet_s=0.1), later.accept):
+    async with receiving(adapter_of(telegram, later, part_wait_s=0.1), later.accept):
         await later.has("late")
     files = [file.ref for message in later.accepted.values() for file in message.attachments]
     assert files == ["f1", "f2", "f3", "f4"]
@@ -351,7 +351,7 @@ async def test_another_message_with_a_number_that_was_taken_is_taken_too(telegra
     """After a quiet week Telegram counts from a random number on: api#update."""
     inbox = Inbox()
     parts = album(telegram)
-    async with receiving(adapter_of(telegram, FakeNotes(), quiet_s=0.05), inbox.accept):
+    async with receiving(adapter_of(telegram, FakeNotes(), part_wait_s=0.05), inbox.accept):
         for update in parts:
             await telegram.give(update)
         await inbox.has(1)
@@ -365,10 +365,10 @@ async def test_another_message_with_a_number_that_was_taken_is_taken_too(telegra
 
 async def test_numbers_of_joined_updates_are_forgotten_when_telegram_cannot_repeat_them(telegram: FakeTelegram) -> None:
     notes, inbox = FakeNotes(), Inbox()
-    await notes.put("taken/1", '["2020-01-01T00:00:00+00:00", [1, 2]]')
-    async with receiving(adapter_of(telegram, notes, quiet_s=0.05), inbox.accept):
+    await notes.put("done/1", '["2020-01-01T00:00:00+00:00", [1, 2]]')
+    async with receiving(adapter_of(telegram, notes, part_wait_s=0.05), inbox.accept):
         for update in album(telegram):
             await telegram.give(update)
         await inbox.has(1)
         await telegram.until(lambda: len(telegram.confirmed) == 3)
-    assert "taken/1" not in notes.texts
+    assert "done/1" not in notes.texts

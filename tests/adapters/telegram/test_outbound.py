@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from adapters.telegram.adapter import TelegramAdapter
-from adapters.telegram.rate_limit import Pace
+from adapters.telegram.rate_limit import RateLimit
 from gateway.errors import PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import Attachment, ConversationRef, OutboundMessage
 from tests.adapters.telegram.fake_telegram import GROUP, FakeTelegram, Fault, flood, refusal
@@ -70,7 +70,7 @@ def beginnings(telegram: FakeTelegram, chat: int = 42) -> list[str]:
 # ---- once -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_text_is_noted_by_its_first_words_before_it_is_shown(
+async def test_the_placeholder_of_a_text_is_stored_before_the_text_is_shown(
     telegram: FakeTelegram, adapter: TelegramAdapter, notes: FakeNotes
 ) -> None:
     telegram.faults["editMessageText"].append(Fault(is_hanging=True))
@@ -228,7 +228,7 @@ async def test_a_server_that_is_down_has_certainly_not_taken_it(
 
 
 async def test_no_answer_in_time_is_uncertain(telegram: FakeTelegram) -> None:
-    adapter = adapter_of(telegram, client=client_of(telegram, answer_s=0.2))
+    adapter = adapter_of(telegram, client=client_of(telegram, request_timeout_s=0.2))
     await adapter.connect()
     telegram.faults["sendMessage"].append(Fault(is_hanging=True))
     with pytest.raises(UncertainSendError):
@@ -408,44 +408,44 @@ async def test_an_answer_follows_its_group_to_the_new_id_and_that_is_remembered(
     receipt = await adapter.send(message("hello", direct(-55), reply_to="-55:7"))
     assert telegram.texts(GROUP["id"]) == ["hello"]
     assert receipt.message_ids[0].startswith(f"{GROUP['id']}:")
-    await restarted._chats.load()
+    await restarted._migrations.load()
     await restarted.send(message("later", direct(-55)))
     assert telegram.texts(GROUP["id"]) == ["hello", "later"]
 
 
-# ---- pace -----------------------------------------------------------------------------------------------------------
+# ---- the rate limit -------------------------------------------------------------------------------------------------
 
 
 async def test_a_chat_gets_a_burst_and_then_a_steady_pace() -> None:
-    pace = Pace(chat_s=60, group_s=60, overall_s=0, burst=3)
+    limit = RateLimit(chat_s=60, group_s=60, overall_s=0, burst=3)
     async with asyncio.timeout(10):
         for _ in range(3):
-            await pace.wait(42)
+            await limit.wait(42)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await pace.wait(42)
+            await limit.wait(42)
 
 
 async def test_over_all_chats_there_is_a_pace_too() -> None:
-    pace = Pace(chat_s=0, group_s=0, overall_s=60, burst=3)
+    limit = RateLimit(chat_s=0, group_s=0, overall_s=60, burst=3)
     for chat in (1, 2, 3):
-        await pace.wait(chat)
+        await limit.wait(chat)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await pace.wait(4)
+            await limit.wait(4)
 
 
 async def test_one_chats_pace_is_not_anothers() -> None:
-    pace = Pace(chat_s=60, group_s=60, overall_s=0, burst=1)
+    limit = RateLimit(chat_s=60, group_s=60, overall_s=0, burst=1)
     async with asyncio.timeout(5):
         for chat in (1, 2, 3, -1, -2):
-            await pace.wait(chat)
+            await limit.wait(chat)
 
 
 async def test_a_pause_ends_by_itself() -> None:
-    pace = Pace(chat_s=0, group_s=0, overall_s=0)
-    pace.block(42, 0.05)
+    limit = RateLimit(chat_s=0, group_s=0, overall_s=0)
+    limit.pause(42, TransientSendError("slow down", retry_after_s=0.05))
     with pytest.raises(TransientSendError):
-        await pace.wait(42)
-    pace.block(42, -1.0)
-    await pace.wait(42)
+        await limit.wait(42)
+    limit.pause(42, TransientSendError("slow down", retry_after_s=-1.0))
+    await limit.wait(42)

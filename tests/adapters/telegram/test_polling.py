@@ -230,7 +230,7 @@ async def test_two_processes_with_one_token_are_told_so(telegram: FakeTelegram) 
         await telegram.until(lambda: telegram.polls == 1)
         other = client_of(telegram, poll_timeout_s=0.1)
         await other.open()
-        await other.updates(None)
+        await other.get_updates(None)
         await other.close()
         error = await ended(first)
     assert isinstance(error, AdapterNotReady)
@@ -260,7 +260,7 @@ async def test_one_5xx_is_borne_and_two_in_a_row_are_reported(telegram: FakeTele
 async def test_a_connection_that_is_open_only_on_our_side_is_cut(telegram: FakeTelegram) -> None:
     inbox = Inbox()
     telegram.faults["getUpdates"].append(Fault(is_hanging=True))
-    client = client_of(telegram, poll_timeout_s=0.1, slack_s=0.2)
+    client = client_of(telegram, poll_timeout_s=0.1, poll_grace_s=0.2)
     async with receiving(adapter_of(telegram, client=client), inbox):
         await telegram.say("hello")
         await inbox.has(1)
@@ -344,11 +344,11 @@ async def test_being_away_for_longer_than_telegram_keeps_messages_is_told(
 ) -> None:
     notes = FakeNotes()
     if hours is not None:
-        await notes.put("seen", (datetime.now(UTC) - timedelta(hours=hours)).isoformat())
+        await notes.put("caught_up", (datetime.now(UTC) - timedelta(hours=hours)).isoformat())
     async with receiving(adapter_of(telegram, notes, client=client_of(telegram, poll_timeout_s=0.01)), Inbox()):
         await telegram.until(lambda: telegram.polls >= 2)
     assert ("are lost" in caplog.text) == is_told
-    assert datetime.now(UTC) - datetime.fromisoformat(notes.texts["seen"]) < timedelta(minutes=1)
+    assert datetime.now(UTC) - datetime.fromisoformat(notes.texts["caught_up"]) < timedelta(minutes=1)
 
 
 async def test_nothing_of_the_library_reaches_the_log(telegram: FakeTelegram, caplog: pytest.LogCaptureFixture) -> None:

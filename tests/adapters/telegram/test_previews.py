@@ -82,7 +82,7 @@ async def test_a_long_preview_shows_its_end_and_the_answer_comes_whole(
 
 
 async def test_edits_keep_their_distance_and_each_shows_the_newest(telegram: FakeTelegram, notes: FakeNotes) -> None:
-    adapter = adapter_of(telegram, notes, edit_s=0.15)
+    adapter = adapter_of(telegram, notes, edit_interval_s=0.15)
     await adapter.connect()
     started_s = asyncio.get_running_loop().time()
     for text in ("a", "b", "c", "d"):
@@ -96,7 +96,7 @@ async def test_edits_keep_their_distance_and_each_shows_the_newest(telegram: Fak
 
 
 async def test_the_answer_does_not_wait_for_the_distance_of_edits(telegram: FakeTelegram, notes: FakeNotes) -> None:
-    adapter = adapter_of(telegram, notes, edit_s=60)
+    adapter = adapter_of(telegram, notes, edit_interval_s=60)
     await adapter.connect()
     await adapter.preview(so_far(ANSWER, "The"))
     waiting = asyncio.create_task(adapter.preview(so_far(ANSWER, "The answer")))

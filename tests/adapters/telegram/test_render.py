@@ -16,9 +16,9 @@ from adapters.telegram.render import (
     Piece,
     Table,
     TextPiece,
-    cut_before,
-    parted,
+    cut_position,
     render,
+    split_tables,
 )
 from tests.adapters.telegram.fake_telegram import utf16
 
@@ -254,7 +254,7 @@ def test_a_cell_of_the_model_is_no_formula_for_whoever_opens_the_file(cell: str,
 
 def test_a_table_inside_of_a_list_or_of_code_is_left_there() -> None:
     text = "- one\n\n  |a|b|\n  |-|-|\n  |1|2|\n\n```\n|a|\n|-|\n|1|\n```"
-    assert list(parted(text, lambda _: True)) == [text]
+    assert list(split_tables(text, lambda _: True)) == [text]
 
 
 # ---- properties -----------------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def test_every_word_of_every_block_arrives_in_a_text_or_in_a_file_in_its_order(
 
 @given(text=st.text(min_size=2, max_size=200), following=st.text(max_size=2))
 def test_a_cut_always_takes_something_and_never_more_than_there_is(text: str, following: str) -> None:
-    assert 0 < cut_before(text, following) <= len(text)
+    assert 0 < cut_position(text, following) <= len(text)
 
 
 def test_a_task_that_is_not_done_has_an_empty_box() -> None:

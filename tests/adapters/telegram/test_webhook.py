@@ -80,7 +80,7 @@ async def post(telegram: FakeTelegram, adapter: TelegramWebhookAdapter, tmp_path
 @contextlib.asynccontextmanager
 async def running(adapter: TelegramWebhookAdapter, inbox: Inbox) -> AsyncIterator[None]:
     task = asyncio.create_task(adapter.run(inbox.accept))
-    while adapter._webhook._take is None:
+    while adapter._webhook._handle is None:
         await asyncio.sleep(0)
     yield
     task.cancel()

@@ -80,7 +80,7 @@ def telegram_forward(channel: FakeChannel, order: str) -> InboundMessage:
         channel="t",
         bot=Account(id=1, username="bot"),
         aliases={},
-        home=lambda chat: chat,
+        original_chat=lambda chat: chat,
         command=lambda _data: None,
         now=lambda: datetime.now(UTC),
     )

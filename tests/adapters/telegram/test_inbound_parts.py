@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.telegram.inbound import Part, grouped, joined, may_go_on, part_of
+from adapters.telegram.inbound import Part, group_parts, join_parts, may_continue, part_of
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -37,13 +37,13 @@ def part(
 
 
 def numbers(parts: list[Part]) -> list[list[int]]:
-    return [[each.update["update_id"] for each in group] for group in grouped(parts)]
+    return [[each.update["update_id"] for each in group] for group in group_parts(parts)]
 
 
 def test_an_album_is_one_message_with_all_its_files_and_captions() -> None:
     parts = [part(1, album="a"), part(2, "look", album="a"), part(3, "here", album="a", mentions_bot=True)]
-    (group,) = grouped(parts)
-    message = joined(group)
+    (group,) = group_parts(parts)
+    message = join_parts(group)
     assert (message.id, message.event_id) == ("-5:1", "1:1")
     assert (message.text, message.mentions_bot) == ("look\nhere", True)
     assert [file.ref for file in message.attachments] == ["1", "2", "3"]
@@ -56,12 +56,12 @@ def test_two_albums_are_two_messages() -> None:
 def test_a_text_that_was_cut_inside_of_a_word_is_put_together_without_a_gap() -> None:
     parts = [part(1, "x" * 4096), part(2, "y" * 4095), part(3, "z")]
     assert numbers(parts) == [[1, 2, 3]]
-    assert joined(parts).text == "x" * 4096 + "y" * 4095 + "\n" + "z"
+    assert join_parts(parts).text == "x" * 4096 + "y" * 4095 + "\n" + "z"
 
 
 def test_units_are_counted_as_the_apps_count_them() -> None:
     parts = [part(1, "🙂" * 2048), part(2, "🙂")]
-    assert joined(grouped(parts)[0]).text == "🙂" * 2049
+    assert join_parts(group_parts(parts)[0]).text == "🙂" * 2049
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_what_does_not_belong_to_a_long_text_stays_by_itself(second: Part, why: 
 
 def test_short_texts_are_never_joined_and_never_waited_for() -> None:
     assert numbers([part(1, "one"), part(2, "two")]) == [[1], [2]]
-    assert not may_go_on([part(1, "x" * 2048)])
+    assert not may_continue([part(1, "x" * 2048)])
 
 
 def test_the_last_part_of_a_text_ends_the_wait_and_an_album_has_no_last_part() -> None:
-    assert may_go_on([part(1, "x" * 4000)])
-    assert not may_go_on([part(1, "x" * 4000), part(2, "end")])
-    assert may_go_on([part(1, album="a"), part(2, album="a")])
-    assert not may_go_on([part(1, album="a"), part(2, "now a question")])
-    assert may_go_on([part(1, album="a"), part(2, "somebody else", user="43")])
+    assert may_continue([part(1, "x" * 4000)])
+    assert not may_continue([part(1, "x" * 4000), part(2, "end")])
+    assert may_continue([part(1, album="a"), part(2, album="a")])
+    assert not may_continue([part(1, album="a"), part(2, "now a question")])
+    assert may_continue([part(1, album="a"), part(2, "somebody else", user="43")])
 
 
 def test_what_others_write_in_between_comes_after_the_whole() -> None:
@@ -100,12 +100,12 @@ def test_what_others_write_in_between_comes_after_the_whole() -> None:
 
 def test_a_command_keeps_all_of_its_arguments() -> None:
     parts = [part(1, "/forget_me " + "x" * 4085, command="forget-me " + "x" * 4085), part(2, "yz")]
-    assert joined(grouped(parts)[0]).command == "forget-me " + "x" * 4085 + "yz"
+    assert join_parts(group_parts(parts)[0]).command == "forget-me " + "x" * 4085 + "yz"
 
 
 def test_one_forwarded_part_makes_the_whole_not_trusted() -> None:
     parts = [part(1, album="a"), part(2, "see", album="a", is_trusted_text=False)]
-    assert not joined(grouped(parts)[0]).is_trusted_text
+    assert not join_parts(group_parts(parts)[0]).is_trusted_text
 
 
 KINDS = st.tuples(
@@ -129,8 +129,8 @@ def test_nothing_is_lost_nothing_doubled_and_the_first_parts_stay_in_order(
     assert sorted(number for group in groups for number in group) == list(range(len(parts)))
     assert [group[0] for group in groups] == sorted(group[0] for group in groups)
     assert all(group == sorted(group) for group in groups)
-    for group in grouped(parts):
-        whole = joined(group)
+    for group in group_parts(parts):
+        whole = join_parts(group)
         assert {each.message.sender.user for each in group} == {whole.sender.user}
         assert len(whole.attachments) == sum(len(each.message.attachments) for each in group)
         for each in group:
@@ -147,5 +147,5 @@ def test_a_message_keeps_its_id_whatever_comes_behind_it(
         for number, (text, album, user, thread, after_s) in enumerate(kinds)
     ]
     for end in range(len(parts)):
-        firsts = {group[0].update["update_id"] for group in grouped(parts[:end])}
-        assert firsts <= {group[0].update["update_id"] for group in grouped(parts)}
+        firsts = {group[0].update["update_id"] for group in group_parts(parts[:end])}
+        assert firsts <= {group[0].update["update_id"] for group in group_parts(parts)}
