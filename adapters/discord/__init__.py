@@ -1,4 +1,4 @@
-"""The Discord channel: a bot, met in direct messages and wherever it is mentioned."""
+"""The Discord channel: a bot that answers direct messages and mentions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.client import DiscordClient
-from adapters.discord.connection import Servers
+from adapters.discord.connection import Endpoints
 from gateway.protocols import AdapterServices
 
-_OWN = Servers()
+_DEFAULT = Endpoints()
 
 
 class Config(BaseModel):
@@ -25,14 +25,14 @@ class Config(BaseModel):
         description="read messages that speak to the bot without naming it (a role, a silent reply); needs the Message "
         "Content Intent, which is switched on in the developer portal",
     )
-    api_url: str = Field(default=_OWN.api_url, description="of another REST API, such as a test server's")
-    gateway_url: str = Field(default=_OWN.gateway_url, description="of the WebSocket that belongs to it")
+    api_url: str = Field(default=_DEFAULT.api_url, description="of another REST API, such as a test server's")
+    gateway_url: str = Field(default=_DEFAULT.gateway_url, description="of the WebSocket that belongs to it")
 
     @field_validator("api_url", "gateway_url")
     @classmethod
     def _is_address(cls, url: str, info: ValidationInfo) -> str:
         is_api = info.field_name == "api_url"
-        schemes, example = (("http", "https"), _OWN.api_url) if is_api else (("ws", "wss"), _OWN.gateway_url)
+        schemes, example = (("http", "https"), _DEFAULT.api_url) if is_api else (("ws", "wss"), _DEFAULT.gateway_url)
         if urlsplit(url).scheme not in schemes or not urlsplit(url).hostname:
             raise ValueError(f"expected an address such as {example}")
         return url
@@ -42,7 +42,7 @@ def account(entry: str) -> str:
     """What an entry of `allow` means: a person's user id.
 
     Raises:
-        ValueError: it is no id; names can pass to somebody else, and the id never does.
+        ValueError: it is no id. Only the id stays with one person; a name may get another owner.
     """
     if not (entry.isascii() and entry.isdecimal()):
         raise ValueError('names can change hands; expected a user id in quotes, such as "123456789012345678"')
@@ -50,12 +50,12 @@ def account(entry: str) -> str:
 
 
 def own_accounts(config: Config) -> tuple[str, ...]:
-    """The bot, whose id a token begins with: two connections would both answer what is written to it."""
+    """The id of the bot, with which its token begins. Two connections would both answer its messages."""
     return (config.token.get_secret_value().partition(".")[0],)
 
 
 def build(config: Config, services: AdapterServices) -> DiscordAdapter:
     """Make the adapter; nothing is opened before `connect`."""
-    servers = Servers(config.api_url, config.gateway_url)
-    client = DiscordClient(config.token.get_secret_value(), message_content=config.message_content, servers=servers)
+    endpoints = Endpoints(config.api_url, config.gateway_url)
+    client = DiscordClient(config.token.get_secret_value(), message_content=config.message_content, endpoints=endpoints)
     return DiscordAdapter(client, services)

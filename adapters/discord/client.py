@@ -1,4 +1,4 @@
-"""What we ask of Discord. With `line` and `faults`, the only file that touches the SDK, discord.py.
+"""Requests to Discord. Only this file, `connection` and `errors` use the SDK, discord.py.
 
 The SDK never retries a login, and a Client is used for one connection only.
 """
@@ -18,17 +18,17 @@ import discord
 import yarl
 from discord.webhook.async_ import async_context
 
-from adapters.discord import errors as faults
-from adapters.discord.connection import InteractionRequests, Line, Received, Servers
+from adapters.discord import errors
+from adapters.discord.connection import Connection, Endpoints, InteractionRequests, OnEvent
 from adapters.discord.convert import Interaction, Payload
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, PermanentSendError, TransientSendError
 
 _log = logging.getLogger(__name__)
 
 _CLOSE_S = 5.0
-_SEND_S = 120.0  # waits for rate limits and the SDK's own tries included
+_SEND_S = 120.0  # with the waits for rate limits and the SDK's own retries
 _FETCH_S = 60.0
-_HISTORY_PAGE = 100  # the most that Discord gives at once
+_HISTORY_PAGE = 100  # Discord's maximum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,57 +36,57 @@ class Post:
     """A message to be sent.
 
     Attributes:
-        nonce: sending it again within minutes returns the first message.
-        answers: the message that it is shown as a reply to.
+        nonce: a repeated request with it returns the first message, for some minutes.
+        reply_to: the message that it is shown as a reply to.
         files: names and contents.
         buttons: ids and labels.
     """
 
     content: str
     nonce: str = ""
-    answers: int | None = None
+    reply_to: int | None = None
     files: Sequence[tuple[str, bytes]] = ()
     buttons: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """A message that Discord has, with the text as it has it."""
+    """A message on Discord, with its text there."""
 
     id: str
     content: str
 
 
 class DiscordClient:
-    """One connection at a time; opened anew after each end."""
+    """One connection at a time; `open` makes a new one."""
 
-    def __init__(self, token: str, *, message_content: bool, servers: Servers | None = None) -> None:
+    def __init__(self, token: str, *, message_content: bool, endpoints: Endpoints | None = None) -> None:
         self._token = token.strip()
-        self._servers = servers or Servers()
-        self._for_interactions = InteractionRequests(self._servers)
+        self._endpoints = endpoints or Endpoints()
+        self._for_interactions = InteractionRequests(self._endpoints)
         self._intents = discord.Intents(guilds=True, guild_messages=True, dm_messages=True)
         self._intents.message_content = message_content
-        self._line: Line | None = None
+        self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def is_away(self) -> bool:
+    def is_reconnecting(self) -> bool:
         """The connection broke, and is being made again."""
-        return self._line is not None and self._line.is_away
+        return self._connection is not None and self._connection.is_reconnecting
 
     @property
     def user_id(self) -> str:
         """The bot's own id."""
-        user = self._open_line.user
+        user = self._open_connection.user
         return "" if user is None else str(user.id)
 
     @property
     def application_id(self) -> str:
         """The id of the application that the bot belongs to."""
-        return str(self._open_line.application_id)
+        return str(self._open_connection.application_id)
 
-    async def open(self, received: Received, *, identify_pause_s: float = 5.0) -> None:
-        """Log in, and return when Discord has said READY.
+    async def open(self, on_event: OnEvent, *, identify_pause_s: float = 5.0) -> None:
+        """Log in, and return after READY.
 
         Args:
             identify_pause_s: before a lost session is replaced; Discord takes one IDENTIFY in 5 s.
@@ -97,90 +97,90 @@ class DiscordClient:
         """
         await self.close()
         if not self._token.isascii() or not self._token.isprintable() or " " in self._token or not self._token:
-            raise AdapterAuthFailed(faults.WRONG_TOKEN)
-        line = self._line = Line(self._servers, self._intents, received, identify_pause_s)
-        task = self._task = asyncio.create_task(line.start(self._token), name="discord")
-        task.add_done_callback(line.ended_by)
-        ready = asyncio.create_task(line.is_ready_once.wait())
+            raise AdapterAuthFailed(errors.WRONG_TOKEN)
+        connection = self._connection = Connection(self._endpoints, self._intents, on_event, identify_pause_s)
+        task = self._task = asyncio.create_task(connection.start(self._token), name="discord")
+        task.add_done_callback(connection.ended_by)
+        ready = asyncio.create_task(connection.was_ready.wait())
         try:
             await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ready.cancel()
-            if not line.is_ready_once.is_set():
+            if not connection.was_ready.is_set():
                 await self.close()
-        if not line.is_ready_once.is_set():
-            raise await line.ended
+        if not connection.was_ready.is_set():
+            raise await connection.ended
 
     async def watch(self) -> NoReturn:
-        """Wait until the connection is lost for good.
+        """Wait until the connection ends.
 
         Raises:
-            AdapterNotReady, AdapterAuthFailed: why.
+            AdapterNotReady, AdapterAuthFailed: the reason.
         """
-        if self._line is None:
+        if self._connection is None:
             raise AdapterNotReady("the connection to Discord is not open")
-        raise await asyncio.shield(self._line.ended)
+        raise await asyncio.shield(self._connection.ended)
 
     async def close(self) -> None:
-        """Hang up. What the other side does is not waited for longer than a few seconds."""
-        line, self._line = self._line, None
+        """Disconnect; wait for the other side for a few seconds at most."""
+        connection, self._connection = self._connection, None
         task, self._task = self._task, None
-        if line is None or task is None:
+        if connection is None or task is None:
             return
-        if task.done():  # its reason counts more than ours
-            line.ended_by(task)
-        line.end(AdapterNotReady("the connection to Discord was closed"))
+        if task.done():  # its reason comes first
+            connection.ended_by(task)
+        connection.end(AdapterNotReady("the connection to Discord was closed"))
         try:
             async with asyncio.timeout(_CLOSE_S):
-                await line.close()
+                await connection.close()
         except (TimeoutError, OSError, aiohttp.ClientError, discord.DiscordException) as error:
             _log.debug("the connection was not closed in good order: %r", error)
         finally:
             task.cancel()
             await asyncio.wait({task})
-            await line.http.close()
+            await connection.http.close()
 
-    def roles_in(self, guild: str | None) -> frozenset[str]:
-        """The ids of the bot's own roles in a server, without `@everyone`, which is no way to speak to it."""
-        found = None if guild is None or self._line is None else self._line.get_guild(int(guild))
+    def own_roles(self, guild: str | None) -> frozenset[str]:
+        """The ids of the bot's roles in a server, without `@everyone`."""
+        found = None if guild is None or self._connection is None else self._connection.get_guild(int(guild))
         if found is None or found.me is None:
             return frozenset()
         return frozenset(str(role.id) for role in found.me.roles if not role.is_default())
 
-    def channels_in(self, guild: str, after: int) -> list[int]:
-        """The channels and threads of a server with a message behind an id, as far as the bot may read them."""
-        found = None if self._line is None else self._line.get_guild(int(guild))
+    def active_channels(self, guild: str, after: int) -> list[int]:
+        """The readable channels and threads of a server with a message after an id."""
+        found = None if self._connection is None else self._connection.get_guild(int(guild))
         if found is None or found.me is None:
             return []
-        places: list[discord.TextChannel | discord.VoiceChannel | discord.StageChannel | discord.Thread] = [
+        channels: list[discord.TextChannel | discord.VoiceChannel | discord.StageChannel | discord.Thread] = [
             *found.text_channels, *found.voice_channels, *found.stage_channels, *found.threads,
         ]  # fmt: skip
         return [
-            place.id
-            for place in places
-            if (place.last_message_id or 0) > after and _is_readable(place.permissions_for(found.me))
+            channel.id
+            for channel in channels
+            if (channel.last_message_id or 0) > after and _is_readable(channel.permissions_for(found.me))
         ]
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     async def history(self, channel: int, after: int) -> list[Payload]:
-        """The next messages behind an id, oldest first, 100 at most; raises as `post` does."""
-        async with self._asking() as line:
-            page = await line.http.logs_from(channel, _HISTORY_PAGE, after=after)
+        """The next messages after an id, oldest first, at most 100. Raises as `post` does."""
+        async with self._request() as connection:
+            page = await connection.http.logs_from(channel, _HISTORY_PAGE, after=after)
             return sorted(page, key=lambda message: int(message["id"]))
 
     async def message(self, channel: int, message: int) -> Payload:
-        """One message; raises as `post` does."""
-        async with self._asking() as line:
-            return await line.http.get_message(channel, message)
+        """One message. Raises as `post` does."""
+        async with self._request() as connection:
+            return await connection.http.get_message(channel, message)
 
     async def download(self, url: str, max_bytes: int) -> bytes:
-        """A file of a message, from Discord's own servers only.
+        """A file of a message, from Discord's own endpoints only.
 
         Raises:
-            faults.Gone: the address has ended, or the file is gone.
-            PermanentSendError: it is too large, or elsewhere.
-            TransientSendError: it cannot be had now.
+            errors.Gone: the address has expired, or the file is gone.
+            PermanentSendError: it is too large, or on another host.
+            TransientSendError: it cannot be fetched now.
         """
         address = yarl.URL(url)
         if address.host not in (yarl.URL(discord.asset.Asset.BASE).host, "media.discordapp.net"):
@@ -198,73 +198,73 @@ class DiscordClient:
         """Send a message.
 
         Raises:
-            TransientSendError, UncertainSendError, PermanentSendError: see `faults.of_send`.
+            TransientSendError, UncertainSendError, PermanentSendError: see `errors.send_error`.
         """
-        async with self._asking() as line:
-            sent = await line.get_partial_messageable(channel).send(
+        async with self._request() as connection:
+            sent = await connection.get_partial_messageable(channel).send(
                 post.content,
                 nonce=post.nonce,
-                suppress_embeds=True,  # a preview would make Discord fetch whatever address the model wrote
+                suppress_embeds=True,  # for a link preview, Discord would fetch the model's links
                 **_extras(post),
-                **_reference(channel, post.answers),
+                **_reference(channel, post.reply_to),
             )
         return Posted(str(sent.id), sent.content)
 
     async def edit(self, channel: int, message: int, post: Post) -> Posted:
-        """Put another text in place of a message's; doing so twice does no harm. Raises as `post` does."""
-        async with self._asking() as line:
-            partial = line.get_partial_messageable(channel).get_partial_message(message)
+        """Replace a message's text. Idempotent. Raises as `post` does."""
+        async with self._request() as connection:
+            partial = connection.get_partial_messageable(channel).get_partial_message(message)
             sent = await partial.edit(content=post.content, **_extras(post, files="attachments"))
         return Posted(str(sent.id), sent.content)
 
-    async def change_components(self, channel: int, message: int, components: Sequence[Payload]) -> None:
-        """Put these buttons below a message; doing so twice does no harm. Raises as `post` does."""
+    async def edit_components(self, channel: int, message: int, components: Sequence[Payload]) -> None:
+        """Replace a message's buttons. Idempotent. Raises as `post` does."""
         route = discord.http.Route(
             "PATCH", "/channels/{channel_id}/messages/{message_id}", channel_id=channel, message_id=message
         )
-        async with self._asking() as line:
-            await line.http.request(route, json={"components": list(components)})
+        async with self._request() as connection:
+            await connection.http.request(route, json={"components": list(components)})
 
     async def delete(self, channel: int, message: int) -> None:
-        """Take a message away; one that is gone is as good. Raises as `post` does."""
-        with contextlib.suppress(faults.Gone):
-            async with self._asking() as line:
-                await line.get_partial_messageable(channel).get_partial_message(message).delete()
+        """Delete a message, if it exists. Raises as `post` does."""
+        with contextlib.suppress(errors.Gone):
+            async with self._request() as connection:
+                await connection.get_partial_messageable(channel).get_partial_message(message).delete()
 
     async def show_typing(self, channel: int) -> None:
-        """Show it for ten seconds; raises as `post` does."""
-        async with self._asking() as line:
-            await line.get_partial_messageable(channel).typing()
+        """Show for ten seconds that the bot is typing. Raises as `post` does."""
+        async with self._request() as connection:
+            await connection.get_partial_messageable(channel).typing()
 
     async def register(self, commands: Sequence[Mapping[str, Any]]) -> None:
-        """Put these commands in place of all that the application has; raises as `post` does."""
-        async with self._asking() as line:
-            await line.http.bulk_upsert_global_commands(int(self.application_id), list(commands))  # type: ignore[arg-type]
+        """Replace all commands of the application. Raises as `post` does."""
+        async with self._request() as connection:
+            await connection.http.bulk_upsert_global_commands(int(self.application_id), list(commands))  # type: ignore[arg-type]
 
     # ---- interactions ----------------------------------------------------------------------------------------------
 
     async def defer(self, interaction: Interaction) -> None:
-        """Say that an answer will come; must be within 3 s of the interaction. Raises as `post` does."""
-        async with self._asking() as line:
-            await line.interaction(interaction).response.defer(thinking=True, ephemeral=interaction.is_private)
+        """Show "is thinking"; must be within 3 s of the interaction. Raises as `post` does."""
+        async with self._request() as connection:
+            await connection.interaction(interaction).response.defer(thinking=True, ephemeral=interaction.is_private)
 
-    async def refuse(self, interaction: Interaction, text: str) -> None:
-        """Tell the person at once, and nobody else, that there will be no answer; raises as `post` does."""
-        async with self._asking() as line:
-            await line.interaction(interaction).response.send_message(text, ephemeral=True)
+    async def respond_privately(self, interaction: Interaction, text: str) -> None:
+        """Show a text to the person only, in place of an answer. Raises as `post` does."""
+        async with self._request() as connection:
+            await connection.interaction(interaction).response.send_message(text, ephemeral=True)
 
-    async def answer(self, interaction: Interaction, post: Post) -> Posted:
-        """Put the answer in place of "is thinking"; doing so twice does no harm. Raises as `post` does."""
-        async with self._asking() as line:
-            sent = await line.interaction(interaction).edit_original_response(
+    async def edit_response(self, interaction: Interaction, post: Post) -> Posted:
+        """Replace "is thinking" by the answer. Idempotent. Raises as `post` does."""
+        async with self._request() as connection:
+            sent = await connection.interaction(interaction).edit_original_response(
                 content=post.content, **_extras(post, files="attachments")
             )
         return Posted(str(sent.id), sent.content)
 
     async def follow_up(self, interaction: Interaction, post: Post) -> Posted:
-        """Send a further answer, where the bot may not write by itself; has no nonce. Raises as `post` does."""
-        async with self._asking() as line:
-            sent = await line.interaction(interaction).followup.send(
+        """Send a further answer where the bot may not write messages. It has no nonce. Raises as `post` does."""
+        async with self._request() as connection:
+            sent = await connection.interaction(interaction).followup.send(
                 post.content, wait=True, suppress_embeds=True, ephemeral=interaction.is_private, **_extras(post)
             )
         return Posted(str(sent.id), sent.content)
@@ -272,34 +272,34 @@ class DiscordClient:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     @property
-    def _open_line(self) -> Line:
-        if self._line is None:
+    def _open_connection(self) -> Connection:
+        if self._connection is None:
             raise TransientSendError("the connection to Discord is not open")
-        return self._line
+        return self._connection
 
     @contextlib.asynccontextmanager
-    async def _asking(self) -> AsyncIterator[Line]:
-        """Translate whatever a request to the REST API raises."""
-        line = self._open_line
+    async def _request(self) -> AsyncIterator[Connection]:
+        """Translate the errors of a request to the REST API."""
+        connection = self._open_connection
         before = async_context.set(self._for_interactions)
         try:
             async with asyncio.timeout(_SEND_S):
-                yield line
+                yield connection
         except Exception as error:
-            if faults.is_token_refused(error):
-                line.end(AdapterAuthFailed(faults.WRONG_TOKEN))
-            raise faults.of_send(error) from error
+            if errors.is_token_refused(error):
+                connection.end(AdapterAuthFailed(errors.WRONG_TOKEN))
+            raise errors.send_error(error) from error
         finally:
             async_context.reset(before)
 
 
 def _is_readable(permissions: discord.Permissions) -> bool:
-    """What is refused counts against the bot: 10,000 refusals in ten minutes, and Discord hears it no more."""
+    """Asked before, because Discord blocks a bot after 10,000 refused requests in ten minutes."""
     return permissions.view_channel and permissions.read_message_history
 
 
 def _extras(post: Post, *, files: str = "files") -> dict[str, Any]:
-    """Files and buttons as the SDK wants them; what is not there is not named, so that an edit leaves it alone."""
+    """Files and buttons for the SDK. Empty ones are left out, so that an edit does not change them."""
     extras: dict[str, Any] = {}
     if post.files:
         extras[files] = [discord.File(io.BytesIO(content), filename=name) for name, content in post.files]
@@ -307,20 +307,20 @@ def _extras(post: Post, *, files: str = "files") -> dict[str, Any]:
         view = discord.ui.View(timeout=None)
         for identifier, label in post.buttons[:25]:
             view.add_item(discord.ui.Button(label=label[:80], custom_id=identifier[:100]))
-        view.stop()  # the SDK need not listen for it: interactions are taken raw
+        view.stop()  # the SDK need not wait for presses: we take the raw interactions
         extras["view"] = view
     return extras
 
 
-def _reference(channel: int, answers: int | None) -> dict[str, Any]:
-    if answers is None:
+def _reference(channel: int, reply_to: int | None) -> dict[str, Any]:
+    if reply_to is None:
         return {}
-    return {"reference": discord.MessageReference(message_id=answers, channel_id=channel, fail_if_not_exists=False)}
+    return {"reference": discord.MessageReference(message_id=reply_to, channel_id=channel, fail_if_not_exists=False)}
 
 
 async def _body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     if response.status in (403, 404):
-        raise faults.Gone("the file is gone")
+        raise errors.Gone("the file is gone")
     if response.status != 200:
         raise TransientSendError(f"the file cannot be fetched now: HTTP {response.status}")
     content = bytearray()

@@ -1,6 +1,6 @@
-"""Every error of the SDK, and what it means: how certain it is, and what an operator can do.
+"""What discord.py's errors mean: how certain a failure is, and what an operator can do.
 
-With `client`, the only file that touches the SDK. Discord's codes: https://docs.discord.com/developers/topics/opcodes-and-status-codes.
+Discord's codes: https://docs.discord.com/developers/topics/opcodes-and-status-codes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.errors import (
     UncertainSendError,
 )
 
-with warnings.catch_warnings():  # its part for voices needs audioop, which is deprecated up to Python 3.12
+with warnings.catch_warnings():  # its voice part imports audioop, which is deprecated up to Python 3.12
     warnings.simplefilter("ignore", DeprecationWarning)
     import discord
 
@@ -50,19 +50,19 @@ _NO_HISTORY = 160002  # cannot reply without the permission to read the history
 
 
 class Gone(PermanentSendError):
-    """The message or the file is not there any more."""
+    """The message or the file was deleted."""
 
 
 class InteractionExpired(PermanentSendError):
-    """The interaction's token is not good any more; nothing was sent."""
+    """The interaction's token is not valid any more; nothing was sent."""
 
 
 class ReplyRefused(PermanentSendError):
-    """It may not be shown as a reply to that message; nothing was sent."""
+    """Discord refuses the reply to that message; nothing was sent."""
 
 
-def of_connection(error: BaseException | None) -> AdapterError:  # noqa: PLR0911 (a table)
-    """Why there is no connection; None: it ended without a reason."""
+def connect_error(error: BaseException | None) -> AdapterError:  # noqa: PLR0911 (a table)
+    """What an error means for the connection; None: it ended without one."""
     if isinstance(error, discord.LoginFailure) or _status(error) == 401:
         return AdapterAuthFailed(WRONG_TOKEN)
     if isinstance(error, discord.PrivilegedIntentsRequired):
@@ -83,8 +83,8 @@ def of_connection(error: BaseException | None) -> AdapterError:  # noqa: PLR0911
     return AdapterNotReady(f"the connection to Discord broke: {type(error).__name__}")
 
 
-def of_send(error: Exception) -> SendError:  # noqa: PLR0911 (a table)
-    """How certain it is that nothing was sent."""
+def send_error(error: Exception) -> SendError:  # noqa: PLR0911 (a table)
+    """What an error means for a send."""
     if isinstance(error, SendError):
         return error
     if isinstance(error, discord.RateLimited):
@@ -105,7 +105,7 @@ def of_send(error: Exception) -> SendError:  # noqa: PLR0911 (a table)
 
 
 def is_token_refused(error: BaseException) -> bool:
-    """The bot's own token, not that of an interaction."""
+    """The bot's token was refused, not that of an interaction."""
     return _status(error) == 401 and getattr(error, "code", 0) not in _EXPIRED
 
 
@@ -131,6 +131,6 @@ def _status(error: BaseException | None) -> int | None:
 
 
 def _retry_after_s(error: discord.HTTPException) -> float | None:
-    """Of a 429 that the SDK takes for a ban, since it came through no proxy of Discord's (no `Via` header)."""
+    """Of a 429 without a `Via` header, which the SDK takes for a ban by Discord's proxy."""
     value = error.response.headers.get("Retry-After", "") if error.status == 429 else ""
     return float(value) if value.replace(".", "", 1).isdigit() else None

@@ -1,11 +1,11 @@
-"""What arrives, handed over in the order of each channel, and how far that has come.
+"""Hands over incoming messages in the order of each channel, and stores how far that has come.
 
-Discord does not wait for us to say that we have a message: it forgets it once it is on the line. So the acknowledgement
-is a mark of our own for each conversation, the id of the last message that was accepted; with every new session
-(READY), whatever was written after the mark is fetched and handed over before what comes live.
-A conversation is known from its first message on that is for us. Discord tells nobody of the direct chats that a bot
-has, so those are known from these marks only. In a server's channels that are not known, what was written since we
-were last there is looked through once, for a first mention; the note `alive` has when that was.
+Discord waits for no acknowledgement: it forgets a message that is on the WebSocket. So for each channel a *cursor* is
+stored, the id of its last accepted message. With every new session (READY), the messages after the cursor are fetched
+and handed over before live ones.
+A channel is *known* from the first message there that is for the bot. Discord does not list the direct chats of a bot,
+so they are known from these cursors only. A server's unknown channels are searched once for a first mention in the time
+since the bot was last connected, which the note `alive` has.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from gateway.protocols import Accept, AdapterNotes
 _log = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 1.0
-LONGEST_RETRY_S = 30.0
-_FETCHES = 4  # histories that are fetched at once, of Discord's 50 requests a second
-_FULL_PAGE = 100
-_LONGEST_QUEUE = 1000  # messages of one channel; beyond that they are fetched later, from the mark
-_MARK, _ALIVE = "mark:", "alive"
-_MARGIN_S = 120.0  # between two notes that we are there, and for clocks that differ
-_LOOKED_BACK_S = 86_400.0
-_LOOKED_THROUGH = 20  # pages of a channel that is not known
+MAX_RETRY_S = 30.0
+_MAX_FETCHES = 4  # requests for messages at once, of Discord's 50 requests a second
+_PAGE_SIZE = 100
+_MAX_QUEUE = 1000  # messages of one channel; more are fetched later, from the cursor
+_CURSOR, _ALIVE = "cursor:", "alive"
+_CLOCK_MARGIN_S = 120.0  # for the time between two notes, and for clocks that differ
+_MAX_SEARCH_S = 86_400.0
+_SEARCH_PAGES = 20  # of an unknown channel
 
 Read = Callable[[Payload, str | None], InboundMessage | None]
-"""Turns a message of a server (None: of a direct chat) into ours, or into None where it is not for us."""
-History = Callable[[int, int], Awaitable[Sequence[Payload]]]
-"""The next page of a channel's messages behind an id, oldest first."""
+"""Converts a message of a server (None: of a direct chat); None if it is not for the bot."""
+FetchPage = Callable[[int, int], Awaitable[Sequence[Payload]]]
+"""The next page of a channel's messages after an id, oldest first."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Entry:
-    """A message in a queue: the oldest first, and what was passed already as it comes.
+    """A message in a queue; ordered by id, and behind the cursor by arrival.
 
     Attributes:
-        order: its id, or the mark where that is beyond the id.
-        arrival: counts all that arrive.
-        message: None: it is not for us.
+        order: its id, or the cursor if that is higher.
+        arrival: counts all messages.
+        message: None if it is not for the bot.
     """
 
     order: int
@@ -61,203 +61,207 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class _Lane:
-    """One channel.
+class _Channel:
+    """The state of one channel.
 
     Attributes:
-        mark: up to this id everything was accepted, or is not for us.
-        noted: the mark as it is in the notes.
-        queue: a heap of what came live.
-        is_behind: there may be messages between the mark and the queue.
-        is_known: somebody spoke to us there.
+        cursor: every message up to this id was accepted, or is not for the bot.
+        stored_cursor: the cursor in the notes.
+        queue: a heap of live messages.
+        needs_backfill: there may be messages between the cursor and the queue.
+        is_known: it has a message for the bot.
     """
 
-    channel: int
+    id: int
     guild: str | None
-    mark: int
-    noted: int = 0
+    cursor: int
+    stored_cursor: int = 0
     queue: list[_Entry] = field(default_factory=list)
-    is_behind: bool = False
+    needs_backfill: bool = False
     is_known: bool = True
     task: asyncio.Task[None] | None = None
 
 
-class Receiver:
-    """One task for each channel in which there is something to do; so one that fails or is slow delays no other."""
+class Inbound:
+    """Runs one task for each channel with something to do, so that a slow or failing one delays no other."""
 
     def __init__(
         self,
         notes: AdapterNotes,
         read: Read,
-        history: History,
+        fetch_page: FetchPage,
         *,
         retry_s: float = FIRST_RETRY_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._notes, self._read, self._history, self._retry_s = notes, read, history, retry_s
+        self._notes, self._read, self._fetch_page, self._retry_s = notes, read, fetch_page, retry_s
         self._clock = clock
         self._alive_s: float | None = None
-        self._lanes: dict[int, _Lane] = {}
-        self._fetches = asyncio.Semaphore(_FETCHES)
+        self._channels: dict[int, _Channel] = {}
+        self._fetches = asyncio.Semaphore(_MAX_FETCHES)
         self._accept: Accept | None = None
         self._arrivals = itertools.count()
 
     async def load(self) -> None:
-        """Learn from the notes what is known; what is known already counts more."""
-        for key in await self._notes.keys(_MARK):
-            channel = convert.snowflake(key.removeprefix(_MARK))
-            if channel is None or channel in self._lanes:
+        """Read the notes, except for channels that are in memory already."""
+        for key in await self._notes.keys(_CURSOR):
+            channel_id = convert.snowflake(key.removeprefix(_CURSOR))
+            if channel_id is None or channel_id in self._channels:
                 continue
             note = json.loads(await self._notes.get(key) or "{}")
-            mark = int(note.get("after", 0))
-            self._lanes[channel] = _Lane(channel, note.get("guild"), mark, mark)
+            cursor = int(note.get("after", 0))
+            self._channels[channel_id] = _Channel(channel_id, note.get("guild"), cursor, cursor)
         alive = await self._notes.get(_ALIVE)
         self._alive_s = None if alive is None else float(alive)
 
-    def newest(self, channel: int) -> int:
-        """The id of the newest message that was seen in a channel; 0 where there is none."""
-        lane = self._lanes.get(channel)
-        return 0 if lane is None else max(lane.mark, *(entry.id for entry in lane.queue), 0)
+    def newest(self, channel_id: int) -> int:
+        """The highest message id that was seen in a channel; 0 without one."""
+        channel = self._channels.get(channel_id)
+        return 0 if channel is None else max(channel.cursor, *(entry.id for entry in channel.queue), 0)
 
-    def is_guild(self, channel: int) -> bool:
+    def is_guild(self, channel_id: int) -> bool:
         """Whether a channel is known to belong to a server."""
-        lane = self._lanes.get(channel)
-        return lane is not None and lane.guild is not None
+        channel = self._channels.get(channel_id)
+        return channel is not None and channel.guild is not None
 
     def start(self, accept: Accept) -> None:
         """Hand over from now on."""
         self._accept = accept
-        for lane in self._lanes.values():
-            self._wake(lane)
+        for channel in self._channels.values():
+            self._wake(channel)
 
     async def stop(self) -> None:
-        """Hand over no more. What waits is fetched again at the next READY, since no mark has passed it."""
+        """Hand over no more. The next READY fetches what is left, since it is after the cursor."""
         self._accept = None
-        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        tasks = [channel.task for channel in self._channels.values() if channel.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for lane in self._lanes.values():
-            lane.task = None
-            lane.queue.clear()  # it would overtake the message that was being taken; both are fetched again
+        for channel in self._channels.values():
+            channel.task = None
+            channel.queue.clear()  # it would overtake the message that was being handed over; both are fetched again
 
-    def catch_up(self, guild: str | None) -> None:
-        """Fetch what was missed in the known channels of a server, or, with None, in the direct chats."""
-        for lane in self._lanes.values():
-            if lane.guild == guild:
-                lane.is_behind = True
-                self._wake(lane)
+    def backfill(self, guild: str | None) -> None:
+        """Fetch the missed messages in the known channels of a server; None: in the direct chats."""
+        for channel in self._channels.values():
+            if channel.guild == guild:
+                channel.needs_backfill = True
+                self._wake(channel)
 
     @property
-    def away_since(self) -> int | None:
-        """Before this message id we were there; None where we never were."""
+    def offline_since(self) -> int | None:
+        """The bot was connected before this message id; None if it never was."""
         if self._alive_s is None:
             return None
-        return convert.snowflake_at(max(self._alive_s - _MARGIN_S, self._clock() - _LOOKED_BACK_S))
+        return convert.snowflake_at(max(self._alive_s - _CLOCK_MARGIN_S, self._clock() - _MAX_SEARCH_S))
 
-    def look_into(self, guild: str, channels: Iterable[int], since: int) -> None:
-        """Look for a first mention in the channels of a server that are not known."""
-        for channel in channels:
-            if channel not in self._lanes:
-                lane = self._lanes[channel] = _Lane(channel, guild, since, is_behind=True, is_known=False)
-                self._wake(lane)
+    def search(self, guild: str, channel_ids: Iterable[int], since: int) -> None:
+        """Search the unknown channels of a server for a first mention."""
+        for channel_id in channel_ids:
+            if channel_id not in self._channels:
+                channel = _Channel(channel_id, guild, since, needs_backfill=True, is_known=False)
+                self._channels[channel_id] = channel
+                self._wake(channel)
 
-    async def note_alive(self) -> None:
-        """We are there; but as long as we look for what we missed, the time that counts is the earlier one."""
-        if all(lane.is_known for lane in self._lanes.values()):
+    async def store_alive(self) -> None:
+        """Store that the bot is connected now; not during a search, which may have to be repeated."""
+        if all(channel.is_known for channel in self._channels.values()):
             self._alive_s = self._clock()
             with contextlib.suppress(StoreError):  # the next one is soon
                 await self._notes.put(_ALIVE, f"{self._alive_s:.3f}", is_durable=False)
 
-    def received(self, payload: Payload, guild: str | None) -> None:
-        """Take a message from the line."""
-        channel, identifier = int(payload["channel_id"]), int(payload["id"])
-        message = self._readable(payload, guild)
-        lane = self._lanes.get(channel)
-        if lane is None:
+    def receive(self, payload: Payload, guild: str | None) -> None:
+        """Queue a live message."""
+        channel_id, message_id = int(payload["channel_id"]), int(payload["id"])
+        message = self._try_read(payload, guild)
+        channel = self._channels.get(channel_id)
+        if channel is None:
             if message is None:
                 return
-            lane = self._lanes[channel] = _Lane(channel, guild, identifier - 1)
-        if len(lane.queue) < _LONGEST_QUEUE:
-            order = max(identifier, lane.mark)
-            heapq.heappush(lane.queue, _Entry(order, next(self._arrivals), identifier, message))
+            channel = self._channels[channel_id] = _Channel(channel_id, guild, message_id - 1)
+        if len(channel.queue) < _MAX_QUEUE:
+            order = max(message_id, channel.cursor)
+            heapq.heappush(channel.queue, _Entry(order, next(self._arrivals), message_id, message))
         else:
-            lane.is_behind = True
-        self._wake(lane)
+            channel.needs_backfill = True
+        self._wake(channel)
 
     # ---- one channel -----------------------------------------------------------------------------------------------
 
-    def _wake(self, lane: _Lane) -> None:
-        if self._accept is not None and lane.task is None and (lane.is_behind or lane.queue):
-            lane.task = asyncio.create_task(self._work(lane, self._accept), name=f"discord channel {lane.channel}")
+    def _wake(self, channel: _Channel) -> None:
+        if self._accept is not None and channel.task is None and (channel.needs_backfill or channel.queue):
+            work = self._work(channel, self._accept)
+            channel.task = asyncio.create_task(work, name=f"discord channel {channel.id}")
 
-    async def _work(self, lane: _Lane, accept: Accept) -> None:
+    async def _work(self, channel: _Channel, accept: Accept) -> None:
         try:
-            while lane.is_behind or lane.queue:
-                if lane.is_behind:
-                    lane.is_behind = False
-                    await self._fetch(lane, accept)
+            while channel.needs_backfill or channel.queue:
+                if channel.needs_backfill:
+                    channel.needs_backfill = False
+                    await self._backfill(channel, accept)
                 else:
-                    entry = heapq.heappop(lane.queue)
-                    await self._take(lane, accept, entry.id, entry.message)
-            await self._note(lane)
-            if not lane.is_known:
-                del self._lanes[lane.channel]
+                    entry = heapq.heappop(channel.queue)
+                    await self._hand_over(channel, accept, entry.id, entry.message)
+            await self._store_cursor(channel)
+            if not channel.is_known:
+                del self._channels[channel.id]
         finally:
-            lane.task = None
-        self._wake(lane)
+            channel.task = None
+        self._wake(channel)
 
-    async def _fetch(self, lane: _Lane, accept: Accept) -> None:
-        """Hand over everything behind the mark, and take what came live meanwhile only once."""
+    async def _backfill(self, channel: _Channel, accept: Accept) -> None:
+        """Hand over everything after the cursor, and remove it from the queue."""
         fetched: set[int] = set()
         page: Sequence[Payload] = ()
         pages = itertools.count()
-        while not fetched or len(page) >= _FULL_PAGE:
-            if not lane.is_known and next(pages) >= _LOOKED_THROUGH:
-                _log.info("so much was written in the channel %s that only its beginning was read", lane.channel)
+        while not fetched or len(page) >= _PAGE_SIZE:
+            if not channel.is_known and next(pages) >= _SEARCH_PAGES:
+                _log.info("so much was written in the channel %s that only its beginning was read", channel.id)
                 break
-            behind = max(fetched, default=lane.mark)
+            after = max(fetched, default=channel.cursor)
             try:
-                page = await self._page(lane, behind)
+                page = await self._fetch(channel, after)
             except PermanentSendError as error:
-                _log.info("what was missed in the channel %s cannot be fetched: %s", lane.channel, error)
+                _log.info("what was missed in the channel %s cannot be fetched: %s", channel.id, error)
                 break
             for payload in page:
-                identifier = int(payload["id"])
-                fetched.add(identifier)
-                await self._take(lane, accept, identifier, self._readable(payload, lane.guild))
+                message_id = int(payload["id"])
+                fetched.add(message_id)
+                await self._hand_over(channel, accept, message_id, self._try_read(payload, channel.guild))
             if not page:
                 break
-        lane.queue = [entry for entry in lane.queue if entry.id not in fetched]
-        heapq.heapify(lane.queue)
+        channel.queue = [entry for entry in channel.queue if entry.id not in fetched]
+        heapq.heapify(channel.queue)
 
-    async def _page(self, lane: _Lane, after: int) -> Sequence[Payload]:
+    async def _fetch(self, channel: _Channel, after: int) -> Sequence[Payload]:
         wait_s = self._retry_s
         while True:
             try:
                 async with self._fetches:
-                    return await self._history(lane.channel, after)
+                    return await self._fetch_page(channel.id, after)
             except PermanentSendError:
                 raise
             except SendError as error:
-                _log.debug("the history of the channel %s is fetched again: %s", lane.channel, error)
+                _log.debug("the history of the channel %s is fetched again: %s", channel.id, error)
             await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, LONGEST_RETRY_S)
+            wait_s = min(2 * wait_s, MAX_RETRY_S)
 
-    async def _take(self, lane: _Lane, accept: Accept, identifier: int, message: InboundMessage | None) -> None:
-        """Hand one message over until it is kept: nobody but us can deliver it again."""
+    async def _hand_over(
+        self, channel: _Channel, accept: Accept, message_id: int, message: InboundMessage | None
+    ) -> None:
+        """Try until the message is accepted: Discord does not deliver it again."""
         if message is not None:
-            lane.is_known = True
-            if not lane.noted:  # known before it is accepted, so that it is fetched if that fails
-                await self._note(lane)
+            channel.is_known = True
+            if not channel.stored_cursor:  # before it is accepted, so that it is fetched again if that fails
+                await self._store_cursor(channel)
             wait_s = self._retry_s
             while not await self._is_accepted(accept, message):
                 await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, LONGEST_RETRY_S)
-        lane.mark = max(lane.mark, identifier)
+                wait_s = min(2 * wait_s, MAX_RETRY_S)
+        channel.cursor = max(channel.cursor, message_id)
         if message is not None:
-            await self._note(lane)
+            await self._store_cursor(channel)
 
     async def _is_accepted(self, accept: Accept, message: InboundMessage) -> bool:
         try:
@@ -267,18 +271,18 @@ class Receiver:
             return False
         return True
 
-    async def _note(self, lane: _Lane) -> None:
-        """Keep the mark. One that is lost costs a fetch; the gateway knows what it has."""
-        if lane.noted == lane.mark or not lane.is_known:
+    async def _store_cursor(self, channel: _Channel) -> None:
+        """A lost cursor costs a fetch; the gateway takes each message once."""
+        if channel.stored_cursor == channel.cursor or not channel.is_known:
             return
         try:
-            note = json.dumps({"after": str(lane.mark), "guild": lane.guild})
-            await self._notes.put(f"{_MARK}{lane.channel}", note, is_durable=not lane.noted)
-            lane.noted = lane.mark
+            note = json.dumps({"after": str(channel.cursor), "guild": channel.guild})
+            await self._notes.put(f"{_CURSOR}{channel.id}", note, is_durable=not channel.stored_cursor)
+            channel.stored_cursor = channel.cursor
         except StoreError as error:
-            _log.debug("a mark was not kept: %s", error)
+            _log.debug("a cursor was not stored: %s", error)
 
-    def _readable(self, payload: Payload, guild: str | None) -> InboundMessage | None:
+    def _try_read(self, payload: Payload, guild: str | None) -> InboundMessage | None:
         try:
             return self._read(payload, guild)
         except convert.UNREADABLE as error:

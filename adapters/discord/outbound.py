@@ -1,10 +1,10 @@
-"""What goes out: pieces, previews, and how a send that was cut off is made good.
+"""Sending and previews, so that a message which is sent twice is shown once.
 
-Three things see to it that a message is shown once. Each piece has a nonce made of the message's id, by which Discord
-knows a repeated send for some minutes (`enforce_nonce`). The notes say which pieces are there, so that a try goes on
-where the one before stopped. And after those minutes the channel's history is read before anything is repeated.
-A preview is a message with the nonce of the first piece; the first piece is then edited into it, which may be done
-twice without harm.
+Each piece has a nonce made of the message's id, by which Discord detects a repeated send for some minutes
+(`enforce_nonce`). The notes say which pieces are there, so that a new try goes on where the last one stopped. After
+those minutes, the channel's history is read before anything is repeated.
+A preview is a message with the nonce of the first piece. It is then edited into the first piece, and an edit may be
+repeated.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from adapters.discord import convert
-from adapters.discord import errors as faults
+from adapters.discord import convert, errors
 from adapters.discord.client import DiscordClient, Post, Posted
 from adapters.discord.convert import Interaction
 from adapters.discord.interactions import Interactions
@@ -30,43 +29,43 @@ from gateway.protocols import AdapterNotes
 
 _log = logging.getLogger(__name__)
 
-NONCE_LIFE_S = 120.0  # "the past few minutes", as Discord says; less than that, to be sure
-_GENERATIONS = 3  # of a message that somebody deletes while it is being sent
-_LOOKED_THROUGH = 5  # pages of 100 messages in which a lost one is looked for
-_PROGRESS, _PREVIEW = "out:", "preview:"
+NONCE_LIFETIME_S = 120.0  # less than "the past few minutes" of Discord's documentation
+_GENERATIONS = 3  # nonces for a piece that is deleted while it is being sent
+_HISTORY_PAGES = 5  # of 100 messages each, in which a lost one is searched
+_PROGRESS_PREFIX, _PREVIEW_PREFIX = "out:", "preview:"
 _DAY_S = 86_400.0
-MAX_FILE_BYTES = 10 * 1024 * 1024  # of one file, without a boosted server
-MAX_REQUEST_BYTES = 24 * 1024 * 1024  # Discord's 25 MiB, less the form around the files
+MAX_FILE_BYTES = 10 * 1024 * 1024  # of one file, if the server is not boosted
+MAX_REQUEST_BYTES = 24 * 1024 * 1024  # Discord's 25 MiB, less the form data around the files
 _FILES_AT_ONCE = 10
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far the sending of a conversation's latest message has come.
+    """How much of a conversation's latest message was sent.
 
     Attributes:
-        after: a message id of the conversation from before the first try.
-        at: of the first try, seconds since 1970.
-        sent: Discord's ids of the pieces that are there.
-        has_files: False once files were refused.
+        after: a message id of the conversation before the first try.
+        started_at_s: of the first try, since 1970.
+        sent: Discord's message ids of the pieces.
+        has_files: False after files were refused.
     """
 
     id: str
     after: int
-    at: float
+    started_at_s: float
     sent: list[str] = field(default_factory=list)
     has_files: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class _Placeholder:
-    """The message in which an answer is shown while it is written."""
+class _Preview:
+    """The message that shows an unfinished answer."""
 
     channel: int
     message: int
 
 
-class Delivery:
+class Outbound:
     """Sends one message at a time in each conversation."""
 
     def __init__(
@@ -82,66 +81,66 @@ class Delivery:
         """Nothing is sent yet.
 
         Args:
-            newest: the newest message id that was seen in a channel, 0 for none.
-            is_guild: whether a channel belongs to a server, where an answer is shown as a reply.
+            newest: the highest message id that was seen in a channel, 0 for none.
+            is_guild: whether a channel belongs to a server, where an answer is a reply.
             clock: seconds since 1970.
         """
         self._client, self._notes, self._interactions = client, notes, interactions
         self._newest, self._is_guild, self._clock = newest, is_guild, clock
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-        self._placeholders: dict[str, _Placeholder] = {}
-        self._shown: dict[str, str] = {}
-        self._previews: set[asyncio.Task[None]] = set()
+        self._previews: dict[str, _Preview] = {}
+        self._preview_texts: dict[str, str] = {}
+        self._preview_tasks: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
-        """Learn from the notes which previews are shown."""
-        for key in await self._notes.keys(_PREVIEW):
+        """Read from the notes which previews are shown."""
+        for key in await self._notes.keys(_PREVIEW_PREFIX):
             note = await self._notes.get(key)
             if note is not None:
-                self._placeholders.setdefault(key.removeprefix(_PREVIEW), _Placeholder(**json.loads(note)))
+                self._previews.setdefault(key.removeprefix(_PREVIEW_PREFIX), _Preview(**json.loads(note)))
 
     async def close(self) -> None:
-        """Let the previews that are on their way go."""
-        for task in self._previews:
+        """Cancel the previews in progress."""
+        for task in self._preview_tasks:
             task.cancel()
-        if self._previews:
-            await asyncio.wait(self._previews)
+        if self._preview_tasks:
+            await asyncio.wait(self._preview_tasks)
 
     # ---- messages --------------------------------------------------------------------------------------------------
 
     async def send(self, message: OutboundMessage) -> Receipt:
-        """Deliver what is not there yet of a message; raises as `ChannelAdapter.send` does."""
+        """Deliver the pieces that are not there yet. Raises as `ChannelAdapter.send` does."""
         channel = _channel(message)
         try:
             return await self._send(channel, message)
-        except StoreError as error:  # sending it again does no harm, whatever of it is there
+        except StoreError as error:  # sending it again shows nothing twice
             raise TransientSendError(f"the notes cannot be used now: {error}") from error
 
     async def _send(self, channel: int, message: OutboundMessage) -> Receipt:
         async with self._lock(channel):
             progress = await self._progress(channel)
-            if progress is None or progress.id != message.id:  # what is noted of an earlier message is done
+            if progress is None or progress.id != message.id:  # an earlier message is complete
                 before = [] if progress is None else [progress.after, *map(int, progress.sent)]
                 after = max(self._newest(channel), convert.snowflake(message.reply_to) or 0, *before)
                 progress = _Progress(message.id, after, self._clock())
-                await self._keep(channel, progress)
-            wanted = await parts(message, has_files=progress.has_files)
+                await self._store(channel, progress)
+            wanted = await posts_of(message, has_files=progress.has_files)
             while (number := len(progress.sent)) < len(wanted):
                 try:
-                    sent = await self._place(message, wanted[number], number)
+                    sent = await self._send_piece(message, wanted[number], number)
                     progress.sent.append(sent.id)
                 except PermanentSendError as error:
                     if not wanted[number].files:
                         raise
                     _log.warning("files were refused, and the text goes without them: %s", error)
                     progress.has_files = False
-                    wanted = await parts(message, has_files=False)
-                await self._keep(channel, progress)
-            await self._forget_placeholder(message.id)
+                    wanted = await posts_of(message, has_files=False)
+                await self._store(channel, progress)
+            await self._forget_preview(message.id)
         return Receipt(message_ids=tuple(progress.sent))
 
     async def find_sent(self, message: OutboundMessage) -> Receipt | None:
-        """Whether a message is there that may have been sent; None: `send` it, which repeats nothing that is."""
+        """The receipt of an uncertain message if all of it arrived; None: `send` sends the rest."""
         channel = _channel(message)
         async with self._lock(channel):
             try:
@@ -151,21 +150,21 @@ class Delivery:
             if progress is None or progress.id != message.id:
                 after = convert.snowflake(message.reply_to) or convert.snowflake_at(self._clock() - _DAY_S)
                 progress = _Progress(message.id, after, 0.0)
-            wanted = await parts(message, has_files=progress.has_files)
+            wanted = await posts_of(message, has_files=progress.has_files)
             if len(progress.sent) < len(wanted):
-                is_edit = message.id in self._placeholders and not progress.sent
-                if self._clock() - progress.at < NONCE_LIFE_S or is_edit:
+                is_edit = message.id in self._previews and not progress.sent
+                if self._clock() - progress.started_at_s < NONCE_LIFETIME_S or is_edit:
                     return None
-                await self._look_through(channel, message, wanted, progress)
-                await self._keep(channel, progress)
+                await self._find_in_history(channel, message, wanted, progress)
+                await self._store(channel, progress)
         return Receipt(message_ids=tuple(progress.sent)) if len(progress.sent) >= len(wanted) else None
 
-    async def _look_through(
+    async def _find_in_history(
         self, channel: int, message: OutboundMessage, wanted: Sequence[Post], progress: _Progress
     ) -> None:
-        """Find the next pieces among the bot's own messages, in their order."""
+        """Find the next pieces, in order, among the bot's messages."""
         behind = max(progress.after, *(int(each) for each in progress.sent), 0)
-        for _ in range(_LOOKED_THROUGH):
+        for _ in range(_HISTORY_PAGES):
             page = await self._client.history(channel, behind)
             for payload in page:
                 number = len(progress.sent)
@@ -182,70 +181,70 @@ class Delivery:
 
     # ---- one piece -------------------------------------------------------------------------------------------------
 
-    async def _place(self, message: OutboundMessage, post: Post, number: int) -> Posted:
-        """The answer of a command, the place of the preview, or a message of its own."""
+    async def _send_piece(self, message: OutboundMessage, post: Post, number: int) -> Posted:
+        """Send it as the answer of a command, in place of the preview, or as a new message."""
         if number == 0:
             interaction = await self._interactions.claim(message.reply_to, message.id)
             if interaction is not None:
-                return await self._answer(interaction, message, post)
-            placeholder = self._placeholders.get(message.id)
-            if placeholder is not None:
-                return await self._replace(placeholder, message, post)
+                return await self._answer_interaction(interaction, message, post)
+            shown = self._previews.get(message.id)
+            if shown is not None:
+                return await self._edit_preview(shown, message, post)
         try:
             sent = await self._post(message, post, number)
         except PermanentSendError:
             interaction = await self._interactions.get(message.reply_to)
             if interaction is None:
                 raise
-            return await self._client.follow_up(interaction, post)  # commands work where the bot may not write
+            return await self._client.follow_up(interaction, post)  # a command also works where the bot may not write
         if number == 0 and sent.content.strip() != post.content.strip():
-            # the nonce was known: this is the preview, whose id we never heard
+            # Discord knew the nonce: this is the preview, whose id was lost
             return await self._client.edit(_channel(message), int(sent.id), post)
         return sent
 
     async def _post(self, message: OutboundMessage, post: Post, number: int) -> Posted:
-        """Send a message. Its nonce may be that of one that was deleted: then the next generation has another."""
+        """Send a new message. If its nonce is that of a deleted one, use the nonce of the next generation."""
         channel = _channel(message)
-        answers = convert.snowflake(message.reply_to) if number == 0 and self._is_guild(channel) else None
+        reply_to = convert.snowflake(message.reply_to) if number == 0 and self._is_guild(channel) else None
         for generation in range(_GENERATIONS):
-            keyed = replace(post, nonce=convert.nonce(message.id, number, generation), answers=answers)
+            keyed = replace(post, nonce=convert.nonce(message.id, number, generation), reply_to=reply_to)
             try:
                 return await self._client.post(channel, keyed)
-            except faults.ReplyRefused:
-                return await self._client.post(channel, replace(keyed, answers=None))
-            except faults.Gone:
+            except errors.ReplyRefused:
+                return await self._client.post(channel, replace(keyed, reply_to=None))
+            except errors.Gone:
                 _log.debug("the message %s was deleted, and is sent again", message.id)
         raise PermanentSendError("what is sent there is deleted again and again")
 
-    async def _replace(self, placeholder: _Placeholder, message: OutboundMessage, post: Post) -> Posted:
-        """Edit the final text into the preview; one that somebody deleted is replaced by a new message."""
+    async def _edit_preview(self, shown: _Preview, message: OutboundMessage, post: Post) -> Posted:
+        """Edit the preview into the final text; if it was deleted, send a new message."""
         try:
-            return await self._client.edit(placeholder.channel, placeholder.message, post)
-        except faults.Gone:
-            await self._forget_placeholder(message.id)
+            return await self._client.edit(shown.channel, shown.message, post)
+        except errors.Gone:
+            await self._forget_preview(message.id)
             return await self._post(message, post, 0)
 
-    async def _answer(self, interaction: Interaction, message: OutboundMessage, post: Post) -> Posted:
-        """Put it where the command waits for it; where that has ended, into the channel.
+    async def _answer_interaction(self, interaction: Interaction, message: OutboundMessage, post: Post) -> Posted:
+        """Answer the command; if its token has expired, send a message to the channel.
 
-        Further pieces are messages of their own, since those have a nonce and follow-ups have none.
+        Further pieces are ordinary messages: those have a nonce, and follow-ups have none.
         """
         try:
-            return await self._client.answer(interaction, post)
-        except (faults.InteractionExpired, faults.Gone):
-            await self._interactions.forget(interaction)
+            return await self._client.edit_response(interaction, post)
+        except (errors.InteractionExpired, errors.Gone):
+            await self._interactions.remove(interaction)
             return await self._post(message, post, 0)
 
     # ---- previews --------------------------------------------------------------------------------------------------
 
     async def preview(self, message: OutboundMessage) -> None:
-        """Show the text so far; an empty one takes the preview away.
+        """Show the text so far; an empty text deletes the preview.
 
-        A request that is on its way is never cancelled: it could overtake the final text.
+        A request in progress is never cancelled: it could arrive after the final text.
         """
         task = asyncio.create_task(self._show(message), name="discord preview")
-        self._previews.add(task)
-        task.add_done_callback(self._previews.discard)
+        self._preview_tasks.add(task)
+        task.add_done_callback(self._preview_tasks.discard)
         await asyncio.shield(task)
 
     async def _show(self, message: OutboundMessage) -> None:
@@ -253,52 +252,52 @@ class Delivery:
             channel = _channel(message)
             lock = self._lock(channel)
             if message.text and lock.locked():
-                return  # the one before is not there yet; the next will show more
+                return  # the last request is not done; the next preview shows more
             async with lock:
                 if not message.text:
                     await self._withdraw(message.id)
-                elif not await self._interactions.is_waiting(message.reply_to):  # there Discord shows "is thinking"
+                elif not await self._interactions.is_waiting(message.reply_to):  # for that Discord shows "is thinking"
                     await self._show_text(channel, message)
         except EthosError as error:
             _log.debug("a preview was not shown: %s", error)
 
     async def _show_text(self, channel: int, message: OutboundMessage) -> None:
         content = preview(message.text)
-        if not content or self._shown.get(message.id) == content:
+        if not content or self._preview_texts.get(message.id) == content:
             return
-        placeholder = self._placeholders.get(message.id)
-        if placeholder is None:
+        shown = self._previews.get(message.id)
+        if shown is None:
             sent = await self._post(message, Post(content=content), 0)
-            placeholder = self._placeholders[message.id] = _Placeholder(channel, int(sent.id))
-            note = json.dumps(asdict(placeholder))
-            await self._notes.put(f"{_PREVIEW}{message.id}", note, is_durable=False)
+            shown = self._previews[message.id] = _Preview(channel, int(sent.id))
+            note = json.dumps(asdict(shown))
+            await self._notes.put(f"{_PREVIEW_PREFIX}{message.id}", note, is_durable=False)
             if sent.content.strip() == content.strip():
-                self._shown[message.id] = content
+                self._preview_texts[message.id] = content
                 return
-        await self._client.edit(channel, placeholder.message, Post(content=content))
-        self._shown[message.id] = content
+        await self._client.edit(channel, shown.message, Post(content=content))
+        self._preview_texts[message.id] = content
 
     async def _withdraw(self, message_id: str) -> None:
-        placeholder = self._placeholders.get(message_id)
-        if placeholder is not None:
-            await self._client.delete(placeholder.channel, placeholder.message)
-            await self._forget_placeholder(message_id)
+        shown = self._previews.get(message_id)
+        if shown is not None:
+            await self._client.delete(shown.channel, shown.message)
+            await self._forget_preview(message_id)
 
-    async def _forget_placeholder(self, message_id: str) -> None:
-        self._shown.pop(message_id, None)
-        if self._placeholders.pop(message_id, None) is not None:
-            await self._notes.remove(f"{_PREVIEW}{message_id}")
+    async def _forget_preview(self, message_id: str) -> None:
+        self._preview_texts.pop(message_id, None)
+        if self._previews.pop(message_id, None) is not None:
+            await self._notes.remove(f"{_PREVIEW_PREFIX}{message_id}")
 
     # ---- notes -----------------------------------------------------------------------------------------------------
 
     async def _progress(self, channel: int) -> _Progress | None:
-        note = await self._notes.get(f"{_PROGRESS}{channel}")
+        note = await self._notes.get(f"{_PROGRESS_PREFIX}{channel}")
         return None if note is None else _Progress(**json.loads(note))
 
-    async def _keep(self, channel: int, progress: _Progress) -> None:
-        """A note that is lost costs a look through the history; a message that is there must not fail for it."""
+    async def _store(self, channel: int, progress: _Progress) -> None:
+        """A lost note costs a search of the history; the send must not fail for it."""
         try:
-            await self._notes.put(f"{_PROGRESS}{channel}", json.dumps(asdict(progress)), is_durable=False)
+            await self._notes.put(f"{_PROGRESS_PREFIX}{channel}", json.dumps(asdict(progress)), is_durable=False)
         except StoreError as error:
             _log.debug("how far a message has come was not kept: %s", error)
 
@@ -313,12 +312,12 @@ def _channel(message: OutboundMessage) -> int:
     return channel
 
 
-async def parts(message: OutboundMessage, *, has_files: bool = True) -> list[Post]:
-    """The parts, one at least; files and buttons come with the last of the text.
+async def posts_of(message: OutboundMessage, *, has_files: bool = True) -> list[Post]:
+    """The messages on Discord, at least one; files and buttons are in the last one with text.
 
     Args:
-        has_files: False where Discord takes no files: what would be one follows as text, an attachment is named. What
-            comes before the files is the same either way.
+        has_files: False if Discord refuses files: their text follows, and attachments are only named. The messages
+            before the files are the same.
 
     Raises:
         PermanentSendError: there is nothing to send.
@@ -349,13 +348,13 @@ async def parts(message: OutboundMessage, *, has_files: bool = True) -> list[Pos
 
 
 def _without_files(found: list[Post], texts: Sequence[TextFile], names: Sequence[str]) -> list[Post]:
-    parts = [*found, *(Post(content=piece.content) for text in texts for piece in split(text.inline))]
+    posts = [*found, *(Post(content=piece.content) for text in texts for piece in split(text.inline))]
     if not names:
-        return parts
+        return posts
     note = _not_attached(names)
-    if parts and len(parts[-1].content) + len(note) < MAX_CHARS:
-        return [*parts[:-1], replace(parts[-1], content=f"{parts[-1].content}\n{note}")]
-    return [*parts, *(Post(content=piece.content) for piece in split(note))]
+    if posts and len(posts[-1].content) + len(note) < MAX_CHARS:
+        return [*posts[:-1], replace(posts[-1], content=f"{posts[-1].content}\n{note}")]
+    return [*posts, *(Post(content=piece.content) for piece in split(note))]
 
 
 def _not_attached(names: Sequence[str]) -> str:
@@ -363,7 +362,7 @@ def _not_attached(names: Sequence[str]) -> str:
 
 
 def _batches(files: Sequence[tuple[str, bytes]]) -> list[list[tuple[str, bytes]]]:
-    """As many files in one message as Discord takes."""
+    """The files of each message; as many in one as Discord takes."""
     batches: list[list[tuple[str, bytes]]] = []
     size_bytes = 0
     for name, content in files:
@@ -376,7 +375,7 @@ def _batches(files: Sequence[tuple[str, bytes]]) -> list[list[tuple[str, bytes]]
 
 
 async def _content(attachment: Attachment) -> bytes | None:
-    """None: it is not there, or too large."""
+    """Of the file; None if it is missing or too large."""
 
     def read() -> bytes | None:
         path = Path(attachment.ref)

@@ -1,4 +1,4 @@
-"""CommonMark as Discord shows it, and what reads better as a file. Pure functions.
+"""From the agent's Markdown to what Discord shows: pieces of text, and files. Pure functions.
 
 Discord renders Markdown itself, but no tables, no pictures, no headings below the third level and no `~~~`
 (https://support.discord.com/hc/en-us/articles/210298617, 2026).
@@ -18,18 +18,18 @@ from wcwidth import iter_graphemes, width
 
 MAX_CHARS = 2000
 LONG_CODE_CHARS = 1_800
-"""A code block above this would be cut; it is a file instead."""
+"""A longer code block is sent as a file: it would not fit into one message."""
 _WIDE_TABLE_CHARS = 78
 _LONG_TABLE_CHARS = 1_200
-_MAX_FILES = 10  # that one message takes
+_MAX_FILES = 10  # in one message
 
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})(?P<info>[^`]*)$")
-_LOW_HEADING = re.compile(r"#{4,6} (?P<words>.*)")
+_DEEP_HEADING = re.compile(r"#{4,6} (?P<words>.*)")
 _IMAGE = re.compile(r"!\[(?P<words>[^\[\]]*)\]\((?P<address><[^<>\s]*>|[^()\s]+)(?: +\"[^\"]*\")?\)")
 _DELIMITER_ROW = re.compile(r" {0,3}\|?(?: *:?-+:? *\|)+(?: *:?-+:? *)?$|^ {0,3}\|? *:?-+:? *\| *$")
 _CODE_FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,20}|~{3,20})(?P<info>[^`\n]*)$", re.MULTILINE)
-_MAX_INFO_CHARS = 40  # of a fence's first line, repeated on the next piece
-_UNREADABLE = {0: "\ufffd"} | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+_MAX_INFO_CHARS = 40  # of a fence's first line, which the next piece repeats
+_INVALID = {0: "\ufffd"} | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 _EXTENSIONS = {
     "bash": "sh", "c": "c", "cpp": "cpp", "css": "css", "csv": "csv", "diff": "diff", "go": "go", "html": "html",
     "java": "java", "javascript": "js", "js": "js", "json": "json", "kotlin": "kt", "markdown": "md", "md": "md",
@@ -40,7 +40,7 @@ _EXTENSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A part of a text that goes as a file.
+    """A part of a text that is sent as a file.
 
     Attributes:
         language: as the text named it; empty for a table.
@@ -52,7 +52,7 @@ class TextFile:
 
     @property
     def inline(self) -> str:
-        """The same as text, for where Discord takes no files."""
+        """The same as text, for when Discord refuses files."""
         ticks = _fence_for(self.content)
         return f"`{self.filename}`:\n{ticks}{self.language}\n{self.content}{ticks}"
 
@@ -66,8 +66,8 @@ class Rendered:
 
 
 def render(markdown: str) -> Rendered:
-    """Turn into what Discord shows; a text without anything special comes back as it is."""
-    lines = markdown.translate(_UNREADABLE).split("\n")
+    """Replace what Discord does not show; a text without such things is not changed."""
+    lines = markdown.translate(_INVALID).split("\n")
     writer, position = _Writer(lines), 0
     while position < len(lines):
         fence = _FENCE.fullmatch(lines[position])
@@ -82,14 +82,14 @@ def render(markdown: str) -> Rendered:
 
 
 def preview(markdown: str) -> str:
-    """The beginning of an answer that is still being written, as one message; empty where there is nothing to show."""
+    """The beginning of an unfinished answer, as one message; empty if there is nothing to show."""
     pieces = [piece.content for piece in split(render(markdown).text, MAX_CHARS - 2)]
     shown = next((each for each in pieces if each.strip()), "")
     return f"{shown}\n…" if shown and len(pieces) > 1 else shown
 
 
 class _Writer:
-    """Goes through the lines of a text; each method is told where to begin, and returns where to go on."""
+    """Goes through the lines of a text; the methods take the first line's number and return the next one's."""
 
     def __init__(self, text: Sequence[str]) -> None:
         self._text = text
@@ -97,10 +97,10 @@ class _Writer:
         self.files: list[TextFile] = []
 
     def write_line(self, line: str) -> None:
-        heading = _LOW_HEADING.fullmatch(line)
+        heading = _DEEP_HEADING.fullmatch(line)
         if heading is not None:
             words = heading["words"].strip().replace("**", "")
-            opened = words.rstrip("#")  # what closes a heading is behind a space (CommonMark 4.2)
+            opened = words.rstrip("#")  # a closing sequence follows a space (CommonMark 4.2)
             words = opened.rstrip() if opened.endswith(" ") or not opened else words
             line = f"**{words}**" if words else ""
         if "![" in line and "`" not in line:
@@ -108,7 +108,7 @@ class _Writer:
         self.lines.append(line)
 
     def write_code(self, start: int, mark: str, info: str) -> int:
-        """A code block; one that is never closed ends with the text."""
+        """A code block; without an end it goes to the end of the text."""
         text = self._text
         end = next((number for number in range(start + 1, len(text)) if _is_end(text[number], mark)), len(text))
         code = "\n".join(text[start + 1 : end])
@@ -137,12 +137,12 @@ class _Writer:
 
     def _write_file(self, file: TextFile) -> None:
         self.files.append(file)
-        is_told = not file.language or file.language.lower() in _EXTENSIONS
-        self.lines.append(f"(see the file `{file.filename}`{'' if is_told else f': {file.language}'})")
+        is_known = not file.language or file.language.lower() in _EXTENSIONS
+        self.lines.append(f"(see the file `{file.filename}`{'' if is_known else f': {file.language}'})")
 
 
 def _fence_for(code: str) -> str:
-    """Backticks that the code does not have in a row."""
+    """A longer row of backticks than any in the code."""
     return "`" * max(3, *(len(run) + 1 for run in re.findall("`{3,}", code)), 0)
 
 
@@ -166,7 +166,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    columns = max(map(len, rows))  # also of a row with too many cells, which Markdown would drop
+    columns = max(map(len, rows))  # also for a row with more cells than the header
     cells = [[*row, *[""] * (columns - len(row))] for row in rows]
     widths = [max(_width(row[column]) for row in cells) for column in range(columns)]
     for number, row in enumerate(cells):
@@ -185,9 +185,9 @@ class Piece:
     """A part of a text.
 
     Attributes:
-        before: opens again what the piece before had to close.
+        before: opens a code block again that the piece before has closed.
         body: the part itself.
-        after: closes a code block that goes on in the next piece.
+        after: closes a code block that continues in the next piece.
     """
 
     before: str
@@ -196,13 +196,13 @@ class Piece:
 
     @property
     def content(self) -> str:
-        """What is sent."""
+        """The text to send."""
         return f"{self.before}{self.body}{self.after}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A fenced code block: where its first line begins, where its code begins and ends, and its last line ends."""
+    """A fenced code block: where it starts, where its code starts and ends, and where it ends."""
 
     start: int
     code: int
@@ -236,11 +236,11 @@ def split(text: str, max_chars: int = MAX_CHARS) -> list[Piece]:
 
 
 def _blocks(text: str) -> list[_Block]:
-    """All fenced code blocks; one that is never closed ends with the text (CommonMark 4.5)."""
+    """All fenced code blocks; one without an end goes to the end of the text (CommonMark 4.5)."""
     found: list[_Block] = []
     fences = _CODE_FENCE.finditer(text)
     for opening in fences:
-        if opening["mark"][0] == "~":  # Discord knows backticks only; `render` has changed the others
+        if opening["mark"][0] == "~":  # Discord has backticks only; `render` has replaced the others
             continue
         code = min(opening.end() + 1, len(text))
         closing = next((each for each in fences if _closes(each, opening["mark"])), None)
@@ -255,32 +255,32 @@ def _closes(fence: re.Match[str], mark: str) -> bool:
 
 
 def _block_at(blocks: list[_Block], position: int) -> _Block | None:
-    """The code block that a cut here would go through."""
+    """The code block that a cut here would divide."""
     return next((block for block in blocks if block.code <= position < block.code_end), None)
 
 
 def _end(text: str, blocks: list[_Block], start: int, room: int, max_chars: int) -> int:
-    """Where the piece ends that begins at `start`; after it there is more."""
+    """Where the piece that starts at `start` ends; more text follows."""
     limit = start + room
     block = next((each for each in blocks if each.start < limit < each.end), None)
     if block is not None:
         if block.start > start and (block.end - block.start <= max_chars or block.start - start > room // 2):
             return block.start
-        # room for the fence that closes it, and not between the code and its own last line
+        # leave room for the closing fence, and do not cut just before the block's own one
         limit = max(start + 1, min(limit - len(block.mark) - 1, block.code_end - 1))
         return _cut(text, block.code if start < block.code < limit else start, limit, start)
     return _cut(text, start, limit)
 
 
 def _cut(text: str, earliest: int, limit: int, start: int | None = None) -> int:
-    """The best place for a cut at or before `limit`; after `earliest`, but for want of one, anywhere after `start`."""
+    """The best place for a cut up to `limit`: after `earliest`, or else after `start`."""
     start = earliest if start is None else start
-    least = max(earliest, start + (limit - start) // 3)  # pieces that are too short read badly too
+    least = max(earliest, start + (limit - start) // 3)  # very short pieces read badly too
     for mark in ("\n\n", "\n", ". ", " "):
         found = text.rfind(mark, least, limit)
         if found >= 0 and found + len(mark) <= limit:
             return found + len(mark)
-    # Characters as people see them (Unicode's UAX 29); one that goes beyond the limit and began at `start` is torn.
+    # Characters as people see them (https://unicode.org/reports/tr29); one is cut only if it fills all of the piece.
     ends = [end for end in accumulate(map(len, iter_graphemes(text, start, limit + 1)), initial=start) if end <= limit]
     spaces = (end for end in reversed(ends) if end > start and text[end - 1].isspace())
     return next(spaces, ends[-1] if ends[-1] > start else limit)

@@ -367,6 +367,6 @@ def cut_position(text: str, following: str) -> int:
     found = whole.rfind(" ", half, len(text) + 1)
     if found >= 0:
         return min(found + 1, len(text))
-    # Characters as people see them: https://unicode.org/reports/tr29. One heap of marks may fill all of the text.
+    # Characters as people see them (https://unicode.org/reports/tr29); one is cut only if it fills all of the text.
     ends = accumulate(map(len, iter_graphemes(whole[: len(text) + 1])))
     return max((end for end in ends if end <= len(text)), default=len(text))

@@ -95,19 +95,20 @@ def test_slack() -> None:
 def test_discord() -> None:
     """Only what `UNREADABLE` names is raised, for messages, commands and buttons."""
     change, seen = Mutator(random.Random(SEED + 2)), Counter[str]()
-    places = [
-        discord.Place(channel="discord", user="1", guild=guild, roles=frozenset({"98"})) for guild in (None, "2002")
+    contexts = [
+        discord.ReadContext(channel="discord", user="1", guild=guild, roles=frozenset({"98"}))
+        for guild in (None, "2002")
     ]
     payloads = recorded("discord", None)
     for number in range(TRIES):
         name, payload = payloads[number % len(payloads)]
-        body, place = change.changed(payload), places[number % 2]
+        body, context = change.changed(payload), contexts[number % 2]
         try:
             if name == "interaction":
                 discord.to_interaction(body)
-                message: InboundMessage | None = discord.command_to_inbound(body, place)
+                message: InboundMessage | None = discord.command_to_inbound(body, context)
             else:
-                message = discord.to_inbound(body, place)
+                message = discord.to_inbound(body, context)
         except discord.UNREADABLE:
             seen["unreadable"] += 1
             continue
@@ -115,7 +116,7 @@ def test_discord() -> None:
         if message is not None:
             check(message)
             for file in message.attachments:
-                discord.file_ref(file.ref)
+                discord.parse_file_ref(file.ref)
     assert min(seen["unreadable"], seen["nobody's"], seen["read"]) > TRIES / 20, seen
 
 

@@ -41,7 +41,7 @@ class WatchedNotes(FakeNotes):
 
     def mark(self, channel: str = DM) -> int:
         """Up to which message of a channel everything is accepted."""
-        return int(json.loads(self.texts.get(f"mark:{channel}", "{}")).get("after", 0))
+        return int(json.loads(self.texts.get(f"cursor:{channel}", "{}")).get("after", 0))
 
     async def reach(self, message_id: str, channel: str = DM) -> None:
         await self.wait_for(lambda: self.mark(channel) >= int(message_id))

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from adapters.discord import Config, build
-from adapters.discord.connection import Servers
+from adapters.discord.connection import Endpoints
 from tests.adapters.discord.fake_discord import FakeDiscord
 from tests.adapters.discord.harness import outbound, services
 from tests.adapters.discord.world import DM, TOKEN
@@ -18,8 +18,8 @@ from tests.conformance.notes import FakeNotes
 
 
 def test_the_defaults_are_those_of_the_sdk() -> None:
-    assert Servers().api_url == discord.http.Route.BASE
-    assert str(discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY) == Servers().gateway_url
+    assert Endpoints().api_url == discord.http.Route.BASE
+    assert str(discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY) == Endpoints().gateway_url
 
 
 async def test_each_channel_talks_to_the_server_that_it_names_and_to_no_other() -> None:
@@ -54,10 +54,12 @@ async def test_each_channel_talks_to_the_server_that_it_names_and_to_no_other() 
         for adapter, platform in zip(adapters, platforms, strict=True):
             await adapter.close()
             await platform.go_down()
-    assert Servers().placed(discord.http.Route("GET", "/gateway")).url == f"{Servers().api_url}/gateway"
+    assert Endpoints().redirected(discord.http.Route("GET", "/gateway")).url == f"{Endpoints().api_url}/gateway"
 
 
-@pytest.mark.parametrize(("key", "expected"), [("api_url", Servers().api_url), ("gateway_url", Servers().gateway_url)])
+@pytest.mark.parametrize(
+    ("key", "expected"), [("api_url", Endpoints().api_url), ("gateway_url", Endpoints().gateway_url)]
+)
 def test_what_is_no_address_is_refused(key: str, expected: str) -> None:
     with pytest.raises(ValidationError, match=f"expected an address such as {expected}"):
         Config(**{"token": SecretStr("t"), key: "discord.com"})

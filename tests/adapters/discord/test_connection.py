@@ -8,8 +8,8 @@ import logging
 import discord
 import pytest
 
-from adapters.discord import connection as line_module
-from adapters.discord.connection import LONGEST_BACKOFF_S
+from adapters.discord import connection as connection_module
+from adapters.discord.connection import MAX_BACKOFF_S
 from gateway.errors import AdapterAuthFailed, AdapterNotReady, TransientSendError
 from tests.adapters.discord.fake_discord import Outcome, limited
 from tests.adapters.discord.harness import DiscordHarness, make_adapter, outbound
@@ -19,7 +19,7 @@ from tests.conformance.adapters import Inbox, running, soon
 
 @pytest.fixture
 def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_module._CappedBackoff, "delay", lambda _self: 0.01)
+    monkeypatch.setattr(connection_module._CappedBackoff, "delay", lambda _self: 0.01)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_a_gateway_that_refuses_the_first_connection_is_tried_again(harnes
 async def test_a_line_that_stays_away_is_given_up_so_that_the_supervisor_knows(
     harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(line_module, "OUTAGE_S", 0.1)
+    monkeypatch.setattr(connection_module, "MAX_OUTAGE_S", 0.1)
     await soon(harness.adapter.connect())
     run = asyncio.create_task(harness.adapter.run(Inbox().accept))
     assert harness.adapter.problems == ()
@@ -188,5 +188,5 @@ async def test_a_connect_that_is_cancelled_leaves_nothing_behind(harness: Discor
 def test_the_wait_between_two_tries_is_capped() -> None:
     backoff = discord.client.ExponentialBackoff()  # type: ignore[attr-defined]
     waits = [backoff.delay() for _ in range(200)]
-    assert max(waits) <= LONGEST_BACKOFF_S
-    assert max(waits) > LONGEST_BACKOFF_S / 2
+    assert max(waits) <= MAX_BACKOFF_S
+    assert max(waits) > MAX_BACKOFF_S / 2

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.discord import convert
-from adapters.discord.convert import Place
+from adapters.discord.convert import ReadContext
 from gateway.messages import ConversationRef, QuotedText
 from gateway.protocols import CommandInfo
 from tests.adapters.discord.world import BOB, BOT, BOT_ROLE, BOT_USER
 
 PAYLOADS = Path(__file__).parent / "payloads"
-DIRECT = Place(channel="discord", user=BOT, guild=None)
-IN_GUILD = Place(channel="discord", user=BOT, guild="2002", roles=frozenset({BOT_ROLE}))
+DIRECT = ReadContext(channel="discord", user=BOT, guild=None)
+IN_GUILD = ReadContext(channel="discord", user=BOT, guild="2002", roles=frozenset({BOT_ROLE}))
 
 
 def recorded(name: str, **changes: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def recorded(name: str, **changes: Any) -> dict[str, Any]:
     return {**payload, **changes}
 
 
-def read(payload: dict[str, Any], place: Place = DIRECT) -> Any:
+def read(payload: dict[str, Any], place: ReadContext = DIRECT) -> Any:
     message = convert.to_inbound(payload, place)
     assert message is not None
     return message
@@ -105,11 +105,11 @@ def test_the_message_that_is_answered_is_read_as_the_words_of_its_author() -> No
     name = BOB["global_name"] or BOB["username"]
     assert message.quotes == (QuotedText(origin="message that this one answers", text="the plan", author=name),)
     assert message.text == "Supa Hot"
-    assert [convert.file_ref(file.ref)[1] for file in message.attachments] == [7]
+    assert [convert.parse_file_ref(file.ref)[1] for file in message.attachments] == [7]
 
 
 @pytest.mark.parametrize("place", [DIRECT, IN_GUILD])
-def test_what_the_session_has_is_not_quoted(place: Place) -> None:
+def test_what_the_session_has_is_not_quoted(place: ReadContext) -> None:
     """Our own words, and in a direct chat the person's, unless somebody else's were forwarded there."""
     mine = recorded("message", id="7", author=BOT_USER, content="42")
     reply = recorded("message", type=19, message_reference={"message_id": "7"}, referenced_message=mine)
@@ -125,7 +125,7 @@ def test_an_answer_to_somebody_else_is_not_for_the_bot(referenced: Any) -> None:
     message = read(
         recorded("message", type=19, message_reference={"message_id": "7"}, referenced_message=referenced), IN_GUILD
     )
-    assert not convert.is_for_us(message)
+    assert not convert.is_for_bot(message)
 
 
 def test_a_sticker_is_named() -> None:
@@ -137,7 +137,7 @@ def test_files_are_listed_with_a_reference_that_can_be_followed_later() -> None:
     file = {"id": "9", "filename": "a.png", "size": 12, "content_type": "image/png", "url": "https://cdn/a.png?ex=1"}
     (attachment,) = read(recorded("message", attachments=[file])).attachments
     assert (attachment.media_type, attachment.filename, attachment.size_bytes) == ("image/png", "a.png", 12)
-    channel, message, identifier, url = convert.file_ref(attachment.ref)
+    channel, message, identifier, url = convert.parse_file_ref(attachment.ref)
     assert (channel, message, identifier) == (290926798999357250, 334385199974967042, "9")
     assert url == file["url"]
     assert convert.file_url(recorded("message", attachments=[{**file, "url": "https://cdn/new"}]), "9") == (
@@ -172,7 +172,7 @@ def test_the_documented_interaction_is_read() -> None:
     assert message.text == "/cardsearch The Gitrog Monster"
     assert (message.sender.user, message.sender.display_name) == ("53908232506183680", "Mason")
     assert (message.is_direct, message.mentions_bot) == (False, True)
-    assert message.sent_at == convert.made_at(786008729715212338)
+    assert message.sent_at == convert.snowflake_time(786008729715212338)
 
 
 @pytest.mark.parametrize("kind", [1, 4, 5, 99])
@@ -231,9 +231,9 @@ def test_what_is_no_snowflake_is_none(value: object) -> None:
 
 def test_the_documented_snowflake_is_read() -> None:
     """https://docs.discord.com/developers/reference#snowflakes."""
-    assert convert.made_at(175928847299117063) == datetime(2016, 4, 30, 11, 18, 25, 796000, tzinfo=UTC)
+    assert convert.snowflake_time(175928847299117063) == datetime(2016, 4, 30, 11, 18, 25, 796000, tzinfo=UTC)
 
 
 @given(st.integers(1_500_000_000, 2_500_000_000))
 def test_a_snowflake_says_when_it_was_made(second: int) -> None:
-    assert convert.made_at(convert.snowflake_at(second)) == datetime.fromtimestamp(second, tz=UTC)
+    assert convert.snowflake_time(convert.snowflake_at(second)) == datetime.fromtimestamp(second, tz=UTC)

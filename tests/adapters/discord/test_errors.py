@@ -14,7 +14,7 @@ import discord.ext.commands
 import discord.ext.tasks
 import pytest
 
-from adapters.discord import errors as faults
+from adapters.discord import errors
 from gateway.errors import (
     AdapterAuthFailed,
     AdapterError,
@@ -56,8 +56,8 @@ def blank(kind: type[BaseException]) -> Any:
 @pytest.mark.parametrize("kind", every_class(), ids=lambda kind: f"{kind.__module__}.{kind.__qualname__}")
 def test_every_exception_of_the_sdk_is_translated(kind: type[BaseException]) -> None:
     error = blank(kind)
-    assert isinstance(faults.of_send(error), SendError)
-    assert isinstance(faults.of_connection(error), AdapterError)
+    assert isinstance(errors.send_error(error), SendError)
+    assert isinstance(errors.connect_error(error), AdapterError)
 
 
 def answered(
@@ -74,12 +74,12 @@ def answered(
         (answered(401), TransientSendError),
         (answered(403, 50013), PermanentSendError),
         (answered(404, 10003), PermanentSendError),
-        (answered(404, 10008), faults.Gone),
-        (answered(404, 10015), faults.InteractionExpired),
-        (answered(404, 10062), faults.InteractionExpired),
-        (answered(401, 50027), faults.InteractionExpired),
-        (answered(400, 160002), faults.ReplyRefused),
-        (answered(400, 50035, "In message_reference: Unknown message"), faults.ReplyRefused),
+        (answered(404, 10008), errors.Gone),
+        (answered(404, 10015), errors.InteractionExpired),
+        (answered(404, 10062), errors.InteractionExpired),
+        (answered(401, 50027), errors.InteractionExpired),
+        (answered(400, 160002), errors.ReplyRefused),
+        (answered(400, 50035, "In message_reference: Unknown message"), errors.ReplyRefused),
         (answered(429), TransientSendError),
         (answered(500), UncertainSendError),
         (answered(503), UncertainSendError),
@@ -95,7 +95,7 @@ def answered(
     ids=repr,
 )
 def test_how_certain_it_is_that_nothing_was_sent(error: Exception, meaning: type[SendError]) -> None:
-    assert type(faults.of_send(error)) is meaning
+    assert type(errors.send_error(error)) is meaning
 
 
 async def test_a_line_that_was_never_there_is_certain_not_to_have_carried_anything() -> None:
@@ -106,20 +106,20 @@ async def test_a_line_that_was_never_there_is_certain_not_to_have_carried_anythi
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientError) as failure:
             await session.post(f"http://127.0.0.1:{port}/")
-    assert type(faults.of_send(failure.value)) is TransientSendError
+    assert type(errors.send_error(failure.value)) is TransientSendError
 
 
 @pytest.mark.parametrize("headers", [{"Retry-After": "12.5"}, {"Retry-After": "soon"}, {}], ids=repr)
 def test_a_pause_is_as_long_as_discord_says(headers: dict[str, str]) -> None:
-    error = faults.of_send(answered(429, headers=headers))
+    error = errors.send_error(answered(429, headers=headers))
     assert isinstance(error, TransientSendError)
     assert error.retry_after_s == (12.5 if headers.get("Retry-After") == "12.5" else None)
 
 
 def test_only_the_bots_own_token_counts_as_refused() -> None:
-    assert faults.is_token_refused(answered(401))
-    assert not faults.is_token_refused(answered(401, 50027))
-    assert not faults.is_token_refused(answered(403))
+    assert errors.is_token_refused(answered(401))
+    assert not errors.is_token_refused(answered(401, 50027))
+    assert not errors.is_token_refused(answered(403))
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,4 @@ def test_only_the_bots_own_token_counts_as_refused() -> None:
     ids=repr,
 )
 def test_why_there_is_no_connection(error: Exception | None, meaning: type[AdapterError]) -> None:
-    assert type(faults.of_connection(error)) is meaning
+    assert type(errors.connect_error(error)) is meaning

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adapters.discord import adapter as adapter_module
-from adapters.discord import inbound as receiving
+from adapters.discord import inbound
 from adapters.discord.convert import snowflake_at
 from gateway.errors import PermanentSendError, StoreUnavailable, TransientSendError
 from gateway.messages import InboundMessage
@@ -89,7 +89,7 @@ async def test_what_was_not_taken_is_offered_again_and_nothing_overtakes_it(harn
 async def test_beyond_a_thousand_waiting_messages_the_rest_is_fetched_later(
     harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiving, "_LONGEST_QUEUE", 3)
+    monkeypatch.setattr(inbound, "_MAX_QUEUE", 3)
     wanted = [f"message {number}" for number in range(12)]
     async with running(harness) as inbox:
         inbox.gate.clear()
@@ -159,7 +159,7 @@ async def test_the_first_message_of_a_chat_is_fetched_when_it_was_not_taken(harn
 async def test_a_session_that_is_invalid_loses_nothing(harness: DiscordHarness) -> None:
     async with running(harness) as inbox:
         await harness.notes.reach(await harness.person_says("before"))
-        harness.adapter._client._line._identify_pause_s = 0.0  # type: ignore[union-attr]  # five seconds, in earnest
+        harness.adapter._client._connection._identify_pause_s = 0.0  # type: ignore[union-attr]  # five seconds, in earnest
         harness.platform.gateway.forget()
         harness.platform.write(DM, "between the sessions")
         await harness.drop_connection()
@@ -245,7 +245,7 @@ async def test_the_marks_of_other_peoples_talk_move_without_anything_being_hande
         message = harness.platform.say(ROOM, "what people say among themselves")
         await harness.notes.reach(message["id"], ROOM)
     assert texts(inbox) == ["hello"]
-    assert json.loads(harness.notes.texts[f"mark:{ROOM}"]) == {"after": message["id"], "guild": GUILD}
+    assert json.loads(harness.notes.texts[f"cursor:{ROOM}"]) == {"after": message["id"], "guild": GUILD}
 
 
 # ---- who speaks, and to whom ----------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ async def test_an_event_that_the_library_cannot_read_does_not_end_the_connection
     assert len(harness.platform.gateway.identifies) == 1
 
 
-# ---- the receiver by itself -----------------------------------------------------------------------------------------
+# ---- the receiving by itself -----------------------------------------------------------------------------------------
 
 
 async def test_a_history_that_is_refused_for_good_is_not_asked_for_again() -> None:
@@ -348,16 +348,16 @@ async def test_a_history_that_is_refused_for_good_is_not_asked_for_again() -> No
         raise PermanentSendError("never")
 
     notes = FakeNotes()
-    notes.texts = {"mark:5": '{"after": "7", "guild": null}', "mark:no number": "{}"}
-    receiver = receiving.Receiver(notes, lambda _payload, _guild: None, history, retry_s=0.001)
-    await receiver.load()
-    assert receiver.newest(5) == 7
-    receiver.catch_up(None)
-    receiver.start(Inbox().accept)
-    task = receiver._lanes[5].task
+    notes.texts = {"cursor:5": '{"after": "7", "guild": null}', "cursor:no number": "{}"}
+    receiving = inbound.Inbound(notes, lambda _payload, _guild: None, history, retry_s=0.001)
+    await receiving.load()
+    assert receiving.newest(5) == 7
+    receiving.backfill(None)
+    receiving.start(Inbox().accept)
+    task = receiving._channels[5].task
     assert task is not None
     await soon(task)
-    await receiver.stop()
+    await receiving.stop()
     assert asked == [(5, 7), (5, 7)]
 
 
@@ -377,13 +377,13 @@ async def test_marks_that_cannot_be_kept_hold_up_nothing(harness: DiscordHarness
 
 async def there_for_a_while(harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch, ago_s: float = 3600.0) -> None:
     """The gateway ran, was stopped, and that is `ago_s` ago."""
-    monkeypatch.setattr(adapter_module, "_ALIVE_S", 0.01)
+    monkeypatch.setattr(adapter_module, "_ALIVE_INTERVAL_S", 0.01)
     async with running(harness) as inbox:
         await harness.person_says("before")
         await inbox.has(1)
         await harness.notes.wait_for(lambda: "alive" in harness.notes.texts)
     harness.notes.texts["alive"] = str(float(harness.notes.texts["alive"]) - ago_s)
-    monkeypatch.setattr(adapter_module, "_ALIVE_S", 60.0)
+    monkeypatch.setattr(adapter_module, "_ALIVE_INTERVAL_S", 60.0)
     harness.adapter = make_adapter(harness.notes)
 
 
@@ -403,7 +403,7 @@ async def test_a_first_mention_in_a_channel_during_an_hour_of_our_absence_is_fou
         await inbox.has(3)
     assert texts(inbox) == ["are you there?", "hello?", "and now?"]
     assert harness.notes.mark(HALL), "the channel is known from now on"
-    assert f"mark:{ROOM}" not in harness.notes.texts
+    assert f"cursor:{ROOM}" not in harness.notes.texts
 
 
 async def test_what_is_older_than_our_absence_is_not_looked_for(
@@ -447,7 +447,7 @@ async def test_a_process_that_dies_while_it_looks_is_followed_by_one_that_looks_
         await harness.platform.until(lambda: harness.platform.count("GET", f"/channels/{HALL}/messages") == 1)
         await harness.person_says("now")
         await inbox.has(1)
-        await harness.adapter._receiver.note_alive()
+        await harness.adapter._inbound.store_alive()
         assert harness.notes.texts["alive"] == before
     gate.set()
     harness.adapter = make_adapter(harness.notes)
@@ -459,12 +459,12 @@ async def test_a_channel_that_talked_much_meanwhile_is_not_read_for_ever(
     harness: DiscordHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await there_for_a_while(harness, monkeypatch)
-    monkeypatch.setattr(receiving, "_LOOKED_THROUGH", 2)
+    monkeypatch.setattr(inbound, "_SEARCH_PAGES", 2)
     for number in range(450):
         harness.platform.write(HALL, f"talk {number}")
     async with running(harness) as inbox:
         await harness.person_says("now")
         await inbox.has(1)
-        while any(not lane.is_known for lane in harness.adapter._receiver._lanes.values()):
+        while any(not channel.is_known for channel in harness.adapter._inbound._channels.values()):
             await asyncio.sleep(0)
     assert harness.platform.count("GET", f"/channels/{HALL}/messages") == 2

@@ -285,7 +285,7 @@ async def test_an_interaction_before_run_is_left_to_discord(harness: DiscordHarn
     behind = int(await harness.person_says(f"hello {BOT}"))
 
     async def arrived() -> None:
-        while harness.adapter._receiver.newest(int(DM)) < behind:
+        while harness.adapter._inbound.newest(int(DM)) < behind:
             await asyncio.sleep(0)
 
     await soon(arrived())

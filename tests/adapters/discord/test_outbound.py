@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters.discord.outbound import MAX_FILE_BYTES, NONCE_LIFE_S
+from adapters.discord.outbound import MAX_FILE_BYTES, NONCE_LIFETIME_S
 from gateway.errors import PermanentSendError, StoreUnavailable, TransientSendError, UncertainSendError
 from gateway.messages import Action, Attachment, ConversationRef, OutboundMessage
 from tests.adapters.discord.fake_discord import Outcome, limited
@@ -33,7 +33,7 @@ class Clock:
 
 def clocked(harness: DiscordHarness) -> Clock:
     clock = Clock()
-    harness.adapter._delivery._clock = clock
+    harness.adapter._outbound._clock = clock
     return clock
 
 
@@ -196,9 +196,9 @@ async def test_an_uncertain_send_ends_as_one_message(
             await soon(harness.adapter.send(message))
     if is_restarted:
         harness.adapter = make_adapter(harness.notes)
-        harness.adapter._delivery._clock = clock
+        harness.adapter._outbound._clock = clock
     if not is_soon:
-        clock.now += NONCE_LIFE_S + 1
+        clock.now += NONCE_LIFETIME_S + 1
         harness.platform.forget_nonces()
     async with running(harness):
         ids = await resend(harness, message)
@@ -222,7 +222,7 @@ async def test_an_earlier_message_with_the_same_text_is_not_taken_for_the_lost_o
         harness.platform.script("POST", MESSAGES, Outcome())
         with pytest.raises(UncertainSendError):
             await soon(harness.adapter.send(second))
-        clock.now += NONCE_LIFE_S + 1
+        clock.now += NONCE_LIFETIME_S + 1
         harness.platform.forget_nonces()
         assert await soon(harness.adapter.find_sent(second)) is None
         await soon(harness.adapter.send(second))
@@ -236,7 +236,7 @@ async def test_the_words_of_others_are_not_taken_for_the_lost_message(harness: D
         with pytest.raises(UncertainSendError):
             await soon(harness.adapter.send(outbound("Done.")))
         harness.platform.write(DM, "Done.", author=BOB)
-        clock.now += NONCE_LIFE_S + 1
+        clock.now += NONCE_LIFETIME_S + 1
         assert await soon(harness.adapter.find_sent(outbound("Done."))) is None
 
 
@@ -275,7 +275,7 @@ async def test_after_minutes_the_pieces_that_are_there_are_found_and_the_rest_is
     async with running(harness):
         with pytest.raises(UncertainSendError):
             await soon(harness.adapter.send(message))
-        clock.now += NONCE_LIFE_S + 1
+        clock.now += NONCE_LIFETIME_S + 1
         harness.platform.forget_nonces()
         assert await soon(harness.adapter.find_sent(message)) is None
         await soon(harness.adapter.send(message))
@@ -530,9 +530,9 @@ async def test_a_file_is_shown_once_although_its_send_was_cut_off(
             await soon(harness.adapter.send(message))
     if is_restarted:
         harness.adapter = make_adapter(harness.notes)
-        harness.adapter._delivery._clock = clock
+        harness.adapter._outbound._clock = clock
     if not is_soon:
-        clock.now += NONCE_LIFE_S + 1
+        clock.now += NONCE_LIFETIME_S + 1
         harness.platform.forget_nonces()
     async with running(harness):
         ids = await resend(harness, message)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adapters.discord.outbound import parts
+from adapters.discord.outbound import posts_of
 from adapters.discord.render import LONG_CODE_CHARS, MAX_CHARS, preview, render, split
 from gateway.messages import ConversationRef, OutboundMessage
 
@@ -176,7 +176,7 @@ def test_nothing_is_lost_between_the_parts_and_their_files(text: str, has_files:
     message = OutboundMessage(
         id="t_1", conversation=ConversationRef(channel="d", conversation="1"), text=f"begin\n\n{text * 20}"
     )
-    found = asyncio.run(parts(message, has_files=has_files))
+    found = asyncio.run(posts_of(message, has_files=has_files))
     contents = "".join(part.content + "".join(content.decode() for _, content in part.files) for part in found)
     for mark in ("word", "漢", FLAG):
         assert contents.count(mark) >= message.text.count(mark)

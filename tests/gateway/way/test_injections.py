@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.discord.convert import Place as DiscordPlace
+from adapters.discord.convert import ReadContext as DiscordContext
 from adapters.discord.convert import to_inbound as from_discord
 from adapters.email.convert import Envelope, Place, Rules, read_header, read_mail
 from adapters.email.proof import ServersWord
@@ -95,7 +95,7 @@ def discord_forward(channel: FakeChannel, order: str) -> InboundMessage:
         "author": {"id": "42", "username": "ada"}, "message_reference": {"type": 1, "message_id": "7"},
         "message_snapshots": [{"message": {"type": 0, "content": order, "attachments": []}}],
     }  # fmt: skip
-    read = from_discord(payload, DiscordPlace(channel="d", user="1", guild=None))
+    read = from_discord(payload, DiscordContext(channel="d", user="1", guild=None))
     assert read is not None
     return as_said(channel, read)
 
