@@ -48,11 +48,7 @@ class DiscordAdapter:
         self._inbound = Inbound(services.notes, self._read, client.history, retry_s=retry_s)
         self._interactions = Interactions(client, services.notes)
         self._outbound = Outbound(
-            client,
-            services.notes,
-            self._interactions,
-            newest=self._inbound.newest,
-            is_guild=self._inbound.is_guild,
+            client, services.notes, self._interactions, newest=self._inbound.newest, is_guild=self._inbound.is_guild
         )
         self._accept: Accept | None = None
         self._offline_since: int | None = None
@@ -64,12 +60,7 @@ class DiscordAdapter:
         return ("the connection to Discord broke; it is tried again",) if self._client.is_reconnecting else ()
 
     async def connect(self) -> None:
-        """Log in and wait for READY.
-
-        Raises:
-            AdapterNotReady: Discord, or the notes, cannot be reached now.
-            AdapterAuthFailed: it refused the token or the intents.
-        """
+        """Log in and wait for READY."""
         await self.close()
         try:
             await self._inbound.load()
@@ -114,12 +105,7 @@ class DiscordAdapter:
                 await self._client.show_typing(channel)
 
     async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:
-        """A file that came with a message; a new address is fetched if the old one has expired.
-
-        Raises:
-            TransientSendError: it cannot be fetched now.
-            PermanentSendError: it is gone, or larger than `max_bytes`.
-        """
+        """A file that came with a message; a new address is fetched if the old one has expired."""
         try:
             channel, message, identifier, url = convert.parse_file_ref(attachment.ref)
         except ValueError as error:

@@ -15,21 +15,13 @@ from adapters.telegram.buttons import Buttons
 from adapters.telegram.chat_migration import ChatMigrations
 from adapters.telegram.client import MAX_DOWNLOAD_BYTES, TelegramClient
 from adapters.telegram.inbound import PART_WAIT_S, Inbound
-from adapters.telegram.outbound import Outbound, Previews, ProgressStore
+from adapters.telegram.outbound import Outbound
 from adapters.telegram.polling import HandleUpdate, OnCaughtUp, Polling
 from adapters.telegram.rate_limit import RateLimit
 from adapters.telegram.render import MAX_FILE_BYTES, FilePiece, Piece, TextPiece, render
 from adapters.telegram.webhook import Webhook
 from gateway.errors import AdapterNotReady, PermanentSendError, SendError
-from gateway.messages import (
-    Attachment,
-    Capabilities,
-    ConversationRef,
-    InboundMessage,
-    Markup,
-    OutboundMessage,
-    Receipt,
-)
+from gateway.messages import Attachment, Capabilities, ConversationRef, InboundMessage, Markup, OutboundMessage, Receipt
 from gateway.protocols import Accept, AdapterServices
 
 EDIT_INTERVAL_S = 3.0
@@ -90,19 +82,17 @@ class TelegramAdapter:
         self._bot: convert.Account | None = None
         self._caught_up_at: datetime | None = None
         self._part_wait_s = part_wait_s
-        rate_limit = rate_limit or RateLimit()
         self._buttons = Buttons(services.notes)
         self._answering: set[asyncio.Task[None]] = set()
         self._migrations = ChatMigrations(services.notes)
-        self._progress = ProgressStore(services.notes)
-        self._outbound = Outbound(client, self._progress, self._migrations, rate_limit)
-        self._previews = Previews(client, self._progress, self._migrations, rate_limit, edit_interval_s=edit_interval_s)
+        limit = rate_limit or RateLimit()
+        self._outbound = Outbound(client, services.notes, self._migrations, limit, edit_interval_s=edit_interval_s)
 
     async def connect(self) -> None:
         """Log in, choose polling or the webhook, and update the command menu."""
         await self._buttons.load()
         await self._migrations.load()
-        await self._progress.load()
+        await self._outbound.load()
         bot = await self._client.open()
         try:
             await self._source.prepare()
@@ -141,13 +131,8 @@ class TelegramAdapter:
         await inbound.run(self._source.run(handle, self._note_caught_up))
 
     async def send(self, message: OutboundMessage) -> Receipt:
-        """Deliver it, in as many pieces as it needs; sending it twice shows it once.
-
-        Raises:
-            TransientSendError, UncertainSendError: send it again.
-            PermanentSendError: the chat does not exist or blocks the bot, or there is nothing to show.
-        """
-        await self._previews.settle(message)
+        """Deliver it, in as many pieces as it needs; sending it twice shows it once."""
+        await self._outbound.settle(message)
         pieces: list[Piece] = self._rendered(message)
         pieces += [await asyncio.to_thread(_read, file) for file in message.attachments]
         if not pieces:
@@ -159,7 +144,7 @@ class TelegramAdapter:
         self._bot = None
         for task in self._answering:
             task.cancel()
-        await self._previews.close()
+        await self._outbound.close()
         await self._client.close()
 
     async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:
@@ -175,9 +160,9 @@ class TelegramAdapter:
         try:
             shown = [piece for piece in self._rendered(message) if isinstance(piece, TextPiece)]
             if shown:
-                await self._previews.show(message, shown[-1])
+                await self._outbound.preview(message, shown[-1])
             elif not message.text:
-                await self._previews.withdraw(message)
+                await self._outbound.withdraw(message)
         except SendError as error:
             _log.debug("%s: a preview was dropped: %s", self.name, error)
 

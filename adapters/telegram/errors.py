@@ -29,13 +29,7 @@ from gateway.errors import (
 
 _CONFLICT_S = 5.0
 # Raised before anything was sent. After any other connection error the request may have arrived.
-_NOT_SENT = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
-    httpx.UnsupportedProtocol,
-)
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
 _GONE = (
     "message to edit not found",
     "message can't be edited",

@@ -105,22 +105,49 @@ class ProgressStore:
 
 
 class Outbound:
-    """Sends the pieces of a message that an earlier try has not sent."""
+    """Sends the pieces of a message that an earlier try has not sent, and shows unfinished answers.
+
+    Args:
+        edit_interval_s: the shortest time between two edits of one preview.
+    """
 
     def __init__(
-        self, client: TelegramClient, progress: ProgressStore, migrations: ChatMigrations, rate_limit: RateLimit
+        self,
+        client: TelegramClient,
+        notes: AdapterNotes,
+        migrations: ChatMigrations,
+        rate_limit: RateLimit,
+        *,
+        edit_interval_s: float,
     ) -> None:
         self._client = client
-        self._progress = progress
+        self._progress = ProgressStore(notes)
         self._migrations = migrations
         self._rate_limit = rate_limit
+        self._edit_interval_s = edit_interval_s
+        self._edited_at_s: dict[str, float] = {}
+        self._newest: dict[str, TextPiece] = {}
+        self._waiting: dict[str, asyncio.Task[None]] = {}
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        self._has_drafts = True
+
+    async def load(self) -> None:
+        """Read the notes."""
+        await self._progress.load()
+
+    async def close(self) -> None:
+        """Cancel the previews in progress."""
+        tasks = [*self._waiting.values(), *self._sending.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- messages ---------------------------------------------------------------------------------------------------
 
     async def send(self, message: OutboundMessage, pieces: Sequence[Piece], keyboard: Keyboard = ()) -> Receipt:
         """Show all pieces in order, the last one with the keyboard. A refused file is replaced by a text.
 
-        Raises:
-            TransientSendError, UncertainSendError, PermanentSendError: see `gateway.protocols.ChannelAdapter.send`;
-                after the first two the same message may be sent again.
+        Raises as `ChannelAdapter.send` does.
         """
         progress = await self._progress.get(message)
         progress = progress or Progress(chat_id=self._migrations.current_id(message.conversation))
@@ -177,35 +204,9 @@ class Outbound:
             return
         await _or_plain(lambda styled: self._client.edit_text(chat_id, message_id, styled, keyboard), piece)
 
+    # ---- previews: a failure is one line in the log ----------------------------------------------------------------
 
-class Previews:
-    """Shows an unfinished answer; a failure is one line in the log.
-
-    Args:
-        edit_interval_s: the shortest time between two edits of one message.
-    """
-
-    def __init__(
-        self,
-        client: TelegramClient,
-        progress: ProgressStore,
-        migrations: ChatMigrations,
-        rate_limit: RateLimit,
-        *,
-        edit_interval_s: float,
-    ) -> None:
-        self._client = client
-        self._progress = progress
-        self._migrations = migrations
-        self._rate_limit = rate_limit
-        self._edit_interval_s = edit_interval_s
-        self._edited_at_s: dict[str, float] = {}
-        self._newest: dict[str, TextPiece] = {}
-        self._waiting: dict[str, asyncio.Task[None]] = {}
-        self._sending: dict[str, asyncio.Task[None]] = {}
-        self._has_drafts = True
-
-    async def show(self, message: OutboundMessage, piece: TextPiece) -> None:
+    async def preview(self, message: OutboundMessage, piece: TextPiece) -> None:
         """Show the text so far, at once or when the next edit is due; only the newest text is shown then.
 
         A request that was sent is waited for, even if the caller is cancelled. Otherwise its message id would be lost,
@@ -257,13 +258,6 @@ class Previews:
         task = self._sending.get(message.id)
         if task is not None:
             await asyncio.wait([task])
-
-    async def close(self) -> None:
-        """Cancel the requests in progress."""
-        tasks = [*self._waiting.values(), *self._sending.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, message_id: str, work: Awaitable[None]) -> None:
         async def guarded() -> None:
