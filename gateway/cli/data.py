@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from gateway.config import Config
 from gateway.config.file import CONFIG_NAME, load_config
@@ -20,7 +21,6 @@ from gateway.files.home import DATABASE_NAME
 from gateway.files.positions.validation import validate
 from gateway.files.positions.yaml import read_marked_yaml
 from gateway.files.running_gateway import running_gateway
-from gateway.memory.in_memory_journal import InMemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.store.schema import migrations
 from gateway.store.sqlite import SqliteStore, open_store
@@ -77,6 +77,22 @@ async def opened_store(home: Path) -> AsyncIterator[SqliteStore | None]:
 
 
 @asynccontextmanager
+async def opened_or_empty_store(home: Path) -> AsyncIterator[SqliteStore]:
+    """The database; where there is none yet, an empty one that is gone with the command.
+
+    Raises:
+        StoreError: as `opened_store`.
+    """
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(opened_store(home))
+        if store is None:
+            directory = stack.enter_context(TemporaryDirectory(prefix="ethos-"))
+            store = open_store(Path(directory) / DATABASE_NAME)
+            stack.push_async_callback(store.close)
+        yield store
+
+
+@asynccontextmanager
 async def opened_memory(
     home: Path, config: Config, *, is_written: bool = False
 ) -> AsyncIterator[MarkdownFileMemoryProvider]:
@@ -92,10 +108,10 @@ async def opened_memory(
     if is_written and not (home / DATABASE_NAME).exists():
         make_private_directory(home)
         await open_store(home / DATABASE_NAME).close()
-    async with opened_store(home) as store:
+    async with opened_or_empty_store(home) as store:
         memory = MarkdownFileMemoryProvider(
             home,
-            InMemoryJournal() if store is None else store.journal,
+            store.journal,
             max_file_bytes=config.memory.max_file_bytes,
             lock_timeout_s=config.memory.lock_timeout_s,
         )

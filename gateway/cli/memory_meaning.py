@@ -12,10 +12,9 @@ from gateway.agent.meter import Meter
 from gateway.agent.model_states import ModelStates
 from gateway.agent.providers.registry import ModelRegistry
 from gateway.app.settings import budgets_of
-from gateway.cli.data import opened_store, operator_config
+from gateway.cli.data import opened_or_empty_store, operator_config
 from gateway.config.file import load_config
 from gateway.errors import ConfigError
-from gateway.store.in_memory_usage import InMemoryUsage
 from gateway.traces.trace_store import Brain
 
 _PATIENCE_S = 15.0
@@ -39,9 +38,8 @@ async def meaning_of(home: Path, brain: Brain) -> AsyncIterator[Callable[[], str
         problem = str(error)
         yield lambda: problem
         return
-    async with opened_store(home) as store:
-        usage = InMemoryUsage() if store is None else store.usage
-        meter = Meter(registry.get, usage, budgets_of(config), registry, owner=f"command-{os.getpid()}")
+    async with opened_or_empty_store(home) as store:
+        meter = Meter(registry.get, store.usage, budgets_of(config), registry, owner=f"command-{os.getpid()}")
         from gateway.traces.query_vectors import QueryVectors
 
         embeddings = config.memory.traces.embeddings
