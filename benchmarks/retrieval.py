@@ -44,7 +44,7 @@ from gateway.config import TracesConfig
 from gateway.memory.recall import Recollection, recalled_section
 from gateway.protocols import MemoryScope
 from gateway.runtime.logs import configure_logs
-from gateway.store.in_memory import InMemoryStore
+from gateway.store.sqlite import open_store
 from gateway.traces.memory import TraceMemory
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.query_vectors import QueryVectors
@@ -182,9 +182,11 @@ async def with_brain(
             return [each.trace.id for each in found]
 
         rules = IngestRules(recall_chars=ROOM_CHARS)
-        memory = TraceMemory(brain, rules=lambda _id: rules, counts=InMemoryStore().ingest, ingest=None, schedule=None)
+        store = open_store(root / "ethos.sqlite")
+        memory = TraceMemory(brain, rules=lambda _id: rules, counts=store.ingest, ingest=None, schedule=None)
         scope = MemoryScope(user_id=ASKER.user_id, personality_id=ASKER.personality_id, session_id=None, turn_id="t")
         await ask(search, partial(memory.before_turn, scope, role="owner"), clock)
+        await store.close()
 
 
 def trace_of(document: Mapping[str, Any]) -> Trace:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,8 +20,10 @@ from gateway.people.access import Access, AccessMode, AccessRule, GroupMode
 from gateway.people.access_records import ClaimOwner, LetIn, People, Rank, SetRank
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
-from gateway.store.in_memory import InMemoryStore
+from gateway.store.database import Database
+from gateway.store.people import SqlitePeople
 from tests.fake_channel import Config, FakeChannel
+from tests.stores import opened_database
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 # How the writer is known: by nobody, by the configuration, by an owner's yes, by a role, as the operator.
@@ -62,10 +66,10 @@ class OtherChannel(FakeChannel):
 
 
 class House:
-    """The entrance over a store in memory; accounts are of the kind `k`."""
+    """The entrance over a database; accounts are of the kind `k`."""
 
-    def __init__(self, home: Path, rule: AccessRule | None = None) -> None:
-        self.store = InMemoryStore().people
+    def __init__(self, home: Path, database: Database, rule: AccessRule | None = None) -> None:
+        self.store = SqlitePeople(database)
         self.people = People(self.store)
         self.identities = IdentityMap(home / "users" / "identity-map.json")
         self.path = home / "users" / "identity-map.json"
@@ -88,6 +92,21 @@ class House:
         self.people.changed()
 
 
+Make = Callable[..., House]
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    async with opened_database(tmp_path / "ethos.sqlite") as database:
+        yield database
+
+
+@pytest.fixture
+def make(tmp_path: Path, database: Database) -> Make:
+    """Makes the house of a test."""
+    return partial(House, tmp_path, database)
+
+
 async def stand(house: House, standing: str) -> str:
     """Make it so; the platform's id of the account."""
     match standing:
@@ -107,9 +126,9 @@ async def stand(house: House, standing: str) -> str:
 
 @pytest.mark.parametrize("standing", STANDINGS)
 @pytest.mark.parametrize("mode", get_args(AccessMode))
-async def test_row_19_every_direct_chat(tmp_path: Path, mode: AccessMode, standing: str) -> None:
+async def test_row_19_every_direct_chat(make: Make, mode: AccessMode, standing: str) -> None:
     """In a direct chat a stranger is told how to be let in; whoever is not proved is nobody, whatever they claim."""
-    house = House(tmp_path, AccessRule(mode=mode, allow=frozenset({"9"})))
+    house = make(AccessRule(mode=mode, allow=frozenset({"9"})))
     user = await stand(house, standing)
     for is_mentioned in (False, True):
         entry = await house.access.entry(said(user, mentions_bot=is_mentioned))
@@ -129,9 +148,9 @@ async def test_row_19_every_direct_chat(tmp_path: Path, mode: AccessMode, standi
 @pytest.mark.parametrize(
     ("mode", "in_groups"), list(itertools.product(get_args(AccessMode), (None, *get_args(GroupMode)))), ids=str
 )
-async def test_row_19_every_group(tmp_path: Path, mode: AccessMode, in_groups: GroupMode | None, standing: str) -> None:
+async def test_row_19_every_group(make: Make, mode: AccessMode, in_groups: GroupMode | None, standing: str) -> None:
     """In a group the agent answers those who are let in and speak to it, and is silent towards all others."""
-    house = House(tmp_path, AccessRule(mode=mode, in_groups=in_groups, allow=frozenset({"9"})))
+    house = make(AccessRule(mode=mode, in_groups=in_groups, allow=frozenset({"9"})))
     user = await stand(house, standing)
     spoken_to = said(user, is_direct=False, mentions_bot=True)
     is_answered = standing in LET_IN[in_groups or mode]
@@ -141,8 +160,8 @@ async def test_row_19_every_group(tmp_path: Path, mode: AccessMode, in_groups: G
     assert (await house.access.entry(replace(spoken_to, mentions_bot=False))).verdict == "ignore"
 
 
-async def test_a_channel_without_a_rule_lets_nobody_in_but_owners(tmp_path: Path) -> None:
-    house = House(tmp_path)
+async def test_a_channel_without_a_rule_lets_nobody_in_but_owners(make: Make) -> None:
+    house = make()
     assert (await house.access.entry(said())).verdict == "pair"
     assert (await house.access.entry(said(is_direct=False, mentions_bot=True))).verdict == "ignore"
     await house.set_rank("k:7", "owner")
@@ -150,8 +169,8 @@ async def test_a_channel_without_a_rule_lets_nobody_in_but_owners(tmp_path: Path
 
 
 @pytest.mark.parametrize("text", ["/owner ACDE-FGHJ", "/owner", "/OWNER x"])
-async def test_the_owners_code_is_heard_in_direct_chats_of_those_who_are_proved_only(tmp_path: Path, text: str) -> None:
-    house = House(tmp_path, AccessRule(mode="owner"))
+async def test_the_owners_code_is_heard_in_direct_chats_of_those_who_are_proved_only(make: Make, text: str) -> None:
+    house = make(AccessRule(mode="owner"))
     assert (await house.access.entry(said(text=text))).verdict == "claim"
     assert (await house.access.entry(said(text=text, is_direct=False, mentions_bot=True))).verdict == "ignore"
     assert (await house.access.entry(said(text=text, is_trusted_text=False))).verdict == "refuse"
@@ -185,15 +204,15 @@ def test_a_pattern_is_everybody_of_one_domain_and_of_no_other(account: str, is_l
 # ---- roles ----------------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_has_no_role_has_that_of_the_channel(tmp_path: Path) -> None:
-    house = House(tmp_path, AccessRule(mode="open", role="guest"))
+async def test_whoever_has_no_role_has_that_of_the_channel(make: Make) -> None:
+    house = make(AccessRule(mode="open", role="guest"))
     assert (await house.access.entry(said())).role == "guest"
     await house.set_rank("k:7", "member")
     assert (await house.access.entry(said())).role == "member"
 
 
-async def test_a_person_has_the_highest_role_of_all_their_accounts_until_they_are_parted(tmp_path: Path) -> None:
-    house = House(tmp_path, AccessRule(mode="pairing"))
+async def test_a_person_has_the_highest_role_of_all_their_accounts_until_they_are_parted(make: Make) -> None:
+    house = make(AccessRule(mode="pairing"))
     await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
     await house.set_rank("other:1", "owner")
     assert (await house.access.entry(said())).role == "owner"
@@ -201,9 +220,9 @@ async def test_a_person_has_the_highest_role_of_all_their_accounts_until_they_ar
     assert (await house.access.entry(said())).verdict == "pair"
 
 
-def two_channels(home: Path, elsewhere: AccessRule, here: AccessRule | None = None) -> House:
+def two_channels(make: Make, elsewhere: AccessRule, here: AccessRule | None = None) -> House:
     """A house with a second channel, of another kind, on which the same person is known as `other:1`."""
-    house = House(home, here or AccessRule(mode="pairing"))
+    house = make(here or AccessRule(mode="pairing"))
     house.access.rules = {**house.access.rules, "phone": elsewhere}
     house.channels.add([OtherChannel("phone", Config())])
     return house
@@ -211,10 +230,10 @@ def two_channels(home: Path, elsewhere: AccessRule, here: AccessRule | None = No
 
 @pytest.mark.parametrize("how", ["admitted", "listed"])
 async def test_whoever_was_let_in_by_name_is_let_in_by_linked_accounts_on_pairing_channels(
-    tmp_path: Path, how: str
+    make: Make, how: str
 ) -> None:
     """Row 19: the word was about a person, so it goes with them; with the link it ends."""
-    house = two_channels(tmp_path, AccessRule(allow=frozenset({"1"} if how == "listed" else ())))
+    house = two_channels(make, AccessRule(allow=frozenset({"1"} if how == "listed" else ())))
     if how == "admitted":
         await house.store.change(LetIn(channel="phone", account="other:1", label="", role=None, via="test", at=NOW))
     assert (await house.access.entry(said())).verdict == "pair"
@@ -228,26 +247,22 @@ async def test_whoever_was_let_in_by_name_is_let_in_by_linked_accounts_on_pairin
 
 
 @pytest.mark.parametrize("mode", ["owner", "allowlist"])
-async def test_a_link_opens_no_channel_that_asks_for_more_than_a_persons_word(tmp_path: Path, mode: AccessMode) -> None:
-    house = two_channels(tmp_path, AccessRule(allow=frozenset({"1"})), AccessRule(mode=mode))
+async def test_a_link_opens_no_channel_that_asks_for_more_than_a_persons_word(make: Make, mode: AccessMode) -> None:
+    house = two_channels(make, AccessRule(allow=frozenset({"1"})), AccessRule(mode=mode))
     await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
     assert (await house.access.entry(said())).verdict == "refuse"
     assert not await house.access.lets_in("bot", "k:7")
 
 
-async def test_who_came_in_by_an_open_door_is_let_in_nowhere_else(tmp_path: Path) -> None:
-    house = two_channels(tmp_path, AccessRule(mode="open", role="guest", allow=frozenset({"1"})))
+async def test_who_came_in_by_an_open_door_is_let_in_nowhere_else(make: Make) -> None:
+    house = two_channels(make, AccessRule(mode="open", role="guest", allow=frozenset({"1"})))
     await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
     assert (await house.access.entry(said())).verdict == "pair"
 
 
 @pytest.mark.parametrize(("there", "here"), list(itertools.product(("guest", "member"), repeat=2)))
-async def test_a_link_makes_a_guest_of_one_channel_no_member_of_another(
-    tmp_path: Path, there: Role, here: Role
-) -> None:
-    house = two_channels(
-        tmp_path, AccessRule(role=there, allow=frozenset({"1"})), AccessRule(mode="pairing", role=here)
-    )
+async def test_a_link_makes_a_guest_of_one_channel_no_member_of_another(make: Make, there: Role, here: Role) -> None:
+    house = two_channels(make, AccessRule(role=there, allow=frozenset({"1"})), AccessRule(mode="pairing", role=here))
     await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
     entry = await house.access.entry(said())
     assert entry.verdict == "answer"
@@ -255,8 +270,8 @@ async def test_a_link_makes_a_guest_of_one_channel_no_member_of_another(
 
 
 @pytest.mark.parametrize("is_linked", [True, False])
-async def test_who_was_revoked_is_let_in_by_no_link(tmp_path: Path, *, is_linked: bool) -> None:
-    house = two_channels(tmp_path, AccessRule(allow=frozenset({"1"})))
+async def test_who_was_revoked_is_let_in_by_no_link(make: Make, *, is_linked: bool) -> None:
+    house = two_channels(make, AccessRule(allow=frozenset({"1"})))
     if is_linked:
         await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
     await house.set_rank("k:7", "revoked")
@@ -282,9 +297,9 @@ KNOCKS = {
 @pytest.mark.parametrize(("text", "is_knock"), list(KNOCKS.items()))
 @pytest.mark.parametrize("mode", get_args(AccessMode))
 async def test_a_stranger_may_bring_a_code_where_strangers_may_ask_and_begin_nothing(
-    tmp_path: Path, mode: AccessMode, text: str, *, is_knock: bool
+    make: Make, mode: AccessMode, text: str, *, is_knock: bool
 ) -> None:
-    house = House(tmp_path, AccessRule(mode=mode))
+    house = make(AccessRule(mode=mode))
     as_stranger = {"pairing": "link" if is_knock else "pair", "open": "answer"}.get(mode, "refuse")
     assert (await house.access.entry(said(text=text))).verdict == as_stranger
     in_group = said(text=text, is_direct=False, mentions_bot=True)
@@ -295,21 +310,21 @@ async def test_a_stranger_may_bring_a_code_where_strangers_may_ask_and_begin_not
     assert quoted == {"pairing": "pair", "open": "answer"}.get(mode, "refuse"), "nobody's order"
 
 
-async def test_whose_account_is_revoked_is_let_in_by_none_of_their_accounts(tmp_path: Path) -> None:
-    house = House(tmp_path, AccessRule(mode="open"))
+async def test_whose_account_is_revoked_is_let_in_by_none_of_their_accounts(make: Make) -> None:
+    house = make(AccessRule(mode="open"))
     await house.identities.ensure_joined([("k:7", ""), ("other:1", "")], via="test")
     await house.set_rank("other:1", "revoked")
     assert (await house.access.entry(said())).verdict == "revoked"
 
 
-async def test_whoever_holds_the_data_directory_cannot_be_locked_out(tmp_path: Path) -> None:
-    house = House(tmp_path, AccessRule(mode="owner"))
+async def test_whoever_holds_the_data_directory_cannot_be_locked_out(make: Make) -> None:
+    house = make(AccessRule(mode="owner"))
     await house.set_rank("k:0", "revoked")
     assert (await house.access.entry(said("0"))).role == "owner"
 
 
-async def test_an_account_linked_to_the_operators_is_an_owners_too(tmp_path: Path) -> None:
-    house = House(tmp_path, AccessRule(mode="owner"))
+async def test_an_account_linked_to_the_operators_is_an_owners_too(make: Make) -> None:
+    house = make(AccessRule(mode="owner"))
     assert (await house.access.entry(said())).verdict == "refuse"
     await house.identities.ensure_joined([("k:0", ""), ("k:7", "")], via="test")
     assert (await house.access.entry(said())).role == "owner"
@@ -318,8 +333,8 @@ async def test_an_account_linked_to_the_operators_is_an_owners_too(tmp_path: Pat
 # ---- row 20 ---------------------------------------------------------------------------------------------------------
 
 
-async def test_row_20_a_person_who_takes_another_name_stays_who_they_are(tmp_path: Path) -> None:
-    house = House(tmp_path, AccessRule(mode="pairing"))
+async def test_row_20_a_person_who_takes_another_name_stays_who_they_are(make: Make) -> None:
+    house = make(AccessRule(mode="pairing"))
     await house.let_in("k:7")
     for name in ("Ada", "Somebody Else", "", "root"):
         sender = replace(said().sender, display_name=name)
@@ -327,25 +342,23 @@ async def test_row_20_a_person_who_takes_another_name_stays_who_they_are(tmp_pat
 
 
 @pytest.mark.parametrize("mode", ["allowlist", "pairing", "owner"])
-async def test_row_20_whoever_takes_the_name_or_handle_of_another_is_a_stranger(
-    tmp_path: Path, mode: AccessMode
-) -> None:
-    house = House(tmp_path, AccessRule(mode=mode, allow=frozenset({"7", "Ada", "@ada", "k:8"})))
+async def test_row_20_whoever_takes_the_name_or_handle_of_another_is_a_stranger(make: Make, mode: AccessMode) -> None:
+    house = make(AccessRule(mode=mode, allow=frozenset({"7", "Ada", "@ada", "k:8"})))
     await house.let_in("k:7")
     await house.set_rank("k:7", "owner")
     stranger = Sender(channel="bot", user="8", display_name="Ada", is_verified=True)
     assert (await house.access.entry(said(sender=stranger))).verdict in ("pair", "refuse")
 
 
-async def test_row_20_the_same_number_on_another_platform_is_somebody_else(tmp_path: Path) -> None:
-    house = House(tmp_path, AccessRule(mode="pairing"))
+async def test_row_20_the_same_number_on_another_platform_is_somebody_else(make: Make) -> None:
+    house = make(AccessRule(mode="pairing"))
     await house.let_in("other:7")
     await house.set_rank("other:7", "owner")
     assert (await house.access.entry(said())).verdict == "pair"
 
 
-async def test_looking_at_a_stranger_leaves_no_trace_in_the_identity_map(tmp_path: Path) -> None:
-    house = House(tmp_path, AccessRule(mode="pairing"))
+async def test_looking_at_a_stranger_leaves_no_trace_in_the_identity_map(make: Make) -> None:
+    house = make(AccessRule(mode="pairing"))
     for user in map(str, range(20, 40)):
         await house.access.entry(said(user))
     assert not house.path.exists()
@@ -354,17 +367,19 @@ async def test_looking_at_a_stranger_leaves_no_trace_in_the_identity_map(tmp_pat
 # ---- freshness ------------------------------------------------------------------------------------------------------
 
 
-async def test_what_another_process_changes_counts_from_the_next_message_on(tmp_path: Path) -> None:
-    house = House(tmp_path, AccessRule(mode="owner"))
+async def test_what_another_process_changes_counts_from_the_next_message_on(make: Make, database: Database) -> None:
+    house = make(AccessRule(mode="owner"))
     assert (await house.access.entry(said())).verdict == "refuse"
-    await house.store.change(ClaimOwner(account="k:7", at=NOW + timedelta(minutes=1)))
-    assert (await house.access.entry(said())).verdict == "refuse", "nobody has said that it changed"
-    house.store.foreign_changes += 1
+    other = Database(database.path)
+    await SqlitePeople(other).change(ClaimOwner(account="k:7", at=NOW + timedelta(minutes=1)))
+    await other.close()
+    assert (await house.access.entry(said())).verdict == "refuse", "nothing was committed here since"
+    await house.store.keep_chat("k:0", said().conversation)
     assert (await house.access.entry(said())).verdict == "answer"
 
 
-async def test_two_who_come_first_at_once_both_see_who_was_let_in(tmp_path: Path) -> None:
-    house = House(tmp_path, AccessRule(mode="pairing"))
+async def test_two_who_come_first_at_once_both_see_who_was_let_in(make: Make) -> None:
+    house = make(AccessRule(mode="pairing"))
     await house.let_in("k:7")
     entries = await asyncio.gather(*(house.access.entry(said()) for _ in range(20)))
     assert {entry.verdict for entry in entries} == {"answer"}

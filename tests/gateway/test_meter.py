@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -27,8 +28,10 @@ from gateway.agent.model import (
 )
 from gateway.agent.request_size import most_input_tokens
 from gateway.errors import BudgetExhausted, ConfigError, ModelUnavailable, StoreUnavailable
-from gateway.store.in_memory_usage import InMemoryUsage
+from gateway.store.database import Database
+from gateway.store.usage import SqliteUsage
 from tests.scripted_model import Hang, ScriptedModel
+from tests.stores import empty_database
 
 ADA = Spender(user_id="u_ada", personality_id="assistant", turn_id="t_1")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -46,12 +49,22 @@ class Prices:
         return None
 
 
-class House:
-    """A meter over a store in memory, at noon."""
+Make = Callable[..., "House"]
 
-    def __init__(self, model: Model, budgets: Budgets | None = None, store: InMemoryUsage | None = None) -> None:
+
+class House:
+    """A meter over a database of its own, at noon."""
+
+    def __init__(
+        self,
+        database: Database,
+        model: Model,
+        budgets: Budgets | None = None,
+        store: Callable[[Database], SqliteUsage] = SqliteUsage,
+    ) -> None:
         self.now = NOON
-        self.store = store or InMemoryUsage()
+        self.database = database
+        self.store = store(database)
         self.meter = Meter(
             lambda _name: model, self.store, budgets or Budgets(), Prices(), owner="me", now=lambda: self.now
         )
@@ -64,13 +77,36 @@ class House:
                 reply = event.message.text
         return reply
 
+    async def settled(self) -> None:
+        """Let the store write down what it was given."""
+        await self.database.write(lambda _connection: None)
+
+    async def has_reservations(self) -> bool:
+        await self.settled()
+        return any(one.reserved != Totals() for one in await self.store.spending("2026-11-21"))
+
     async def spent(self) -> DayUsage | None:
+        await self.settled()
         rows = await self.store.spent(since="2026-11-20")
         return rows[0] if rows else None
 
 
-async def test_what_a_call_did_cost_is_counted_where_nothing_is_limited() -> None:
-    house = House(ScriptedModel("one", "two"))
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    """Makes houses, each with a database of its own."""
+    async with AsyncExitStack() as stack:
+
+        def made(model: Model, budgets: Budgets | None = None, store: Any = SqliteUsage) -> House:
+            number = len(list(tmp_path.glob("*.sqlite")))
+            database = Database(empty_database(tmp_path / f"{number}.sqlite"))
+            stack.push_async_callback(database.close)
+            return House(database, model, budgets, store)
+
+        yield made
+
+
+async def test_what_a_call_did_cost_is_counted_where_nothing_is_limited(make: Make) -> None:
+    house = make(ScriptedModel("one", "two"))
     for _ in range(2):
         await house.ask()
     spent = await house.spent()
@@ -78,9 +114,9 @@ async def test_what_a_call_did_cost_is_counted_where_nothing_is_limited() -> Non
     assert (spent.turns, spent.calls, spent.input_tokens, spent.cost_usd) == (1, 2, 20, 0.02)
 
 
-async def test_a_call_without_room_is_not_made_and_says_when_there_is_room_again() -> None:
+async def test_a_call_without_room_is_not_made_and_says_when_there_is_room_again(make: Make) -> None:
     model = ScriptedModel("one")
-    house = House(model, Budgets(user=Limit(turns=1), zone=ZoneInfo("Asia/Tokyo")))  # where it is nine in the evening
+    house = make(model, Budgets(user=Limit(turns=1), zone=ZoneInfo("Asia/Tokyo")))  # where it is nine in the evening
     await house.ask()
     with pytest.raises(BudgetExhausted, match="the user u_ada may spend 1 turns a day") as caught:
         await house.ask(spender=Spender(user_id="u_ada", personality_id="assistant", turn_id="t_2"))
@@ -93,18 +129,18 @@ async def test_a_call_without_room_is_not_made_and_says_when_there_is_room_again
         await house.ask(spender=Spender(user_id="u_ada", personality_id="assistant", turn_id="t_2"))
 
 
-async def test_an_answer_is_no_longer_than_what_was_reserved_for_it() -> None:
+async def test_an_answer_is_no_longer_than_what_was_reserved_for_it(make: Make) -> None:
     model = ScriptedModel("one", "two", "three")
-    await House(model).ask()
-    await House(model, Budgets(gateway=Limit(tokens=10_000))).ask()
-    await House(model, Budgets(gateway=Limit(tokens=2_000))).ask()
+    await make(model).ask()
+    await make(model, Budgets(gateway=Limit(tokens=10_000))).ask()
+    await make(model, Budgets(gateway=Limit(tokens=2_000))).ask()
     limits = [request.max_output_tokens for request in model.requests]
     assert limits == [None, OUTPUT_TOKENS, 2_000 - most_input_tokens(model.requests[2])]
 
 
-async def test_a_call_that_is_cut_is_counted_with_what_it_had_read_and_said() -> None:
+async def test_a_call_that_is_cut_is_counted_with_what_it_had_read_and_said(make: Make) -> None:
     hang = Hang()
-    house = House(ScriptedModel(["word " * 40, hang]), Budgets(user=Limit(tokens=100_000)))
+    house = make(ScriptedModel(["word " * 40, hang]), Budgets(user=Limit(tokens=100_000)))
     task = asyncio.create_task(house.ask())
     await asyncio.wait_for(hang.started.wait(), 20)
     task.cancel()
@@ -114,11 +150,11 @@ async def test_a_call_that_is_cut_is_counted_with_what_it_had_read_and_said() ->
     assert spent.input_tokens > 0
     assert spent.output_tokens >= 40
     assert spent.cost_usd == pytest.approx(spent.input_tokens / 1_000 + spent.output_tokens / 500)
-    assert not house.store._reserved
+    assert not await house.has_reservations()
 
 
-async def test_whoever_stops_listening_pays_for_what_was_read() -> None:
-    house = House(ScriptedModel(["one", "two"]), Budgets(user=Limit(tokens=100_000)))
+async def test_whoever_stops_listening_pays_for_what_was_read(make: Make) -> None:
+    house = make(ScriptedModel(["one", "two"]), Budgets(user=Limit(tokens=100_000)))
     request = ModelRequest(system="", messages=(ChatMessage(role="user", text="hello"),), spender=ADA)
     stream = house.meter.model(None).stream(request)
     async with aclosing(stream) as events:  # type: ignore[type-var]
@@ -127,46 +163,52 @@ async def test_whoever_stops_listening_pays_for_what_was_read() -> None:
     spent = await house.spent()
     assert spent is not None
     assert spent.calls == 1
-    assert not house.store._reserved
+    assert not await house.has_reservations()
 
 
-async def test_an_attempt_that_broke_midway_is_paid_for_and_the_next_one_needs_room_of_its_own() -> None:
-    house = House(ScriptedModel(["half", StreamRestarted(), "whole"]), Budgets(user=Limit(tokens=100_000)))
+async def test_an_attempt_that_broke_midway_is_paid_for_and_the_next_one_needs_room_of_its_own(make: Make) -> None:
+    house = make(ScriptedModel(["half", StreamRestarted(), "whole"]), Budgets(user=Limit(tokens=100_000)))
     assert await house.ask() == "whole"
     spent = await house.spent()
     assert spent is not None
     assert (spent.turns, spent.calls) == (1, 2)
-    poor = House(ScriptedModel(["half " * 4_000, StreamRestarted(), "whole"]), Budgets(user=Limit(tokens=5_000)))
+    poor = make(ScriptedModel(["half " * 4_000, StreamRestarted(), "whole"]), Budgets(user=Limit(tokens=5_000)))
     with pytest.raises(BudgetExhausted):
         await poor.ask()
-    assert not poor.store._reserved
+    assert not await poor.has_reservations()
 
 
-async def test_a_call_that_failed_before_a_word_costs_nothing() -> None:
-    house = House(ScriptedModel([ModelUnavailable("down")]), Budgets(user=Limit(turns=1)))
+async def test_a_call_that_failed_before_a_word_costs_nothing(make: Make) -> None:
+    house = make(ScriptedModel([ModelUnavailable("down")]), Budgets(user=Limit(turns=1)))
     with pytest.raises(ModelUnavailable, match="down"):
         await house.ask()
     assert await house.spent() is None
-    assert not house.store._reserved
+    assert not await house.has_reservations()
 
 
-async def test_a_call_waits_for_one_that_holds_what_it_needs_and_is_made_when_that_gives_it_back() -> None:
-    hang = Hang()
+async def test_a_call_waits_for_one_that_holds_what_it_needs_and_is_made_when_that_gives_it_back(make: Make) -> None:
+    class Telling(SqliteUsage):
+        async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
+            answer = await super().reserve(*args, **keywords)
+            if isinstance(answer, Denied):
+                denied.set()
+            return answer
+
+    hang, denied = Hang(), asyncio.Event()
     model = ScriptedModel([hang, "first"], "second")
-    house = House(model, Budgets(user=Limit(tokens=OUTPUT_TOKENS)))
+    house = make(model, Budgets(user=Limit(tokens=OUTPUT_TOKENS)), Telling)
     first = asyncio.create_task(house.ask())
     await asyncio.wait_for(hang.started.wait(), 20)
     second = asyncio.create_task(house.ask())
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await asyncio.wait_for(denied.wait(), 20)
     assert len(model.requests) == 1
     hang.released.set()
     assert await asyncio.wait_for(first, 20) == "first"
     assert await asyncio.wait_for(second, 20) == "second"
 
 
-async def test_what_could_not_be_written_down_on_a_full_disk_is_written_before_the_next_call() -> None:
-    class Full(InMemoryUsage):
+async def test_what_could_not_be_written_down_on_a_full_disk_is_written_before_the_next_call(make: Make) -> None:
+    class Full(SqliteUsage):
         is_full = True
 
         async def settle(self, *args: object) -> None:
@@ -174,29 +216,28 @@ async def test_what_could_not_be_written_down_on_a_full_disk_is_written_before_t
                 raise StoreUnavailable("full")
             await super().settle(*args)  # type: ignore[arg-type]
 
-    store = Full()
-    house = House(ScriptedModel("one", "two"), store=store)
+    house = make(ScriptedModel("one", "two"), store=Full)
     assert await house.ask() == "one"
-    store.is_full = False
+    house.store.is_full = False
     assert await house.ask() == "two"
     spent = await house.spent()
     assert spent is not None
     assert spent.calls == 2
 
 
-async def test_a_model_whose_settings_are_wrong_is_unavailable_and_not_a_fault() -> None:
+async def test_a_model_whose_settings_are_wrong_is_unavailable_and_not_a_fault(make: Make) -> None:
     def broken(_name: str | None) -> Model:
         raise ConfigError(["model cloud: api_key is missing"])
 
-    meter = Meter(broken, InMemoryUsage(), Budgets(), Prices(), owner="me")
-    model = meter.model("cloud")
+    house = make(ScriptedModel())
+    model = Meter(broken, house.store, Budgets(), Prices(), owner="me").model("cloud")
     assert model.name == "cloud"
     with pytest.raises(ModelUnavailable, match="api_key is missing"):
         async for _ in model.stream(ModelRequest(system="", messages=())):
             pass
 
 
-async def test_a_price_that_the_model_does_not_say_is_taken_from_the_list() -> None:
+async def test_a_price_that_the_model_does_not_say_is_taken_from_the_list(make: Make) -> None:
     class Silent:
         name = "silent"
 
@@ -205,7 +246,7 @@ async def test_a_price_that_the_model_does_not_say_is_taken_from_the_list() -> N
             usage = ModelUsage(model="silent", input_tokens=1_000, output_tokens=1_000)
             yield ModelReply(message=ChatMessage(role="assistant", text="x"), usage=usage)
 
-    house = House(Silent())
+    house = make(Silent())
     await house.ask()
     spent = await house.spent()
     assert spent is not None
@@ -268,8 +309,8 @@ def test_what_is_granted_always_fits(
         assert (spent + reserved + read + answer) * price <= usd + 1e-6
 
 
-async def test_a_turn_that_is_cancelled_while_it_reserves_leaves_no_reservation() -> None:
-    class Slow(InMemoryUsage):
+async def test_a_turn_that_is_cancelled_while_it_reserves_leaves_no_reservation(make: Make) -> None:
+    class Slow(SqliteUsage):
         async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
             answer = await super().reserve(*args, **keywords)
             reserved.set()
@@ -277,8 +318,7 @@ async def test_a_turn_that_is_cancelled_while_it_reserves_leaves_no_reservation(
             return answer
 
     reserved, released = asyncio.Event(), asyncio.Event()
-    store = Slow()
-    house = House(ScriptedModel(), Budgets(user=Limit(turns=1)), store)
+    house = make(ScriptedModel(), Budgets(user=Limit(turns=1)), Slow)
     task = asyncio.create_task(house.ask())
     await asyncio.wait_for(reserved.wait(), 20)
     task.cancel()
@@ -286,62 +326,64 @@ async def test_a_turn_that_is_cancelled_while_it_reserves_leaves_no_reservation(
     released.set()
     await asyncio.wait([task])
     assert task.cancelled()
-    assert not store._reserved
+    assert not await house.has_reservations()
 
 
-async def test_of_two_calls_that_ask_at_the_same_moment_the_second_waits_for_the_first() -> None:
+async def test_of_two_calls_that_ask_at_the_same_moment_the_second_waits_for_the_first(make: Make) -> None:
     """Nobody is told that the day's budget is used up because somebody else was asking for it just then."""
 
-    class Together(InMemoryUsage):
+    class Together(SqliteUsage):
         """As a commit that two callers share: both are answered at its end."""
+
+        answered = 0
 
         async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
             answer = await super().reserve(*args, **keywords)
+            self.answered += 1
+            if self.answered == 2:
+                shared.set()
             await shared.wait()
             return answer
 
     shared = asyncio.Event()
     hang = Hang()
-    house = House(ScriptedModel([hang, "first"], "second"), Budgets(user=Limit(tokens=OUTPUT_TOKENS)), Together())
+    house = make(ScriptedModel([hang, "first"], "second"), Budgets(user=Limit(tokens=OUTPUT_TOKENS)), Together)
     calls = [asyncio.create_task(house.ask()) for _ in range(2)]
-    for _ in range(10):
-        await asyncio.sleep(0)
-    shared.set()
     await asyncio.wait_for(hang.started.wait(), 20)
     hang.released.set()
     assert await asyncio.wait_for(asyncio.gather(*calls), 20) == ["first", "second"]
 
 
-async def test_calls_that_all_find_no_room_do_not_wait_for_one_another() -> None:
+async def test_calls_that_all_find_no_room_do_not_wait_for_one_another(make: Make) -> None:
     """What somebody else holds, of whom we know nothing, is given back we do not know when."""
 
-    class Held(InMemoryUsage):
+    class Held(SqliteUsage):
         async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
             del args, keywords
             await asyncio.sleep(0)
             return Denied(scope="user", what="tokens", limit=1, is_final=False)
 
-    house = House(ScriptedModel(), Budgets(user=Limit(tokens=OUTPUT_TOKENS)), Held())
+    house = make(ScriptedModel(), Budgets(user=Limit(tokens=OUTPUT_TOKENS)), Held)
     calls = [asyncio.create_task(house.ask()) for _ in range(5)]
     done, _ = await asyncio.wait(calls, timeout=20)
     assert [type(call.exception()) for call in done] == [BudgetExhausted] * 5
 
 
-async def test_a_call_that_is_denied_while_the_budget_is_raised_is_made() -> None:
-    class Late(InMemoryUsage):
+async def test_a_call_that_is_denied_while_the_budget_is_raised_is_made(make: Make) -> None:
+    class Late(SqliteUsage):
         async def reserve(self, *args: Any, **keywords: Any) -> Granted | Denied:
             answer = await super().reserve(*args, **keywords)
             if isinstance(answer, Denied):
                 house.meter.change(Budgets(user=Limit(turns=2)))
             return answer
 
-    house = House(ScriptedModel("one", "two"), Budgets(user=Limit(turns=1)), Late())
+    house = make(ScriptedModel("one", "two"), Budgets(user=Limit(turns=1)), Late)
     await house.ask()
     assert await house.ask(spender=Spender(user_id="u_ada", personality_id="assistant", turn_id="t_2")) == "two"
 
 
-async def test_a_bill_that_is_being_written_late_is_written_once_though_the_turn_is_cancelled() -> None:
-    class Slow(InMemoryUsage):
+async def test_a_bill_that_is_being_written_late_is_written_once_though_the_turn_is_cancelled(make: Make) -> None:
+    class Slow(SqliteUsage):
         """The second time it works, slowly, and what was begun cannot be taken back, as in a writer thread."""
 
         tries = 0
@@ -355,7 +397,7 @@ async def test_a_bill_that_is_being_written_late_is_written_once_though_the_turn
             await released.wait()
 
     begun, released = asyncio.Event(), asyncio.Event()
-    house = House(ScriptedModel("one", "two"), store=Slow())
+    house = make(ScriptedModel("one", "two"), store=Slow)
     await house.ask()
     task = asyncio.create_task(house.ask())
     await asyncio.wait_for(begun.wait(), 20)
@@ -368,14 +410,14 @@ async def test_a_bill_that_is_being_written_late_is_written_once_though_the_turn
     assert spent.calls == 2
 
 
-async def test_a_model_whose_price_nobody_knows_is_not_called_while_a_budget_of_dollars_holds() -> None:
+async def test_a_model_whose_price_nobody_knows_is_not_called_while_a_budget_of_dollars_holds(make: Make) -> None:
     class NoPrices(Prices):
         def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
             del name, input_tokens, output_tokens
             return None
 
     model = ScriptedModel("one")
-    house = House(model, Budgets(user=Limit(usd=1.0)))
+    house = make(model, Budgets(user=Limit(usd=1.0)))
     house.meter._prices = NoPrices()
     with pytest.raises(ModelUnavailable, match="nobody knows what the model scripted costs"):
         await house.ask()

@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from gateway.config import LimitsConfig
 from gateway.domain.channels import Channels
 from gateway.messages import InboundMessage
 from gateway.pipeline.inbox import Inbox
-from gateway.store.in_memory import InMemoryStore
+from gateway.store.database import Database
+from gateway.store.inbox import SqliteInbox
 from gateway.web.server import WebServer
 from tests.adapters.slack.fake_slack import BOT_USER, DIRECT, GENERAL
 from tests.adapters.slack.harness import HttpHarness, SocketHarness, sign
 from tests.conformance.adapters import soon
 from tests.fake_sign_ins import FakeSignIns
+from tests.stores import opened_database
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    async with opened_database(tmp_path / "ethos.sqlite") as database:
+        yield database
 
 
 async def healthy() -> Mapping[str, Any]:
@@ -56,7 +65,7 @@ async def test_slack_reaches_the_adapter_through_the_web_server_without_the_oper
 
 
 async def test_the_inbox_takes_each_message_once_however_often_and_in_which_shape_it_comes(
-    person: SocketHarness,
+    person: SocketHarness, database: Database
 ) -> None:
     accepted: list[InboundMessage] = []
 
@@ -69,7 +78,7 @@ async def test_the_inbox_takes_each_message_once_however_often_and_in_which_shap
             return True
 
     inbox = Inbox(
-        InMemoryStore().inbox,
+        SqliteInbox(database),
         dispatcher=Dispatcher(),  # type: ignore[arg-type]
         outbox=None,  # type: ignore[arg-type]
         access=Access(),  # type: ignore[arg-type]

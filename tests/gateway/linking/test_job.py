@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,10 @@ from gateway.people.linking import job as job_module
 from gateway.people.linking.job import LinkJob
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.people.linking.links import Link
-from gateway.store.in_memory import InMemoryStore
+from gateway.store.links import SqliteLinks
 from tests.conformance.links import link
 from tests.gateway.linking.twins import TwinAccounts, TwinNotes
+from tests.stores import opened_database
 
 
 class OddNotes(TwinNotes):
@@ -31,18 +33,20 @@ class OddNotes(TwinNotes):
 
 
 async def test_a_link_with_an_odd_fault_does_not_keep_the_gateway_from_starting_and_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_module, "RETRY_S", 0.001)
-    store, notes = InMemoryStore(), OddNotes(failures=3)
-    accounts = TwinAccounts({"fake:a": "u_a", "fake:b": "u_b"})
-    await store.links.decide(link("u_a", "u_b"), request_id=None)
-    people = LinkedIdentities(accounts, store.links)
-    job = LinkJob(store.links, accounts, notes, people, outbox=NoSender())
-    assert await job.recover() == 1
-    await job.finished("l_1", 20)
-    found = await store.links.link("l_1")
-    assert found is not None
-    assert found.state == "linked"
-    assert "Argo" in notes.texts["u_a"]
-    await asyncio.wait_for(job.close(), 20)
+    notes = OddNotes(failures=3)
+    async with opened_database(tmp_path / "ethos.sqlite") as database:
+        links = SqliteLinks(database)
+        accounts = TwinAccounts({"fake:a": "u_a", "fake:b": "u_b"})
+        await links.decide(link("u_a", "u_b"), request_id=None)
+        people = LinkedIdentities(accounts, links)
+        job = LinkJob(links, accounts, notes, people, outbox=NoSender())
+        assert await job.recover() == 1
+        await job.finished("l_1", 20)
+        found = await links.link("l_1")
+        assert found is not None
+        assert found.state == "linked"
+        assert "Argo" in notes.texts["u_a"]
+        await asyncio.wait_for(job.close(), 20)

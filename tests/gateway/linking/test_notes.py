@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import FileError
-from gateway.memory.in_memory_journal import InMemoryJournal
-from gateway.memory.journal import Ask
+from gateway.memory.journal import Ask, MemoryJournal
 from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.people.linking.documents import PersonalNotes, has_any, only_in, paragraphs, without
 from gateway.people.linking.links import Link
 from gateway.protocols import MemoryScope, MemoryUpdate
+from gateway.store.memory_journal import SqliteMemoryJournal
 from tests.gateway.linking.twins import TwinNotes
+from tests.stores import opened_database
 
 LINK = Link(id="l_1", survivor="u_a", absorbed="u_b", accounts=(), parties=(), by="code", linked_at=datetime.now(UTC))
 ABOVE = Link(id="l_2", survivor="u_c", absorbed="u_a", accounts=(), parties=(), by="code", linked_at=datetime.now(UTC))
@@ -35,10 +36,10 @@ class Shelf(Protocol):
 
 
 class OnDisk:
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, journal: MemoryJournal) -> None:
         self.home = home
-        self.journal = InMemoryJournal()
-        self.memory = MarkdownFileMemoryProvider(home, self.journal)
+        self.journal = journal
+        self.memory = MarkdownFileMemoryProvider(home, journal)
         self.notes: PersonalNotes = MarkdownNotes(self.memory)
 
     def path(self, user_id: str) -> Path:
@@ -53,7 +54,7 @@ class OnDisk:
         self.path(user_id).write_text(text)
 
 
-class InMemory:
+class AsTwin:
     def __init__(self) -> None:
         self.twin = TwinNotes({})
         self.notes: PersonalNotes = self.twin
@@ -65,14 +66,17 @@ class InMemory:
         self.twin.texts[user_id] = text
 
 
-@pytest.fixture(params=["disk", "memory"])
-async def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shelf]:
-    if request.param == "memory":
-        yield InMemory()
-        return
-    made = OnDisk(tmp_path)
-    yield made
-    await made.memory.close()
+@pytest.fixture
+async def disk(tmp_path: Path) -> AsyncIterator[OnDisk]:
+    async with opened_database(tmp_path / "ethos.sqlite") as database:
+        made = OnDisk(tmp_path, SqliteMemoryJournal(database))
+        yield made
+        await made.memory.close()
+
+
+@pytest.fixture(params=["disk", "twin"])
+def shelf(request: pytest.FixtureRequest) -> Shelf:
+    return AsTwin() if request.param == "twin" else request.getfixturevalue("disk")
 
 
 async def test_each_paragraph_is_there_once_and_what_was_there_stays_in_front(shelf: Shelf) -> None:
@@ -127,8 +131,9 @@ async def test_whoever_absorbed_the_survivor_since_gives_it_back_too(shelf: Shel
     assert shelf.read("u_c") == "Tea.\n"
 
 
-async def test_both_originals_are_kept_beside_for_their_owner_only_and_no_prompt_reads_them(tmp_path: Path) -> None:
-    disk = OnDisk(tmp_path)
+async def test_both_originals_are_kept_beside_for_their_owner_only_and_no_prompt_reads_them(
+    disk: OnDisk, tmp_path: Path
+) -> None:
     disk.write("u_a", "Cat: Mia\r\n\xff")
     disk.write("u_b", "Boat: Argo\n")
     personal = tmp_path / "users" / "u_b" / "personalities" / "engineer" / "MEMORY.md"
@@ -146,12 +151,10 @@ async def test_both_originals_are_kept_beside_for_their_owner_only_and_no_prompt
     assert united.read_text() == ""
     log = await disk.memory.log(limit=10)
     assert "link" in {entry.channel for entry in log}, "the history says where it came from"
-    await disk.memory.close()
 
 
-async def test_what_is_noted_and_not_yet_in_the_files_is_waited_for(tmp_path: Path) -> None:
+async def test_what_is_noted_and_not_yet_in_the_files_is_waited_for(disk: OnDisk) -> None:
     """A turn whose notes could not be written, on a full disk, writes them later; the union comes after that."""
-    disk = OnDisk(tmp_path)
     scope = MemoryScope(personality_id="assistant", user_id="u_b", session_id=None, turn_id="t_1")
     noted = MemoryUpdate.add("user", "Boat: Argo")
     ask = Ask(
@@ -169,7 +172,6 @@ async def test_what_is_noted_and_not_yet_in_the_files_is_waited_for(tmp_path: Pa
     await disk.memory.sync(scope, [noted])
     await disk.notes.unite(LINK)
     assert disk.read("u_a") == "Boat: Argo\n"
-    await disk.memory.close()
 
 
 @given(st.text(alphabet="ab\n \t"), st.text(alphabet="ab\n \t"))

@@ -3,33 +3,22 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory.in_memory_journal import InMemoryJournal
 from gateway.memory.journal import MemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
-from gateway.store.schema import migrate
-from gateway.store.search_index import register_functions
-
-
-def prepare_database(path: Path) -> Path:
-    """A database of today's schema."""
-    migrate(path, prepare=register_functions)
-    return path
+from tests.stores import opened_database
 
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(prepare_database(tmp_path / "journal.db"))
-    yield database
-    await database.close()
+    async with opened_database(tmp_path / "journal.db") as database:
+        yield database
 
 
-@pytest.fixture(params=["sqlite", "in-memory"])
-def journal(request: pytest.FixtureRequest) -> MemoryJournal:
-    if request.param == "in-memory":
-        return InMemoryJournal()
-    return SqliteMemoryJournal(request.getfixturevalue("database"))
+@pytest.fixture
+def journal(database: Database) -> MemoryJournal:
+    return SqliteMemoryJournal(database)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
 from tests.gateway.memory import writer_process
-from tests.gateway.memory.conftest import prepare_database
+from tests.stores import empty_database
 
 MEMORY = "personalities/assistant/MEMORY.md"
 USER = "users/u_1/USER.md"
@@ -38,7 +38,7 @@ def start(tmp_path):
     root = tmp_path / "data"
     (root / MEMORY).parent.mkdir(parents=True)
     (root / MEMORY).write_text("old line\nkept line\n")
-    return root, prepare_database(tmp_path / "journal.db")
+    return root, empty_database(tmp_path / "journal.db")
 
 
 async def replay(root, path, turns=TURNS):

@@ -21,8 +21,8 @@ from gateway.protocols import MemoryUpdate
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
 from tests.gateway.memory import hammer_process
-from tests.gateway.memory.conftest import prepare_database
 from tests.gateway.memory.hammer_process import scope, turns_of
+from tests.stores import empty_database
 
 MEMORY = "personalities/shared/MEMORY.md"
 USER = "users/u_1/USER.md"
@@ -145,7 +145,7 @@ def keep_running(root: Path, path: Path, name: str, *, tasks: int, turns: int, k
 
 async def hammer(directory: Path, *, processes: int, tasks: int, turns: int, kills: int, open_s: float) -> None:
     root = directory / "data"
-    path = prepare_database(directory / "journal.db")
+    path = empty_database(directory / "journal.db")
     (root / MEMORY).parent.mkdir(parents=True)
     (root / MEMORY).write_text("# Notes\n\nfirst\n")
     people = [Person(root / MEMORY, open_s), Person(root / USER, open_s)]

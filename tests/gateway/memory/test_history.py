@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from gateway.errors import MemoryConflict
 from gateway.memory.history import NoSuchEntry, difference
-from gateway.memory.in_memory_journal import InMemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryUpdate
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
 from tests.conformance.memory import add, put, remove, replace, scope
-from tests.gateway.memory.conftest import prepare_database
+from tests.stores import empty_database, opened_database
 
 MEMORY = "personalities/assistant/MEMORY.md"
 
@@ -116,24 +115,25 @@ def test_undo_restores_the_bytes_step_by_step_to_the_beginning(tmp_path_factory,
     root = tmp_path_factory.mktemp("data")
 
     async def go():
-        provider = MarkdownFileMemoryProvider(root, InMemoryJournal())
-        path = root / MEMORY
-        versions = [b""]
-        for number, change in enumerate(changes):
-            if isinstance(change, MemoryUpdate):
-                await provider.sync(scope(f"t{number}"), [change])
-            else:
-                at = await provider.read(scope("x"), "memory")
-                await provider.write(scope("x"), "memory", change.decode("latin-1"), at.version)
-            versions.append(path.read_bytes() if path.exists() else b"")
-        for entry in await provider.log(scope("x"), limit=100):
-            if entry.outcome == "applied":
-                while versions[-1] == versions[-2] and entry.hash_before != entry.hash_after:
+        async with opened_database(root / "journal.db") as database:
+            provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database))
+            path = root / MEMORY
+            versions = [b""]
+            for number, change in enumerate(changes):
+                if isinstance(change, MemoryUpdate):
+                    await provider.sync(scope(f"t{number}"), [change])
+                else:
+                    at = await provider.read(scope("x"), "memory")
+                    await provider.write(scope("x"), "memory", change.decode("latin-1"), at.version)
+                versions.append(path.read_bytes() if path.exists() else b"")
+            for entry in await provider.log(scope("x"), limit=100):
+                if entry.outcome == "applied":
+                    while versions[-1] == versions[-2] and entry.hash_before != entry.hash_after:
+                        versions.pop()
+                    await provider.undo(scope("x"), entry.id)
                     versions.pop()
-                await provider.undo(scope("x"), entry.id)
-                versions.pop()
-                assert (path.read_bytes() if path.exists() else b"") == versions[-1]
-        await provider.close()
+                    assert (path.read_bytes() if path.exists() else b"") == versions[-1]
+            await provider.close()
 
     asyncio.run(go())
 
@@ -166,7 +166,7 @@ async def test_an_update_costs_the_database_no_more_after_a_long_history(tmp_pat
     def counted(connection: sqlite3.Connection) -> None:
         connection.set_progress_handler(count, 1)
 
-    database = Database(prepare_database(tmp_path / "journal.db"), prepare=counted)
+    database = Database(empty_database(tmp_path / "journal.db"), prepare=counted)
     provider = MarkdownFileMemoryProvider(root, SqliteMemoryJournal(database))
 
     async def cost_of_one(turn: str) -> int:

@@ -13,7 +13,7 @@ import json
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,16 +26,18 @@ from gateway.cli import app
 from gateway.domain.personalities import Personalities
 from gateway.errors import EthosError, UnsafePath
 from gateway.files.atomic import make_private_directory
-from gateway.memory.in_memory_journal import InMemoryJournal
+from gateway.memory.journal import MemoryJournal
 from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.messages import Attachment
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.links import AccountBefore, Link
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryUpdate
+from gateway.store.memory_journal import SqliteMemoryJournal
 from tests.adapters.webhook.other_side import SECRET, ReplyReceiver, signed
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_private_files import open_to_others, umask
+from tests.stores import opened_database
 
 SEED = 20_261_122
 CANARY = "canary-of-what-lies-outside"
@@ -117,6 +119,12 @@ def watch(tmp_path: Path, _hook: None) -> Iterator[Watch]:
     assert open_to_others(home) == []
 
 
+@pytest.fixture
+async def journal(watch: Watch) -> AsyncIterator[MemoryJournal]:
+    async with opened_database(Path(watch.home) / "ethos.sqlite") as database:
+        yield SqliteMemoryJournal(database)
+
+
 def snapshot(place: Path) -> dict[str, tuple[int, bytes]]:
     return {
         str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in place.rglob("*")
@@ -139,10 +147,10 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-async def test_row_25_the_memory_reads_and_writes_nothing_outside(watch: Watch) -> None:
+async def test_row_25_the_memory_reads_and_writes_nothing_outside(watch: Watch, journal: MemoryJournal) -> None:
     """2 000 scopes, every place of the memory."""
     home = Path(watch.home)
-    provider = MarkdownFileMemoryProvider(home, InMemoryJournal())
+    provider = MarkdownFileMemoryProvider(home, journal)
     refused = 0
     for number, (one, other) in enumerate(pairs(2_000, watch.outside, salt=1)):
         ids = [(one, "u_1"), ("assistant", one), (one, other)][number % 3]
@@ -175,9 +183,9 @@ async def test_row_25_personalities_and_the_identity_map_stay_where_they_are(wat
     assert len(users) > 50
 
 
-async def test_row_25_notes_of_links_stay_where_they_are(watch: Watch) -> None:
+async def test_row_25_notes_of_links_stay_where_they_are(watch: Watch, journal: MemoryJournal) -> None:
     """1 000 links of hostile users."""
-    notes = MarkdownNotes(MarkdownFileMemoryProvider(Path(watch.home), InMemoryJournal()))
+    notes = MarkdownNotes(MarkdownFileMemoryProvider(Path(watch.home), journal))
     now = SimpleNamespace(linked_at=None)
     for one, other in pairs(1_000, watch.outside, salt=5):
         link = Link(
@@ -285,12 +293,12 @@ def test_row_25_no_word_on_the_command_line_leads_outside(watch: Watch, monkeypa
 
 
 @pytest.mark.parametrize("what", ["users/u_1", "users/u_1/USER.md", "personalities/assistant", "users"])
-async def test_row_25_a_link_that_leads_out_is_refused(watch: Watch, what: str) -> None:
+async def test_row_25_a_link_that_leads_out_is_refused(watch: Watch, journal: MemoryJournal, what: str) -> None:
     home = Path(watch.home)
     make_private_directory((home / what).parent)
     (home / what).symlink_to(Path(watch.outside) / "secret" if what.endswith(".md") else watch.outside)
     watch.touched.clear()  # of the link itself
-    provider = MarkdownFileMemoryProvider(home, InMemoryJournal())
+    provider = MarkdownFileMemoryProvider(home, journal)
     scope = MemoryScope(personality_id="assistant", user_id="u_1", session_id="s", turn_id="t", place="per-personality")
     with pytest.raises(UnsafePath, match="leads out of"):
         await provider.prefetch(scope)

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gateway.store.ingest import SqliteIngestJobs
+from gateway.traces.memory import TraceMemory, TurnCounts
+from gateway.traces.personality_traits import IngestRules
 from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
 from tests.gateway.memory.traces.people import Clock
+from tests.stores import opened_database
 
 
 @pytest.fixture
@@ -20,3 +24,16 @@ def clock() -> Clock:
 async def brain(tmp_path: Path, clock: Clock) -> AsyncIterator[Brain]:
     async with open_brain(tmp_path / BRAIN_NAME, now=clock) as brain:
         yield brain
+
+
+@pytest.fixture
+async def counts(tmp_path: Path) -> AsyncIterator[TurnCounts]:
+    """How many turns each person had, in a database."""
+    async with opened_database(tmp_path / "ethos.sqlite") as database:
+        yield SqliteIngestJobs(database)
+
+
+@pytest.fixture
+def memory(brain: Brain, counts: TurnCounts) -> TraceMemory:
+    """What a turn asks of the brain; nothing is ingested or consolidated."""
+    return TraceMemory(brain, rules=lambda _id: IngestRules(), counts=counts, ingest=None, schedule=None)

@@ -13,7 +13,6 @@ from gateway.agent.tools import Toolbox, ToolContext
 from gateway.errors import TraceError
 from gateway.memory.ingest import IngestJob, Said
 from gateway.protocols import MemoryScope
-from gateway.store.in_memory import InMemoryStore
 from gateway.traces.archive import rehydrate, shorten_old
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.memory import TraceMemory
@@ -63,12 +62,11 @@ async def fill(brain: Brain, viewer: Viewer, clock: Clock) -> list[str]:
     return ids
 
 
-async def test_nothing_crosses_between_two_people_in_any_operation(brain: Brain, clock: Clock) -> None:
+async def test_nothing_crosses_between_two_people_in_any_operation(
+    brain: Brain, memory: TraceMemory, clock: Clock
+) -> None:
     ada_ids, ben_ids = await fill(brain, ADA, clock), await fill(brain, BEN, clock)
     before = await state(brain, BEN)
-    memory = TraceMemory(
-        brain, rules=lambda _id: IngestRules(), counts=InMemoryStore().ingest, ingest=None, schedule=None
-    )
     said: list[str] = []
 
     async def insight(traces: Any) -> str:

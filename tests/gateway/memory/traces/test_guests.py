@@ -13,11 +13,9 @@ from gateway.agent.model import ToolCall
 from gateway.agent.tools import Toolbox, ToolContext
 from gateway.domain.roles import ROLES, Role, may
 from gateway.protocols import MemoryScope
-from gateway.store.in_memory import InMemoryStore
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.memory import TraceMemory
 from gateway.traces.origins import origins
-from gateway.traces.personality_traits import IngestRules
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer
 from gateway.traces.trace_store import Brain
@@ -31,12 +29,6 @@ OF_PERSONALITY = Owner("organization", f"{ORGANIZATION}::assistant")
 
 def in_turn(turn_id: str) -> MemoryScope:
     return MemoryScope(personality_id="assistant", user_id="u_ada", session_id="s_ada", turn_id=turn_id)
-
-
-def memory_of(brain: Brain) -> TraceMemory:
-    return TraceMemory(
-        brain, rules=lambda _id: IngestRules(), counts=InMemoryStore().ingest, ingest=None, schedule=None
-    )
 
 
 class Desk:
@@ -101,14 +93,14 @@ async def test_only_who_may_write_shared_memory_changes_shared_facts(desk: Desk,
 @pytest.mark.parametrize("is_direct", [True, False], ids=["direct", "in a group"])
 @pytest.mark.parametrize("owner", [ADA.owner("organization"), OF_PERSONALITY], ids=["of all", "of a personality"])
 async def test_only_who_may_read_shared_memory_is_told_shared_facts(
-    desk: Desk, brain: Brain, role: Role, is_direct: bool, owner: Owner
+    desk: Desk, memory: TraceMemory, *, role: Role, is_direct: bool, owner: Owner
 ) -> None:
     (kept,) = await desk.shared("The release is on Friday", owner=owner)
     scope = replace(in_turn("t1"), user_id="u_ada" if is_direct else None)
     found = {
-        "prompt": [each.text for each in await memory_of(brain).before_turn(scope, "When is the release?", role)],
+        "prompt": [each.text for each in await memory.before_turn(scope, "When is the release?", role)],
         "search": json.loads(await desk.use("memory_search", role, is_direct=is_direct, query="release"))["results"],
-        "why": await origins(brain, viewer_of(scope, role), "release"),
+        "why": await origins(memory.brain, viewer_of(scope, role), "release"),
     }
     by_id = await desk.use("memory_rehydrate", role, is_direct=is_direct, traceId=kept)
     if may(role, "read shared memory"):
@@ -149,9 +141,10 @@ async def test_in_a_group_what_a_conversation_shares_is_no_guests_to_change(desk
     assert "traceId" in await desk.use("memory_add", "member", is_direct=False, content="At ten", scope="thread")
 
 
-async def test_what_a_guest_asks_makes_no_shared_fact_stronger(desk: Desk, brain: Brain, clock: Clock) -> None:
+async def test_what_a_guest_asks_makes_no_shared_fact_stronger(
+    desk: Desk, brain: Brain, memory: TraceMemory, clock: Clock
+) -> None:
     """Though the answer holds its words; a guest's own facts learn as everybody's do, and what a member asks counts."""
-    memory = memory_of(brain)
     learning = asyncio.create_task(memory.run())
     await desk.shared("The garden gate opens with number forty")
     await desk.shared("The garden bench stands under pear trees")

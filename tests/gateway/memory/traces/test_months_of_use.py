@@ -10,10 +10,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from gateway.protocols import MemoryScope
-from gateway.store.in_memory import InMemoryStore
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.memory import TraceMemory
-from gateway.traces.personality_traits import IngestRules
 from gateway.traces.trace_store import Brain
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
@@ -38,12 +36,9 @@ def facts() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("days", [14, 90])
 async def test_no_fact_is_hidden_that_was_asked_for_in_the_last_sixty_days(
-    brain: Brain, clock: Clock, days: int
+    brain: Brain, memory: TraceMemory, clock: Clock, days: int
 ) -> None:
     """Most turns ask for a few favourites, so each offers other facts in vain; a night comes after every day."""
-    memory = TraceMemory(
-        brain, rules=lambda _: IngestRules(), counts=InMemoryStore().ingest, ingest=None, schedule=None
-    )
     known = facts()
     ids = [
         (await brain.add(ADA, of(ADA, fact, created_at=clock.now, last_accessed_at=clock.now))).id for _, fact in known

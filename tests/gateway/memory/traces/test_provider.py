@@ -9,8 +9,7 @@ import pytest
 
 from gateway.errors import FileError, StoreUnavailable
 from gateway.protocols import EditableMemory, MemoryScope, MemoryUpdate, SearchableMemory
-from gateway.store.in_memory import InMemoryStore
-from gateway.traces.memory import TraceMemory
+from gateway.traces.memory import TraceMemory, TurnCounts
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.provider import TraceMemoryProvider
 from gateway.traces.search import Wanted
@@ -53,14 +52,12 @@ class TestSearchOfProvider(SearchableMemoryConformance):
 
 class TestSearchOfTraces(SearchableMemoryConformance):
     @pytest.fixture
-    def searchable(self, real_brain: Brain) -> tuple[TraceMemory, Put]:
+    def searchable(self, real_brain: Brain, counts: TurnCounts) -> tuple[TraceMemory, Put]:
         async def put(at: MemoryScope, text: str) -> None:
             viewer = viewer_of(at)
             await real_brain.add(viewer, Trace(content=text, owner=viewer.owner("user")))
 
-        memory = TraceMemory(
-            real_brain, rules=lambda _id: IngestRules(), counts=InMemoryStore().ingest, ingest=None, schedule=None
-        )
+        memory = TraceMemory(real_brain, rules=lambda _id: IngestRules(), counts=counts, ingest=None, schedule=None)
         return memory, put
 
 

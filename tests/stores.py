@@ -1,0 +1,34 @@
+"""The gateway's database for tests: the real one, on a copy of an empty file that is made once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gateway.store.database import Database
+from gateway.store.schema import migrate
+from gateway.store.search_index import register_functions
+
+_made: list[bytes] = []
+
+
+def empty_database(path: Path) -> Path:
+    """Put an empty database of today's schema there. The first is made, the others are copies of it."""
+    if _made:
+        path.touch(mode=0o600)
+        path.write_bytes(_made[0])
+    else:
+        migrate(path, prepare=register_functions)
+        _made.append(path.read_bytes())
+    return path
+
+
+@asynccontextmanager
+async def opened_database(path: Path) -> AsyncIterator[Database]:
+    """An empty database, closed at the end of the block."""
+    database = Database(empty_database(path), prepare=register_functions)
+    try:
+        yield database
+    finally:
+        await database.close()
