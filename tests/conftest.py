@@ -1,13 +1,24 @@
-"""For all tests: the log as a gateway writes it when it is not in a terminal."""
+"""For all tests: nothing of the machine's own settings, and the log as a gateway writes it outside a terminal."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
 import pytest
 
-from gateway.runtime.logs import configure_logs
+# What the shell or the service around the tests has set must not reach them; some of it is read as modules load.
+FOREIGN = (
+    "COLUMNS", "DISPLAY", "EDITOR", "FORCE_COLOR", "LINES", "NOTIFY_SOCKET", "NO_COLOR", "PAGER", "VISUAL",
+    "WATCHDOG_PID", "WATCHDOG_USEC", "WAYLAND_DISPLAY",
+)  # fmt: skip
+for name in list(os.environ):
+    is_ours = name.startswith(("ETHOS_", "OTEL_")) and name != "ETHOS_SCREENSHOTS"
+    if is_ours or name in FOREIGN or name.lower().endswith("_proxy"):
+        del os.environ[name]
+os.environ["LC_ALL"] = "C.UTF-8"
+os.umask(0o022)
 
 # A shell in the background, or nohup, lets what it runs ignore signals, and children inherit that; ours must not.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -16,6 +27,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The data directory of whoever runs the tests is theirs."""
+    os.environ["HOME"] = str(tmp_path_factory.mktemp("home"))
+
+
 @pytest.fixture(autouse=True)
 def _log() -> None:
+    from gateway.runtime.logs import configure_logs
+
     configure_logs("info", "json", stream=sys.stderr)

@@ -42,7 +42,7 @@ from tests.model_formats import (
     WireFormat,
 )
 
-_START_S = 10.0
+_START_S = 60.0
 _KINDS: dict[str, type[Step]] = {"answer": Answer, "failure": Failure, "hang": Hang, "garbage": Garbage}
 
 

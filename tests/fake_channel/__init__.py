@@ -26,7 +26,7 @@ from gateway.messages import (
 from gateway.protocols import Accept, AdapterServices
 
 ACCESS_DEFAULT = "open"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Config(BaseModel):

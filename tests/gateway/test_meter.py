@@ -142,7 +142,7 @@ async def test_a_call_that_is_cut_is_counted_with_what_it_had_read_and_said(make
     hang = Hang()
     house = make(ScriptedModel(["word " * 40, hang]), Budgets(user=Limit(tokens=100_000)))
     task = asyncio.create_task(house.ask())
-    await asyncio.wait_for(hang.started.wait(), 20)
+    await asyncio.wait_for(hang.started.wait(), 60)
     task.cancel()
     await asyncio.wait([task])
     spent = await house.spent()
@@ -198,13 +198,13 @@ async def test_a_call_waits_for_one_that_holds_what_it_needs_and_is_made_when_th
     model = ScriptedModel([hang, "first"], "second")
     house = make(model, Budgets(user=Limit(tokens=OUTPUT_TOKENS)), Telling)
     first = asyncio.create_task(house.ask())
-    await asyncio.wait_for(hang.started.wait(), 20)
+    await asyncio.wait_for(hang.started.wait(), 60)
     second = asyncio.create_task(house.ask())
     await asyncio.wait_for(denied.wait(), 20)
     assert len(model.requests) == 1
     hang.released.set()
-    assert await asyncio.wait_for(first, 20) == "first"
-    assert await asyncio.wait_for(second, 20) == "second"
+    assert await asyncio.wait_for(first, 60) == "first"
+    assert await asyncio.wait_for(second, 60) == "second"
 
 
 async def test_what_could_not_be_written_down_on_a_full_disk_is_written_before_the_next_call(make: Make) -> None:
@@ -320,7 +320,7 @@ async def test_a_turn_that_is_cancelled_while_it_reserves_leaves_no_reservation(
     reserved, released = asyncio.Event(), asyncio.Event()
     house = make(ScriptedModel(), Budgets(user=Limit(turns=1)), Slow)
     task = asyncio.create_task(house.ask())
-    await asyncio.wait_for(reserved.wait(), 20)
+    await asyncio.wait_for(reserved.wait(), 60)
     task.cancel()
     await asyncio.sleep(0)
     released.set()
@@ -349,9 +349,9 @@ async def test_of_two_calls_that_ask_at_the_same_moment_the_second_waits_for_the
     hang = Hang()
     house = make(ScriptedModel([hang, "first"], "second"), Budgets(user=Limit(tokens=OUTPUT_TOKENS)), Together)
     calls = [asyncio.create_task(house.ask()) for _ in range(2)]
-    await asyncio.wait_for(hang.started.wait(), 20)
+    await asyncio.wait_for(hang.started.wait(), 60)
     hang.released.set()
-    assert await asyncio.wait_for(asyncio.gather(*calls), 20) == ["first", "second"]
+    assert await asyncio.wait_for(asyncio.gather(*calls), 60) == ["first", "second"]
 
 
 async def test_calls_that_all_find_no_room_do_not_wait_for_one_another(make: Make) -> None:
@@ -365,7 +365,7 @@ async def test_calls_that_all_find_no_room_do_not_wait_for_one_another(make: Mak
 
     house = make(ScriptedModel(), Budgets(user=Limit(tokens=OUTPUT_TOKENS)), Held)
     calls = [asyncio.create_task(house.ask()) for _ in range(5)]
-    done, _ = await asyncio.wait(calls, timeout=20)
+    done, _ = await asyncio.wait(calls, timeout=60)
     assert [type(call.exception()) for call in done] == [BudgetExhausted] * 5
 
 
@@ -400,7 +400,7 @@ async def test_a_bill_that_is_being_written_late_is_written_once_though_the_turn
     house = make(ScriptedModel("one", "two"), store=Slow)
     await house.ask()
     task = asyncio.create_task(house.ask())
-    await asyncio.wait_for(begun.wait(), 20)
+    await asyncio.wait_for(begun.wait(), 60)
     task.cancel()
     await asyncio.wait([task])
     released.set()

@@ -63,7 +63,7 @@ class TelexService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10.0), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(condition)
 
     async def listened_to(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Ethos:

@@ -206,7 +206,7 @@ class Tried:
         assert process.stdout is not None
         reading = asyncio.create_task(process.stdout.read())
         try:
-            async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+            async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
                 await self._look(client)
             process.terminate()
             assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0

@@ -441,7 +441,7 @@ async def test_a_socket_whose_file_was_deleted_is_told_and_made_again(
     if is_replaced:
         running.path.write_text("something else")
     with pytest.raises(AdapterNotReady, match="was removed; it is made again"):
-        await asyncio.wait_for(running.adapter.run(running.inbox.accept), 20)
+        await asyncio.wait_for(running.adapter.run(running.inbox.accept), 60)
     if is_replaced:
         await running.adapter.close()
         assert running.path.read_text() == "something else"

@@ -273,4 +273,4 @@ async def test_a_mail_waits_for_the_key_and_is_answered_when_it_is_there(open_ha
         assert harness.adapter._intake is not None
         harness.adapter._intake._next_look.clear()  # as if half a minute had passed
         assert (await inbox.has(1))[0].text == "Subject: hello\n\nhello"
-        await asyncio.wait_for(harness.notes.until(lambda: not harness.notes.progress["waiting"]), 30.0)
+        await asyncio.wait_for(harness.notes.until(lambda: not harness.notes.progress["waiting"]), 60)

@@ -149,7 +149,7 @@ class FakeSlack:
         return f"{self.url}/api/"
 
     async def until(self, is_so: Callable[[], Any]) -> None:
-        async with asyncio.timeout(5), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(is_so)
 
     async def _notify(self) -> None:
@@ -230,7 +230,7 @@ class FakeSlack:
             key = f"settle-{next(self._numbers)}".encode()
             pong = self._pongs[key] = asyncio.Event()
             await socket.ping(key)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await pong.wait()
 
     async def ask_to_leave(self, reason: str = "refresh_requested", socket: int = -1) -> None:

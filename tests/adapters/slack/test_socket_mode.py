@@ -18,7 +18,7 @@ from tests.conformance.adapters import Inbox, running, soon
 async def lost(person: SocketHarness, inbox: Inbox) -> BaseException | None:
     """What `run` ends with."""
     task = asyncio.create_task(person.adapter.run(inbox.accept))
-    await asyncio.wait({task}, timeout=5)
+    await asyncio.wait({task}, timeout=60)
     assert task.done(), "run goes on"
     return task.exception()
 

@@ -165,7 +165,7 @@ class FakeTelegram:
             writer.transport.abort()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10.0), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(condition)
 
     async def notify(self) -> None:

@@ -254,7 +254,7 @@ async def test_a_press_is_answered_only_after_it_was_accepted(telegram: FakeTele
     update = telegram.press("/cancel", message={"message_id": 7, "chat": {"id": 42, "type": "private"}, "date": 1})
     await telegram.give(update)
     async with receiving(adapter_of(telegram), inbox) as task:
-        await asyncio.wait([task], timeout=10)
+        await asyncio.wait([task], timeout=60)
         assert isinstance(task.exception(), AdapterNotReady)
     assert telegram.called("answerCallbackQuery") == []
     inbox.failure = None

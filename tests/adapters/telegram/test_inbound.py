@@ -142,7 +142,7 @@ async def test_a_full_disk_ends_the_run_and_the_next_one_hands_the_album_over(te
     async with receiving(adapter_of(telegram, notes, part_wait_s=0.05), inbox.accept) as task:
         for update in album(telegram):
             await telegram.give(update)
-        await asyncio.wait([task], timeout=10)
+        await asyncio.wait([task], timeout=60)
         assert isinstance(task.exception(), AdapterNotReady)
         assert "disk is full" in str(task.exception())
     inbox.failure = None

@@ -42,7 +42,7 @@ async def receiving(adapter: TelegramAdapter, inbox: Inbox) -> AsyncIterator[asy
 
 
 async def ended(task: asyncio.Task[None]) -> BaseException:
-    await asyncio.wait([task], timeout=10)
+    await asyncio.wait([task], timeout=60)
     assert task.done(), "run goes on"
     error = task.exception()
     assert error is not None
@@ -260,7 +260,7 @@ async def test_one_5xx_is_borne_and_two_in_a_row_are_reported(telegram: FakeTele
 async def test_a_connection_that_is_open_only_on_our_side_is_cut(telegram: FakeTelegram) -> None:
     inbox = Inbox()
     telegram.faults["getUpdates"].append(Fault(is_hanging=True))
-    client = client_of(telegram, poll_timeout_s=0.1, poll_grace_s=0.2)
+    client = client_of(telegram, poll_timeout_s=0.1, poll_grace_s=1.0)
     async with receiving(adapter_of(telegram, client=client), inbox):
         await telegram.say("hello")
         await inbox.has(1)

@@ -136,7 +136,7 @@ class ReplyReceiver:
         app = Starlette(routes=[Route("/replies", self._take, methods=["POST"])])
         self._server = _Uvicorn(uvicorn.Config(app, log_config=None, log_level=100, lifespan="off"))
         self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
-        await asyncio.wait_for(self._server.listens.wait(), 10)
+        await asyncio.wait_for(self._server.listens.wait(), 60)
 
     async def stop(self) -> None:
         if self._server is not None and self._serving is not None:
@@ -152,7 +152,7 @@ class ReplyReceiver:
         await self.stop()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(is_so)
 
     async def _take(self, request: Request) -> Response:

@@ -189,7 +189,7 @@ async def test_no_answer_in_time_leaves_it_uncertain() -> None:
         await reader.read()
 
     async with raw_server(say_nothing) as url:
-        client = WebhookClient(url, timeout_s=0.05)
+        client = WebhookClient(url, timeout_s=0.5)
         await client.open()
         with pytest.raises(UncertainSendError, match="did not confirm"):
             await client.post({}, b"{}")
@@ -227,7 +227,7 @@ async def test_an_answer_that_never_ends_is_not_read_to_its_end() -> None:
             hung_up.set()
 
     async with raw_server(talk_for_ever) as url, connected(url) as adapter:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await adapter.send(MESSAGE)
             await hung_up.wait()
 

@@ -50,7 +50,7 @@ class Door:
             realm="shop",
             max_body_bytes=MAX_BODY_BYTES,
             clock=self.clock,
-            body_timeout_s=0.05,
+            body_timeout_s=60.0,
         )
         app = Starlette(routes=[Mount("/hooks/shop", self.endpoint)])
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost/hooks/shop/")
@@ -165,6 +165,7 @@ async def test_a_body_that_does_not_come_does_not_hold_us_up(door: Door) -> None
         yield BODY[:10]
         await never.wait()
 
+    door.endpoint._body_timeout_s = 0.05
     response = await soon(door.post(sent=stuck()))
     assert response.status_code == 408
     assert door.inbox.tries == 0

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "channels" / "webhook.md").read_text(encoding="utf-8")
 PROGRAMS = dict(re.findall(r'^```python\n(""".*?python3 (\w+)\.py.*?)^```$', PAGE, re.DOTALL | re.MULTILINE))
 CONFIG = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[0]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def program(name: str) -> str:

@@ -138,7 +138,7 @@ async def test_a_server_that_is_not_there_or_says_nothing_is_unavailable(server:
         await nowhere.embed(["a dog"])
     await nowhere.close()
     server.behaviour.held = threading.Event()
-    silent = embedder_of(server.url, timeout_s=0.2)
+    silent = embedder_of(server.url, timeout_s=1.0)
     with pytest.raises(ModelUnavailable, match="did not answer in time"):
         await silent.embed(["a dog"])
     server.behaviour.held.set()

@@ -20,7 +20,7 @@ from gateway.protocols import MemoryScope, MemoryUpdate
 from tests.scripted_model import Hang, ScriptedModel, call
 
 TURN = "t_1"
-WAIT_S = 5.0
+WAIT_S = 60.0
 
 
 class Crash(BaseException):

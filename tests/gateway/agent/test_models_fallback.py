@@ -20,7 +20,7 @@ DOWN = ModelUnavailable("first is down")
 
 
 async def events(model: Model) -> list[ModelEvent]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return [event async for event in model.stream(HELLO)]
 
 
@@ -131,7 +131,7 @@ async def test_cancelling_ends_the_model_that_is_answering() -> None:
     silence = Hang()
     second = Watched([silence], name="second")
     asking = asyncio.create_task(events(FallbackModel("all", [ScriptedModel([DOWN], name="first"), second])))
-    await asyncio.wait_for(silence.started.wait(), 10)
+    await asyncio.wait_for(silence.started.wait(), 60)
 
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -30,7 +30,7 @@ def post(url: str, body: dict[str, Any], **headers: str) -> tuple[int, str]:
     data = json.dumps(body).encode()
     request = Request(url, data, {"content-type": "application/json", **headers})  # noqa: S310 (our own address)
     try:
-        with OPENER.open(request, timeout=10) as response:
+        with OPENER.open(request, timeout=60) as response:
             return response.status, response.read().decode()
     except HTTPError as error:
         with error:

@@ -24,7 +24,7 @@ from gateway.domain.sessions import SessionHit
 from gateway.messages import Capabilities
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 USER = "Name: Ada\n\nThey say: I live in Berlin.\n- Likes steak\n"
 MEMORY = "# Projects\n\nProject Apollo ships on Friday.\nThe printer eats paper.\n"
 

@@ -14,7 +14,7 @@ from gateway.config.file import load_config
 from gateway.files.home import prepare_home
 from gateway.services.caller import operator
 
-WAIT_S = 30
+WAIT_S = 60
 OPERATOR = operator("test")
 
 

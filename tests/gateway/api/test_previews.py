@@ -53,7 +53,7 @@ async def following(stream: ConversationStream, talk: Talk) -> AsyncIterator[Eve
 async def test_what_is_shown_is_the_text_and_only_what_is_new_is_sent(texts: list[str]) -> None:
     talk, stream = Talk(), ConversationStream(Log(), PLACE, after=0)
     shown, sent = "", 0
-    async with asyncio.timeout(5), aclosing(following(stream, talk)) as events:
+    async with asyncio.timeout(60), aclosing(following(stream, talk)) as events:
         assert (await anext(events)).name == "live"
         for text in texts:
             await talk.preview(answer(text))
@@ -70,7 +70,7 @@ async def test_a_long_answer_is_sent_about_once() -> None:
     words = [f"word{number} " for number in range(2_000)]
     talk, stream = Talk(), ConversationStream(Log(), PLACE, after=0)
     sent = 0
-    async with asyncio.timeout(20), aclosing(following(stream, talk)) as events:
+    async with asyncio.timeout(60), aclosing(following(stream, talk)) as events:
         await anext(events)
         for count in range(1, len(words) + 1):
             await talk.preview(answer("".join(words[:count])))
@@ -82,7 +82,7 @@ async def test_a_long_answer_is_sent_about_once() -> None:
 
 async def test_what_was_shown_of_many_answers_takes_bounded_memory() -> None:
     talk, stream = Talk(), ConversationStream(Log(), PLACE, after=0)
-    async with asyncio.timeout(5), aclosing(following(stream, talk)) as events:
+    async with asyncio.timeout(60), aclosing(following(stream, talk)) as events:
         await anext(events)
         for number in range(3 * MAX_PASSING):
             await talk.preview(answer("x", f"m{number}"))

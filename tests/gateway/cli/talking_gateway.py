@@ -69,7 +69,7 @@ class TalkingGateway:
 
     async def texts(self, amount: int) -> list[str]:
         """What was received, once it is so much."""
-        async with asyncio.timeout(10), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(lambda: len(self.received) >= amount)
         return [message.text for message in self.received.values()]
 

@@ -23,7 +23,7 @@ from gateway.errors import StoreUnavailable
 from gateway.messages import InboundMessage
 from tests.gateway.cli.talking_gateway import TalkingGateway, talking
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 CTRL_C, CTRL_D, UP, ALT_ENTER = b"\x03", b"\x04", b"\x1b[A", b"\x1b\r"
 SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>])")
 

@@ -44,9 +44,9 @@ async def test_a_link_with_an_odd_fault_does_not_keep_the_gateway_from_starting_
         people = LinkedIdentities(accounts, links)
         job = LinkJob(links, accounts, notes, people, outbox=NoSender())
         assert await job.recover() == 1
-        await job.finished("l_1", 20)
+        await job.finished("l_1", 60)
         found = await links.link("l_1")
         assert found is not None
         assert found.state == "linked"
         assert "Argo" in notes.texts["u_a"]
-        await asyncio.wait_for(job.close(), 20)
+        await asyncio.wait_for(job.close(), 60)

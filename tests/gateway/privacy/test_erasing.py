@@ -52,7 +52,7 @@ async def everybody_talks(gateway: Gateway, channel: FakeChannel, home: Path) ->
 
 async def until_done(gateway: Gateway) -> None:
     """Wait until the gateway has erased whom it is to erase."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await gateway.privacy.eraser().due():
             await asyncio.sleep(0.01)
 
@@ -248,7 +248,7 @@ async def test_a_running_turn_ends_before_its_person_is_erased(house: House) -> 
         ada = (await user_ids(gateway))[account("ada")]
         message = channel.message("Tell me kanarieada", conversation="chat-ada-88", user=account("ada"))
         await channel.deliver(message)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await hang.started.wait()
         await gateway.privacy.erase({"user": ada})
         await until_done(gateway)

@@ -126,7 +126,7 @@ async def leave_traces(gateway: Gateway, person: str) -> None:
     brain, user_id = gateway.brain, (await user_ids(gateway))[account(person)]
     assert brain is not None
     assert gateway.traces.memory is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await gateway.traces.memory.idle()
     word = f"kanarie{person}"
     viewer = Viewer(user_id=user_id, personality_id="assistant", session_id=None)

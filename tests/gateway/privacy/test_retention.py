@@ -205,7 +205,7 @@ async def test_the_gateway_forgets_at_its_start(house: House) -> None:
         await execute(gateway, "UPDATE inbox SET ended_at = 1")
         await execute(gateway, "UPDATE outbox SET ended_at = 1")
     async with house.gateway() as (gateway, _):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await _has_text(gateway):
                 await asyncio.sleep(0.01)
 

@@ -20,7 +20,7 @@ from gateway.files.home import prepare_home
 from gateway.sdk import AsyncEthos, Ethos
 
 ROOT = Path(__file__).parents[3]
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def make_home(home: Path) -> None:

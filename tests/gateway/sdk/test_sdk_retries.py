@@ -40,7 +40,7 @@ def problem(status: int, kind: str, **more: Any) -> Reply:
 
 
 def a_client(url: str, patience_s: float = 30) -> AsyncEthos:
-    return AsyncEthos(url, "ethos_key", timeout_s=10, patience_s=patience_s)
+    return AsyncEthos(url, "ethos_key", timeout_s=60, patience_s=patience_s)
 
 
 @pytest.mark.parametrize("first", [CUT, problem(503, "unavailable"), Reply(502, b"<html>bad gateway"), Reply(504, b"")])

@@ -23,7 +23,7 @@ from gateway.store.sqlite import SqliteStore, open_store
 from gateway.store.turns import SqliteTurns
 from tests.conformance.stores import answer, claimed, said, session_of, turn, written
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 def full_commit(inbox_seq: int, turn_id: str = "t_a", text: str = "hello") -> TurnCommit:

@@ -131,7 +131,7 @@ async def test_what_a_crowd_asked_for_before_closing_is_done(tmp_path: Path) -> 
 
 
 async def test_one_that_is_not_urgent_is_committed_when_nothing_else_comes(database: Database) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await database.write(insert(1), is_urgent=False)
     assert await rows(database) == [1]
 
@@ -424,7 +424,7 @@ async def test_what_is_read_while_the_loop_is_busy_wakes_it_once(
     reading = [asyncio.create_task(database.read(lambda _: read.release())) for _ in range(20)]
     await asyncio.sleep(0)
     for _ in reading:
-        assert read.acquire(timeout=10)
+        assert read.acquire(timeout=60)
     await asyncio.gather(*reading)
     assert woken[0] <= 4
 
@@ -443,7 +443,7 @@ def test_the_process_ends_when_its_files_are_gone_though_it_cannot_say_why(tmp_p
     )
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-c", script, str(tmp_path / "d.db")]
-        ran = subprocess.run(command, stdout=full, stderr=full, check=False, timeout=20)
+        ran = subprocess.run(command, stdout=full, stderr=full, check=False, timeout=60)
     assert ran.returncode == database_module.EXIT_IO_ERROR
 
 
@@ -455,7 +455,7 @@ async def test_work_that_raises_stop_iteration_takes_nothing_from_those_that_com
 
     written = asyncio.gather(database.write(exhausted), database.write(insert(1)), return_exceptions=True)
     read = asyncio.gather(database.read(exhausted), rows(database), rows(database), return_exceptions=True)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for results in (await written, await read):
             assert isinstance(results[0], RuntimeError)
             assert not any(isinstance(result, BaseException) for result in results[1:])

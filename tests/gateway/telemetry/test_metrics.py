@@ -54,7 +54,7 @@ async def test_what_is_taken_from_turns_is_counted(house: House) -> None:
         await channel.ask("My dog is called Rex.")
         await settled(gateway)
         assert gateway.traces.memory is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await gateway.traces.memory.idle()
         seen = await read(gateway)
     assert seen["ethos_ingest_turns_total", "done"] == 2

@@ -89,7 +89,7 @@ async def test_what_a_later_process_does_for_the_message_is_in_the_same_trace(ho
     with listening(Traces(SimpleSpanProcessor(before))):
         async with house.gateway(ScriptedModel([hang]), shutdown_s=0) as (_, channel):
             await channel.say("hello")
-            await asyncio.wait_for(hang.started.wait(), 20)
+            await asyncio.wait_for(hang.started.wait(), 60)
     with listening(Traces(SimpleSpanProcessor(after))):
         async with house.gateway(ScriptedModel("there you are")) as (gateway, channel):
             await channel.until(lambda: bool(channel.sent))
@@ -111,9 +111,9 @@ async def test_two_conversations_at_once_are_two_traces_that_do_not_mix(
     hangs = [Hang(), Hang()]
     async with house.gateway(ScriptedModel([hangs[0], "a"], [hangs[1], "b"])) as (gateway, channel):
         await channel.say("one", conversation="c1")
-        await asyncio.wait_for(hangs[0].started.wait(), 20)
+        await asyncio.wait_for(hangs[0].started.wait(), 60)
         await channel.say("two", conversation="c2")
-        await asyncio.wait_for(hangs[1].started.wait(), 20)
+        await asyncio.wait_for(hangs[1].started.wait(), 60)
         for hang in hangs:
             hang.released.set()
         await channel.until(lambda: len(channel.sent) == 2)
@@ -234,7 +234,7 @@ async def test_a_gateway_sends_its_traces_to_the_collector_before_it_ends(
 
 async def test_a_collector_that_is_away_holds_nothing_up(house: House) -> None:
     telemetry = {"traces": True, "otlp_endpoint": "http://127.0.0.1:9"}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async with house.gateway(ScriptedModel("hello"), telemetry=telemetry) as (_, channel):
             assert await channel.ask("hi") == "hello"
 

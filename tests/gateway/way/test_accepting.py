@@ -71,7 +71,7 @@ async def test_a_webhook_is_told_what_is_wrong_with_an_id_and_its_text_is_taken(
     good = {"id": "m1", "conversation": "c1", "user": "u1", "text": "hello"}
     async with house.served(ScriptedModel("yes"), channels=channels) as gateway:
         assert gateway.web is not None
-        async with httpx.AsyncClient(base_url=gateway.web.url, trust_env=False, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=gateway.web.url, trust_env=False, timeout=60) as client:
             for number, field in enumerate(("id", "conversation", "user", "thread")):
                 body = json.dumps({**good, field: "a\ud800"}).encode()
                 refused = await client.post("hooks/shop", content=body, headers=signed(body, f"evt_{number}"))

@@ -127,7 +127,7 @@ async def test_only_some_turns_hold_pictures_at_once_and_the_others_go_on(
             for name in ("one", "two")
         )
         await channel.deliver(first)
-        await asyncio.wait_for(hang.started.wait(), 20)
+        await asyncio.wait_for(hang.started.wait(), 60)
         await channel.deliver(second)
         assert await channel.ask("hello", conversation="three") == "no picture"
         assert fetched == ["one"]

@@ -158,7 +158,7 @@ async def test_a_call_that_is_stopped_holds_its_reservation_no_longer(house: Hou
     model = ScriptedModel([hang, "never"])
     async with house.gateway(model, budgets={"user": {"tokens": 100_000}}) as (gateway, channel):
         await channel.say("hello")
-        await asyncio.wait_for(hang.started.wait(), 20)
+        await asyncio.wait_for(hang.started.wait(), 60)
         held = await gateway.store.database.read(
             lambda connection: connection.execute("SELECT count(*) FROM reservations").fetchone()[0]
         )
@@ -206,7 +206,7 @@ async def test_a_summary_goes_through_the_same_gate(house: House) -> None:
         for number in range(6):
             await channel.ask(f"{number} " + "word " * 60)
         await settled(gateway)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while gateway.history._tasks:
                 await asyncio.sleep(0)
         summaries = [request for request in model.requests if request.purpose == "summary"]

@@ -103,12 +103,12 @@ async def test_the_gateway_goes_on_when_no_channel_can_be_used(house: House) -> 
             assert isinstance(adapter, FakeChannel)
             adapter.connect_failures = [AdapterAuthFailed("the token was refused")]
         running = asyncio.create_task(gateway.run(stop))
-        await asyncio.wait_for(gateway.supervisor.all_tried.wait(), 10)
+        await asyncio.wait_for(gateway.supervisor.all_tried.wait(), 60)
         for _ in range(100):
             await asyncio.sleep(0)
         assert not running.done()
         stop.set()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
 
 
 async def test_what_ended_a_connection_is_told_as_it_was_and_its_wait_is_kept() -> None:
@@ -116,7 +116,7 @@ async def test_what_ended_a_connection_is_told_as_it_was_and_its_wait_is_kept() 
     with capture_logs() as logs:
         async with supervised(channel) as (supervisor, _, ups):
             await channel.lose_connection(AdapterNotReady("the platform is being mended", retry_after_s=3600))
-            await asyncio.wait_for(_until(lambda: supervisor._channels.statuses[0].state == "down"), 10)
+            await asyncio.wait_for(_until(lambda: supervisor._channels.statuses[0].state == "down"), 60)
             assert supervisor._channels.statuses[0].error == "the platform is being mended"
             assert ups == ["a"]
             for _ in range(100):
@@ -129,7 +129,7 @@ async def test_a_key_that_is_refused_in_a_running_connection_is_not_tried_again(
     channel = FakeChannel("a", Config())
     async with supervised(channel) as (supervisor, _, _ups):
         await channel.lose_connection(AdapterAuthFailed("the token was taken back"))
-        await asyncio.wait_for(_until(lambda: supervisor._channels.statuses[0].state != "up"), 10)
+        await asyncio.wait_for(_until(lambda: supervisor._channels.statuses[0].state != "up"), 60)
         assert (supervisor._channels.statuses[0].state, supervisor._channels.statuses[0].error) == (
             "auth_failed",
             "the token was taken back",
@@ -163,7 +163,7 @@ async def test_an_adapter_that_does_not_end_does_not_keep_the_gateway_from_endin
         assert isinstance(adapter, FakeChannel)
         await adapter.connected()
         stop.set()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
         held.set()
 
 
@@ -228,7 +228,7 @@ async def test_a_chat_that_is_interrupted_ends_the_gateway_beside_it_before_its_
             return 0
 
         talking = asyncio.create_task(_talk_beside(gateway.run, talk(), asyncio.Event()))
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         talking.cancel()  # Ctrl-C without a prompt
         await asyncio.wait([talking])
         assert talking.cancelled()

@@ -51,7 +51,7 @@ class Provider:
         return SyncReport(outcomes=("applied",))
 
     async def until_applied(self, amount: int) -> None:
-        async with asyncio.timeout(10), self.has_applied:
+        async with asyncio.timeout(60), self.has_applied:
             await self.has_applied.wait_for(lambda: len(self.applied) >= amount)
 
 
@@ -93,7 +93,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 
 
 async def none_late(sync: MemorySync) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while sync.late:
             await asyncio.sleep(0)
 
@@ -108,7 +108,7 @@ async def test_an_update_that_comes_while_late_ones_are_tried_again_waits_behind
     assert sync.late == 2
     provider.is_held = True
     running = asyncio.create_task(sync.run())
-    await asyncio.wait_for(provider.reached.wait(), 10)  # t1 is on its way
+    await asyncio.wait_for(provider.reached.wait(), 60)  # t1 is on its way
     third = asyncio.create_task(sync.apply(*store.commit("t3")))
     await asyncio.sleep(0)
     assert sync.late == 2  # they are late until they are there
@@ -156,7 +156,7 @@ async def test_a_refused_update_that_cannot_be_settled_now_is_settled_later() ->
     store.failures = [StoreUnavailable("the disk is full")] * 2
     await sync.apply(*store.commit("t1"))
     running = asyncio.create_task(sync.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not store.settled:
             await asyncio.sleep(0)
     await ended(running)
@@ -234,7 +234,7 @@ async def test_a_superseded_answer_does_not_come_back_while_a_summary_is_made(
         monkeypatch.setattr(gateway.store.sessions, "window", held)
         await channel.ask("a long one")
         await channel.ask("a short one")
-        await asyncio.wait_for(reached.wait(), 10)
+        await asyncio.wait_for(reached.wait(), 60)
         await channel.ask("/retry")
         await settled(gateway)
         released.set()

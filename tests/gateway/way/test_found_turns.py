@@ -67,7 +67,7 @@ async def test_a_stop_that_comes_while_the_turn_gets_ready_stops_it(
     async with house.gateway(ScriptedModel("the whole story", "next")) as (gateway, channel):
         held = Held(monkeypatch, gateway.memory, "prefetch")
         message = await channel.say("tell me")
-        await asyncio.wait_for(held.reached.wait(), 10)
+        await asyncio.wait_for(held.reached.wait(), 60)
         stop = await channel.say("/stop")
         held.released.set()
         assert await channel.answers_to(stop) == ["Stopped."]
@@ -78,7 +78,7 @@ async def test_a_stop_reaches_a_message_that_still_waits_for_its_turn(house: Hou
     hang = Hang()
     async with house.gateway(ScriptedModel([hang, "slow"], "too late"), limits={"running_turns": 1}) as (_, channel):
         await channel.say("slow", conversation="other")
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         message = await channel.say("tell me")
         stop = await channel.say("/stop")
         hang.released.set()
@@ -109,7 +109,7 @@ async def test_a_stop_is_not_forgotten_when_a_commit_fails(house: House, monkeyp
     async with house.gateway(model) as (gateway, channel):
         fails = FailsOnce(monkeypatch, gateway)
         message = await channel.say("tell me")
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         stop = await channel.say("/stop")
         assert await channel.answers_to(stop) == ["Stopped."]
         assert await channel.answers_to(message, 0) == []
@@ -128,7 +128,7 @@ async def test_a_stop_of_what_still_waits_is_not_forgotten_when_a_commit_fails(
     async with house.gateway(model, limits={"running_turns": 1}) as (gateway, channel):
         FailsOnce(monkeypatch, gateway)
         await channel.say("slow", conversation="other")
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         message = await channel.say("tell me")
         stop = await channel.say("/stop")
         hang.released.set()
@@ -140,7 +140,7 @@ async def test_two_stops_with_nothing_to_stop_say_so_both(house: House) -> None:
     hang = Hang()
     async with house.gateway(ScriptedModel([hang, "slow"]), limits={"running_turns": 1}) as (_, channel):
         await channel.say("slow", conversation="other")
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         stops = [await channel.say("/stop") for _ in range(2)]
         hang.released.set()
         for stop in stops:
@@ -188,7 +188,7 @@ async def test_who_is_not_let_in_stops_nobodys_answer(house: House, *, is_strang
     async with house.gateway(ScriptedModel([hang, "the whole answer"]), fake=fake) as (gateway, channel):
         asked = channel.message("tell us", conversation="group", is_direct=False, mentions_bot=True)
         await channel.deliver(asked)
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         stop = channel.message(
             "/stop", conversation="group", is_direct=False, user="2" if is_stranger else "3", mentions_bot=is_stranger
         )
@@ -207,7 +207,7 @@ async def test_events_of_two_conversations_with_one_id_are_not_taken_for_each_ot
         other = gateway.adapters[1]
         assert isinstance(other, FakeChannel)
         await channel.say("tell me")
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         stop = channel.message("/stop", event_id="42")
         elsewhere = other.message("/stop", event_id="42")
         await other.deliver(elsewhere)
@@ -312,12 +312,12 @@ async def test_no_turn_begins_once_the_gateway_is_stopping(house: House, monkeyp
 
         monkeypatch.setattr(SqliteInbox, "claim", slow)
         message = await channel.say("hello")
-        await asyncio.wait_for(claimed.wait(), 10)
+        await asyncio.wait_for(claimed.wait(), 60)
         draining = asyncio.create_task(gateway.dispatcher.drain(0))
         for _ in range(10):  # until its time is over
             await asyncio.sleep(0)
         released.set()
-        await asyncio.wait_for(draining, 10)
+        await asyncio.wait_for(draining, 60)
         assert not model.requests
         monkeypatch.setattr(SqliteInbox, "claim", claim)
     async with house.gateway(ScriptedModel("here")) as (_, channel):

@@ -38,7 +38,7 @@ TWO = {"channels": {"one": {"kind": "tests.fake_channel"}, "two": {"kind": "test
 
 async def until(gateway: Gateway, is_so: Any) -> Health:
     """The first picture of which it is so."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not is_so(health := await gateway.health()):
             await asyncio.sleep(0.01)
     return health
@@ -92,7 +92,7 @@ async def test_the_age_of_what_waits_is_told_by_channel(house: House) -> None:
     hang = Hang()
     async with house.gateway(ScriptedModel([hang, "there"]), **TWO) as (gateway, one):
         await one.say("hello")
-        await asyncio.wait_for(hang.started.wait(), 20)
+        await asyncio.wait_for(hang.started.wait(), 60)
         health = await until(gateway, lambda health: of(health, "one").inbox_lag_s > 0.02)
         assert of(health, "two").inbox_lag_s == 0
         assert health.turns_running == 1

@@ -85,7 +85,7 @@ async def test_a_fault_of_a_summary_is_told_and_the_next_turn_makes_it_again(
             while not model.summaries:
                 await channel.ask("question " + "word " * 50)
                 await settled(gateway)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while gateway.history._tasks:
                     await asyncio.sleep(0)
         assert "summary_fault" in [line["event"] for line in logged]

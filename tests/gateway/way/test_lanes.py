@@ -46,7 +46,7 @@ async def test_a_lane_is_served_by_one_worker_at_a_time_however_often_it_is_woke
         for lane in work:
             lanes.wake(lane)
             lanes.wake(lane)
-        await asyncio.wait_for(lanes.idle(), 20)
+        await asyncio.wait_for(lanes.idle(), 60)
     assert all(left <= 0 for left in work.values())
 
 
@@ -63,7 +63,7 @@ async def test_a_lane_with_much_work_delays_another_by_one_piece() -> None:
 
     async with running(serve, workers=1) as lanes:
         lanes.wake("flood")
-        await asyncio.wait_for(lanes.idle(), 20)
+        await asyncio.wait_for(lanes.idle(), 60)
     assert order.index("other") <= 101
 
 
@@ -79,7 +79,7 @@ async def test_a_lane_that_is_woken_while_it_is_served_is_served_again() -> None
 
     async with running(serve, workers=2) as lanes:
         lanes.wake("a")
-        await asyncio.wait_for(lanes.idle(), 20)
+        await asyncio.wait_for(lanes.idle(), 60)
     assert times == 2
 
 
@@ -97,7 +97,7 @@ async def test_a_fault_in_one_lane_ends_neither_the_lane_nor_the_worker() -> Non
 
     async with running(serve, workers=1) as lanes:
         lanes.wake("a")
-        await asyncio.wait_for(done.wait(), 20)
+        await asyncio.wait_for(done.wait(), 60)
     assert times == 3
 
 
@@ -111,10 +111,10 @@ async def test_a_lane_that_waits_for_its_time_is_served_earlier_when_it_is_woken
 
     async with running(serve, workers=1) as lanes:
         lanes.wake("a")
-        await asyncio.wait_for(lanes.idle(), 20)
+        await asyncio.wait_for(lanes.idle(), 60)
         assert times == 1
         lanes.wake("a")
-        await asyncio.wait_for(lanes.idle(), 20)
+        await asyncio.wait_for(lanes.idle(), 60)
         assert times == 2
 
 
@@ -131,7 +131,7 @@ async def test_a_party_with_many_lanes_delays_another_by_one_piece() -> None:
     async with running(serve, workers=1, workers_per_party=4) as lanes:
         for number in range(1_000):
             lanes.wake(f"flood {number}", "ada")
-        await asyncio.wait_for(lanes.idle(), 20)
+        await asyncio.wait_for(lanes.idle(), 60)
     assert order.index("other") <= 101
     assert len(order) == 1_001
 
@@ -155,7 +155,7 @@ async def test_a_party_has_no_more_workers_than_its_share_and_loses_no_lane_for_
         for number in range(20):
             for party in ("ada", "ben"):
                 lanes.wake(f"{party} {number}", party)
-        await asyncio.wait_for(lanes.idle(), 20)
+        await asyncio.wait_for(lanes.idle(), 60)
     assert most == {"ada": 2, "ben": 2}
     assert len(served) == 120
     assert not lanes._parties
@@ -176,7 +176,7 @@ async def test_a_lane_whose_next_work_is_somebody_elses_waits_with_theirs() -> N
         lanes.wake("group", "ada")
         for number in range(5):
             lanes.wake(f"ada {number}", "ada")
-        await asyncio.wait_for(lanes.idle(), 20)
+        await asyncio.wait_for(lanes.idle(), 60)
     assert order[:4] == ["group", "ada 0", "group", "ada 1"]
 
 
@@ -196,7 +196,7 @@ async def test_they_end_though_what_is_served_keeps_its_cancellation_to_itself()
     lanes.wake("a")
     await serving.wait()
     running.cancel()
-    done, _ = await asyncio.wait([running], timeout=5)
+    done, _ = await asyncio.wait([running], timeout=60)
     assert done
     assert running.cancelled()
 
@@ -215,7 +215,7 @@ async def test_a_library_that_cancels_its_own_work_takes_no_worker_away() -> Non
     async with running(serve, workers=1) as lanes:
         for lane in ("quiet", "loud", "plain"):
             lanes.wake(lane)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(set(served)) < 3:
                 await asyncio.sleep(0)
     assert {"quiet", "loud", "plain"} == set(served)

@@ -300,7 +300,7 @@ async def test_a_yes_while_the_file_cannot_be_written_is_written_later_once(
         monkeypatch.setattr(gateway.memory_files, "sync", failing)
         await says(channel, "/memory approve 1")
         await says(channel, "/memory approve 1")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while gateway.memory.late:
                 await asyncio.sleep(0.01)
         assert (await file_of(gateway)).read_text() == "Once.\n"
@@ -358,7 +358,7 @@ async def test_a_turn_that_read_a_page_before_it_was_interrupted_is_tainted_when
     first = ScriptedModel([call("page", id="c1")], [hang], is_replaying=True)
     async with peopled(house, model=first, shutdown_s=0.05) as (_, channel):
         asked = await channel.say("read it", conversation="with 1")
-        await asyncio.wait_for(hang.started.wait(), 20)
+        await asyncio.wait_for(hang.started.wait(), 60)
     second = ScriptedModel([call("page", id="c1")], [remember], "done", is_replaying=True)
     async with peopled(house, model=second) as (gateway, channel):
         [answer] = await channel.answers_to(asked)

@@ -305,7 +305,7 @@ async def test_a_preview_waits_until_the_earlier_reply_is_out_because_it_would_s
         channel.failures.append(TransientSendError("not now", retry_after_s=0.2))
         await channel.say("first")
         second = await channel.say("second")
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         await channel.until(lambda: any(one.text == "two" for one in channel.previews))
         hang.released.set()
         assert await channel.answers_to(second) == ["two and more"]

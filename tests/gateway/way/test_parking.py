@@ -174,7 +174,7 @@ async def test_a_stop_that_comes_when_the_answer_is_being_committed_does_not_cla
 
         monkeypatch.setattr(type(gateway.store.turns), "commit_turn", staticmethod(held))
         message = await channel.say("tell me")
-        await asyncio.wait_for(committing.wait(), 20)
+        await asyncio.wait_for(committing.wait(), 60)
         stop = await channel.say("/stop")
         released.set()
         assert await channel.answers_to(message) == ["the whole answer"]
@@ -196,7 +196,7 @@ async def test_a_stop_that_comes_when_the_message_is_being_parked_drops_it(
 
         monkeypatch.setattr(type(gateway.store.turns), "commit_turn", staticmethod(held))
         message = await channel.say("tell me")
-        await asyncio.wait_for(committing.wait(), 20)
+        await asyncio.wait_for(committing.wait(), 60)
         stop = await channel.say("/stop")
         released.set()
         assert await channel.answers_to(stop) == ["Stopped."]

@@ -49,7 +49,7 @@ class Written:
 @pytest.mark.parametrize("has_previews", [False, True])
 async def test_typing_is_shown_again_and_again_until_the_turn_ends(*, has_previews: bool) -> None:
     channel = Typing(has_previews=has_previews)
-    async with asyncio.timeout(20), Written(channel).preview:
+    async with asyncio.timeout(60), Written(channel).preview:
         for _ in range(3):
             assert await channel.typed.get() == WHERE
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -60,7 +60,7 @@ async def test_a_preview_begins_with_a_sentence_or_some_words(text: str, monkeyp
     monkeypatch.setattr(preview, "FIRST_PREVIEW_S", 60.0)
     channel = Typing()
     written = Written(channel)
-    async with asyncio.timeout(20), written.preview:
+    async with asyncio.timeout(60), written.preview:
         written.write(text[0])
         for _ in range(3):
             await channel.typed.get()
@@ -74,7 +74,7 @@ async def test_a_single_word_is_shown_after_a_moment(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(preview, "FIRST_PREVIEW_S", 0.01)
     channel = Typing()
     written = Written(channel)
-    async with asyncio.timeout(20), written.preview:
+    async with asyncio.timeout(60), written.preview:
         written.write("Well")
         await channel.until(lambda: bool(channel.previews))
     assert [shown.text for shown in channel.previews] == ["Well"]
@@ -87,7 +87,7 @@ async def test_a_turn_leaves_no_cycle_for_the_collector() -> None:
     gc.disable()
     try:
         shown = Preview(channel, ANSWER, str, _at_once)
-        async with asyncio.timeout(20), shown:
+        async with asyncio.timeout(60), shown:
             await channel.typed.get()
         left = weakref.ref(shown)
         del shown

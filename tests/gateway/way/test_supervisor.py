@@ -71,7 +71,7 @@ async def test_a_refused_key_is_told_and_not_tried_again_and_the_others_go_on() 
     refused.connect_failures = [AdapterAuthFailed("the token was refused; put a new one into channels.refused.token")]
     async with supervised(refused, good) as (supervisor, accepted, _):
         await good.deliver(good.message("hi"))
-        await asyncio.wait_for(supervisor.all_tried.wait(), 10)
+        await asyncio.wait_for(supervisor.all_tried.wait(), 60)
         states = {status.name: (status.state, status.error) for status in supervisor._channels.statuses}
         assert states["refused"] == ("auth_failed", "the token was refused; put a new one into channels.refused.token")
         assert states["good"] == ("up", None)
@@ -131,7 +131,7 @@ async def test_an_adapter_that_ends_late_neither_comes_back_nor_speaks_for_its_s
         if is_replaced:
             await new.connected()
         late.may_end.set()
-        await asyncio.wait([task], timeout=20)
+        await asyncio.wait([task], timeout=60)
         assert task.done()
         assert late.connects == 1
         assert [status.state for status in supervisor._channels.statuses if status.name == "a"] == ["up"] * is_replaced

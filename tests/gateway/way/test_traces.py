@@ -28,7 +28,7 @@ from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import call
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Worker:

@@ -104,7 +104,7 @@ async def test_a_slow_turn_does_not_delay_another_conversation(house: House) -> 
 
     async with house.gateway(Model()) as (_, channel):
         slow = await channel.say("slow", conversation="a")
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         assert await channel.ask("fast", conversation="b") == "done"
         assert not [sent for sent in channel.sent if sent.reply_to == slow.id]
         hang.released.set()
@@ -153,7 +153,7 @@ async def test_stop_ends_the_running_answer_with_what_it_has(house: House) -> No
     hang = Hang()
     async with house.gateway(ScriptedModel(["I was about to", hang], "next")) as (_, channel):
         message = await channel.say("long story please")
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         stop = await channel.say("/stop")
         assert await channel.answers_to(message) == ["I was about to"]
         assert await channel.answers_to(stop) == ["Stopped."]
@@ -167,7 +167,7 @@ async def test_one_message_says_that_an_answer_without_words_was_stopped(house: 
     async with house.gateway(ScriptedModel([hang])) as (gateway, channel):
         channel.capabilities = replace(channel.capabilities, shows_log=shows_log)
         message = await channel.say("tell me")
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         assert await channel.ask("/stop") == "Stopped."
         assert await channel.answers_to(message, 0) == ([""] if shows_log else [])
         await settled(gateway)
@@ -180,7 +180,7 @@ async def test_a_menu_that_waits_for_words_is_told_that_its_answer_was_stopped(h
         await channel.ask("hi")
         retry = replace(channel.message("/retry"), command="retry")
         await channel.deliver(retry)
-        await asyncio.wait_for(hang.started.wait(), 10)
+        await asyncio.wait_for(hang.started.wait(), 60)
         assert await channel.ask("/stop") == "Stopped."
         assert await channel.answers_to(retry) == ["Stopped."]
 

@@ -252,7 +252,7 @@ async def test_row_24_there_is_no_websocket_to_open(house: House) -> None:
             lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", ""]
             reader, writer = await asyncio.open_connection("127.0.0.1", caller.port)
             writer.write("\r\n".join(lines).encode())
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
             assert int(head.split()[1]) != 101, (request, origin, proof)
             assert b"sec-websocket-accept" not in head.lower()
             writer.close()

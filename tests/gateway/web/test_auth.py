@@ -294,7 +294,7 @@ async def test_a_session_that_was_ended_opens_nothing_and_its_streams_end(accept
     scope = {"type": "http", "path": "/events", "method": "GET", "query_string": b"", "client": ("127.0.0.1", 1)}
     scope["headers"] = [*headers, (b"accept", accept)]
     gated = Gate(stream, auth=auth, allowed_hosts=["localhost"])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         streaming = asyncio.create_task(gated(scope, the_request_and_nothing_more, send))
         await reached.wait()
         await auth.sign_ins.end(known.id)

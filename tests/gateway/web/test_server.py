@@ -77,8 +77,8 @@ async def serving(data_dir: Path, adapters: Sequence[Any] = (), **settings: Any)
     try:
         yield server
     finally:
-        await asyncio.wait_for(server.stop(), 5)
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(server.stop(), 60)
+        await asyncio.wait_for(task, 60)
 
 
 def client_of(server: WebServer) -> httpx.AsyncClient:
@@ -262,21 +262,20 @@ async def test_only_a_bind_beyond_the_loopback_warns(tmp_path: Path) -> None:
         assert len([entry for entry in logs if entry["log_level"] == "warning"]) == warnings, host
 
 
-async def test_open_streams_do_not_hold_up_the_stop(tmp_path: Path) -> None:
+async def test_open_streams_do_not_hold_up_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.web.server.STOP_S", 3600)
     pages = FakePages("/", "public")
-    loop = asyncio.get_running_loop()
     async with client_of(
         server := WebServer(data_dir=tmp_path, adapters=[pages], health=FakeHealth(), sign_ins=FakeSignIns(), port=0)
     ):
         await server.start()
         task = asyncio.create_task(server.serve())
         async with client_of(server) as client, client.stream("GET", "/stream") as response:
-            await asyncio.wait_for(pages.streaming.wait(), 5)
-            started_s = loop.time()
+            await asyncio.wait_for(pages.streaming.wait(), 60)
             task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert loop.time() - started_s < 1.0
+            async with asyncio.timeout(60):
+                with pytest.raises(asyncio.CancelledError):
+                    await task
             assert pages.stream_ended.is_set()
             assert (await response.aread()) == b"first\n"
         with socket.create_server(("127.0.0.1", int(server.url.rsplit(":", 1)[1].strip("/")))):

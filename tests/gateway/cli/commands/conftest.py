@@ -148,7 +148,7 @@ def serving(home: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 def wait_until_up(process: subprocess.Popen[str]) -> None:

@@ -16,7 +16,7 @@ from gateway.store.clock import wall_ms
 
 from .conftest import Ethos
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_a_broken_configuration_does_not_come_between_a_person_and_the_gateway_t
         done = subprocess.run(chat, env=environment, capture_output=True, text=True, check=False, timeout=60)
     finally:
         serving.terminate()
-        serving.communicate(timeout=20)
+        serving.communicate(timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert "config.yaml:2:" in done.stderr
@@ -70,7 +70,7 @@ def test_a_client_of_a_running_gateway_needs_none_of_its_secrets(fresh: Path) ->
         )
     finally:
         serving.terminate()
-        serving.communicate(timeout=20)
+        serving.communicate(timeout=60)
     assert (chat.returncode, chat.stderr) == (0, "")
     assert chat.stdout.strip()
     assert doctor.returncode == 0, doctor.stdout

@@ -78,7 +78,8 @@ def test_a_good_directory_has_no_findings(ethos: Ethos, home: Path, found: Any) 
 
 def test_a_directory_that_is_not_there_yet_is_no_problem(fresh_home: Path, found: Any) -> None:
     by_level = found()
-    assert (by_level["problem"], by_level["warning"]) == ([], [])
+    problems = [finding for finding in by_level["problem"] if "has port 8420" not in finding["what"]]
+    assert (problems, by_level["warning"]) == ([], []), "a gateway of somebody else may have the port meanwhile"
     assert any("`ethos init`" in note["what"] for note in by_level["note"])
     assert not fresh_home.exists()
 

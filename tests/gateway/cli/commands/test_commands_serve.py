@@ -41,7 +41,7 @@ def first_lines(home: Path, options: Sequence[str], until: str, *, reload: str |
                 reload = None
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     return seen
 
 

@@ -159,7 +159,7 @@ async def test_what_a_guest_asks_makes_no_shared_fact_stronger(
         assert len(offered) == (3 if may(role, "read shared memory") else 1)
         answer = "The garden gate opens with number forty, and the chair belongs to my grandmother."
         memory.after_turn(scope, answer, role)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await memory.idle()
         return {content for content, *_ in before ^ await weights(brain)}
 

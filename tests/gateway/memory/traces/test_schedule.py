@@ -37,7 +37,7 @@ async def reasons(brain: Brain) -> list[str]:
 
 
 async def until(brain: Brain, amount: int) -> list[str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found := await reasons(brain)) < amount:
             await asyncio.sleep(0.005)
     return found
@@ -87,7 +87,7 @@ async def test_who_wants_it_gets_their_own_consolidated_and_nobody_elses(brain: 
     schedule = ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT)
     async with running(schedule):
         schedule.want(ADA, "50 turns")
-        await asyncio.wait_for(schedule.idle(), 20)
+        await asyncio.wait_for(schedule.idle(), 60)
         assert await reasons(brain) == ["50 turns"]
         assert (await brain.count(ADA), await brain.count(BEN)) == (0, 1)
 
@@ -105,7 +105,7 @@ async def test_a_full_disk_or_a_fault_is_no_end_of_the_schedule(brain: Brain) ->
     async with running(schedule):
         for number in range(3):
             schedule.want(ADA, f"try {number}")
-            await asyncio.wait_for(schedule.idle(), 20)
+            await asyncio.wait_for(schedule.idle(), 60)
         assert await reasons(brain) == ["try 2"]
 
 
@@ -120,7 +120,7 @@ async def test_old_traces_are_shortened_after_the_night_where_that_is_wanted(bra
     clock.move(days=2)
     async with running(ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT, gists=gists)):
         await until(brain, 2)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not nights:
                 await asyncio.sleep(0.005)
     assert nights == [2]

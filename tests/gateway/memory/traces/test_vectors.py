@@ -40,7 +40,7 @@ async def made(brain: Brain, embedder: Unpaid, *, batch: int = 64) -> Vectorizin
     """All vectors that can be made now."""
     vectorizing = Vectorizing(brain, embedder, batch=batch)
     async with running(vectorizing):
-        await asyncio.wait_for(vectorizing.idle(), 30)
+        await asyncio.wait_for(vectorizing.idle(), 60)
     return vectorizing
 
 
@@ -107,7 +107,7 @@ async def test_an_edit_while_the_endpoint_answers_is_not_given_the_vector_of_the
         await asyncio.to_thread(server.wait_for_requests, 1)
         await brain.update(ADA, one, content="Ada has a cat")
         server.behaviour.held.set()
-        await asyncio.wait_for(vectorizing.idle(), 30)
+        await asyncio.wait_for(vectorizing.idle(), 60)
     assert server.texts == ["Ada has a dog", "Ada has a cat"]
     hit = (await found(await with_meaning(brain, embedder), "Ada has a cat"))[0]
     assert hit.cosine == pytest.approx(1.0, abs=1e-3)
@@ -173,7 +173,7 @@ async def test_a_server_that_calls_a_text_its_own_fault_keeps_no_other_waiting(
     server.behaviour.poison, server.behaviour.poison_status = "unspeakable", 500
     await keep(brain, "unspeakable", *(f"fact {number}" for number in range(5)))
     vectorizing = Vectorizing(brain, embedder, first_retry_s=0.01)
-    async with running(vectorizing), asyncio.timeout(30):
+    async with running(vectorizing), asyncio.timeout(60):
         while await vectorizing.lacking():
             await asyncio.sleep(0.02)
     assert await rows(brain, "SELECT content FROM traces WHERE embedding IS NULL") == [("unspeakable",)]
@@ -189,7 +189,7 @@ async def test_an_endpoint_that_is_down_loses_nothing_and_is_found_again(
         await asyncio.to_thread(server.wait_for_requests, 3)
         assert await vectorizing.lacking() == 2
         server.behaviour.is_down = False
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await vectorizing.lacking():
                 await asyncio.sleep(0.02)
 

@@ -244,9 +244,9 @@ def test_a_whole_address_is_a_link_that_shows_where_it_leads_and_nothing_else_is
 
 
 def test_addresses_do_not_make_a_text_slow_to_render() -> None:
-    began_at = time.perf_counter()
+    began_s = time.thread_time()
     to_html("x://" * 15_000)
-    assert time.perf_counter() - began_at < 3, "the library's own rule takes 15 seconds"
+    assert time.thread_time() - began_s < 3, "the library's own rule takes 15 seconds"
 
 
 def test_headings_follow_the_pages_own_without_a_gap() -> None:

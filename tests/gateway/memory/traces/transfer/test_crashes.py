@@ -86,12 +86,12 @@ async def test_an_export_that_is_given_up_stops_and_leaves_nothing(brain: Brain,
         go_on.wait(20)
 
     export = asyncio.create_task(export_traces(brain, tmp_path / "out", form=form, progress=held_up))
-    await asyncio.wait_for(begun.wait(), 20)
+    await asyncio.wait_for(begun.wait(), 60)
     export.cancel()
     with pytest.raises(asyncio.CancelledError):
         await export
     go_on.set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while any(tmp_path.glob("out*")):
             await brain.count(ADA)  # the thread takes its file away in its own time
     assert {path.name for path in tmp_path.iterdir()} <= {BRAIN_NAME, f"{BRAIN_NAME}-wal", f"{BRAIN_NAME}-shm"}
