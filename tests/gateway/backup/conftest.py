@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -15,10 +14,11 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
+from tests import forks
 from tests.fake_channel import FakeChannel
+from tests.gateway.backup import killed_process
 
 CONFIG = "channels:\n  fake: {kind: tests.fake_channel}\n"
-ROOT = Path(__file__).parents[3]
 
 
 async def talk(home: Path, *texts: str, user: str = "1") -> list[str]:
@@ -82,12 +82,8 @@ def rows_of(home: Path) -> list[str]:
 
 def ethos_killed_at(number: int, home: Path, *words: object) -> subprocess.CompletedProcess[str]:
     """Run the command in a process that kills itself at its Nth step; 0 for none."""
-    program = Path(__file__).with_name("killed_process.py")
-    return subprocess.run(
-        [sys.executable, program, str(number), *map(str, words)],
-        env={**os.environ, "ETHOS_HOME": str(home), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    said = home.parent / f"said-{home.name}-{number}"
+    said.unlink(missing_ok=True)
+    given = [str(word) for word in words]
+    code = forks.ended(forks.start(killed_process.run, number, home, given, said))
+    return subprocess.CompletedProcess(given, code, said.read_text())

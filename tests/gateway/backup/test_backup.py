@@ -36,6 +36,7 @@ from gateway.store.schema import migrate
 from gateway.store.search_index import register_functions
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from tests import forks
 from tests.fake_channel import FakeChannel
 from tests.gateway.backup.conftest import CONFIG, ethos_killed_at, files_of, rows_of, talk
 from tests.gateway.memory import writer_process
@@ -345,16 +346,13 @@ async def test_backups_between_several_writing_processes_one_of_them_killed_lose
     names = [[f"w{writer}t{number}" for number in range(120)] for writer in range(3)]
     deaths = [("never", 1), ("exchanged", 50), ("never", 1)]
     writers = [
-        subprocess.Popen(
-            [sys.executable, writer_process.__file__, root, root / "ethos.sqlite", step, str(count), *turns],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
+        writer_process.started(root, root / "ethos.sqlite", step, count, turns)
         for turns, (step, count) in zip(names, deaths, strict=True)
     ]
     taken = []
-    while any(writer.poll() is None for writer in writers):
+    while len(taken) < 12 and any(writer.is_alive() for writer in writers):
         taken.append(await take_backup(root, tmp_path / f"{len(taken)}.tar.gz"))
-    assert [writer.returncode for writer in writers] == [0, -signal.SIGKILL, 0]
+    assert [forks.ended(writer) for writer in writers] == [0, -signal.SIGKILL, 0]
     taken.append(await take_backup(root, tmp_path / "last.tar.gz"))
     assert len(taken) > 2
     turns = [turn for each in names for turn in each]
@@ -373,12 +371,8 @@ async def test_a_backup_of_what_a_dead_process_left_half_done_is_brought_to_its_
     root.mkdir()
     migrate(root / "ethos.sqlite", prepare=register_functions)
     turns = [f"t{number}" for number in range(12)]
-    died = subprocess.run(
-        [sys.executable, writer_process.__file__, root, root / "ethos.sqlite", step, "7", *turns],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL
+    died = writer_process.started(root, root / "ethos.sqlite", step, 7, turns)
+    assert forks.ended(died) == -signal.SIGKILL
     taken = await take_backup(root, tmp_path)
     restore(taken.path, tmp_path / "other")
     assert await everything_once(tmp_path / "other", turns) > 2
@@ -392,12 +386,8 @@ async def test_what_was_applied_is_evident_in_the_copy_even_where_a_person_has_e
     root = tmp_path / "home"
     root.mkdir()
     migrate(root / "ethos.sqlite", prepare=register_functions)
-    died = subprocess.run(
-        [sys.executable, writer_process.__file__, root, root / "ethos.sqlite", step, "1", "t0"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL
+    died = writer_process.started(root, root / "ethos.sqlite", step, 1, ["t0"])
+    assert forks.ended(died) == -signal.SIGKILL
     [document] = [path for path in root.rglob("*.md") if path.name in ("MEMORY.md", "USER.md") and path.read_text()][:1]
     document.write_text(document.read_text() + "by hand\n")
     taken = await take_backup(root, tmp_path)

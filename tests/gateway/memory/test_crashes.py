@@ -1,12 +1,9 @@
 """kill -9 at every step, and a power cut that takes what was not synced: nothing is lost, nothing doubled."""
 
 import asyncio
-import os
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +13,7 @@ import pytest
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
+from tests import forks
 from tests.gateway.memory import writer_process
 from tests.stores import empty_database
 
@@ -26,12 +24,7 @@ TURNS = [f"t{number}" for number in range(6)]
 
 
 def run(root, database, step, count, turns):
-    return subprocess.run(
-        [sys.executable, writer_process.__file__, root, database, step, str(count), *turns],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=60,
-        check=False,
-    ).returncode
+    return forks.ended(writer_process.started(root, database, step, count, turns))
 
 
 def start(tmp_path):

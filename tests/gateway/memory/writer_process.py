@@ -1,21 +1,21 @@
 """A process that writes memory, and may be killed at a named step.
 
-Arguments: the data directory, the database, the step, a count, and the turns.
-
 It syncs each turn in order, and kills itself with SIGKILL when `step` comes for the `count`th time.
 """
 
 import asyncio
 import os
 import signal
-import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal, insert_pending
+from tests import forks
 
 MAX_FILE_BYTES = 40
 
@@ -34,9 +34,16 @@ def turn_scope(turn: str) -> MemoryScope:
     return MemoryScope(personality_id="assistant", user_id="u_1", session_id="s", turn_id=turn)
 
 
-async def main() -> None:
-    root, path, step, count, *turns = sys.argv[1:]
-    left = int(count)
+def started(root: Path, database: Path, step: str, count: int, turns: Sequence[str]) -> ForkServerProcess:
+    """The process."""
+    return forks.start(_main, root, database, step, count, turns)
+
+
+def _main(root: Path, database: Path, step: str, count: int, turns: Sequence[str]) -> None:
+    asyncio.run(_write(root, database, step, count, turns))
+
+
+async def _write(root: Path, path: Path, step: str, left: int, turns: Sequence[str]) -> None:
 
     def kill_at(name: str) -> None:
         nonlocal left
@@ -45,9 +52,9 @@ async def main() -> None:
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    database = Database(Path(path))
+    database = Database(path)
     provider = MarkdownFileMemoryProvider(
-        Path(root), SqliteMemoryJournal(database), max_file_bytes=MAX_FILE_BYTES, on_step=kill_at
+        root, SqliteMemoryJournal(database), max_file_bytes=MAX_FILE_BYTES, on_step=kill_at
     )
     for turn in turns:
         scope, updates = turn_scope(turn), turn_updates(turn)
@@ -56,7 +63,3 @@ async def main() -> None:
         await provider.sync(scope, updates)
     await provider.close()
     await database.close()
-
-
-if __name__ == "__main__":
-    asyncio.run(main())
