@@ -6,7 +6,7 @@ import multiprocessing
 from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(
