@@ -89,9 +89,10 @@ def test_an_event_without_an_end_does_not_fill_the_memory() -> None:
         stream.feed(b"x" * (EVENT_BYTES + 1))
 
 
-def test_an_event_of_many_empty_lines_does_not_fill_the_memory_either() -> None:
+def test_an_event_of_many_empty_lines_does_not_fill_the_memory_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.agent.providers.http.EVENT_BYTES", 100_000)
     stream = EventStream()
-    lines = b"data:\n" * (EVENT_BYTES // 2)
+    lines = b"data:\n" * 50_000
     assert stream.feed(lines) == []
     with pytest.raises(ValueError, match="too long"):
         stream.feed(lines + lines)

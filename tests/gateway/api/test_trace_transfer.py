@@ -20,6 +20,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from gateway.traces.transfer import source
 from gateway.traces.transfer.detection import EXPORT_FORMATS, ExportFormat
 from tests.gateway.api.traces import Traced, traced
 from tests.gateway.memory.traces.transfer import corpora
@@ -177,7 +178,7 @@ async def test_a_person_s_import_becomes_theirs_and_reaches_nobody_else(desk: Tr
     assert (await key.post("/traces/import", content=b"{}", params={"user": desk.ben})).status_code == 403
 
 
-async def test_zips_that_are_traps_are_refused(desk: Traced) -> None:
+async def test_zips_that_are_traps_are_refused(desk: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
     escaping = io.BytesIO()
     with zipfile.ZipFile(escaping, "w") as archive:
         archive.writestr("../../../escaped.md", "out")
@@ -186,9 +187,10 @@ async def test_zips_that_are_traps_are_refused(desk: Traced) -> None:
     report = await sent(desk, escaping.getvalue(), user=desk.ada, name="vault.zip")
     assert report["imported"] == 1
     assert list(desk.gateway.home.parent.rglob("escaped.md")) == []
+    monkeypatch.setattr(source, "_LEAST_UNPACKED_BYTES", 64 * MIB)
     bomb = io.BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("big.md", "w") as file:
-        for _ in range(1_040):
+        for _ in range(65):
             file.write(b"\0" * MIB)
     answer = await desk.api.post("/traces/import", content=bomb.getvalue(), params={"name": "bomb.zip"})
     assert answer.status_code == 422
