@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ ROOMS = (
 PLATFORMS = ("telegram", "slack", "discord")
 
 
+@cache
 def modules(package: str) -> dict[str, Path]:
     found = {}
     for path in sorted((ROOT / package).rglob("*.py")):
@@ -27,6 +29,7 @@ def modules(package: str) -> dict[str, Path]:
     return found
 
 
+@cache
 def imports(name: str, path: Path) -> set[str]:
     """All modules of ours that the file imports, at its top or inside a function."""
     known = {**modules("gateway"), **modules("adapters")}
