@@ -79,13 +79,16 @@ async def test_a_line_that_is_dead_without_a_word_is_given_up(
 ) -> None:
     monkeypatch.setattr("adapters.email.imap_client._GRACE_S", 0.5)
     harness = await open_harness()
-    object.__setattr__(harness.adapter._imap, "timeout_s", 0.5)
+    server = harness.adapter._imap
+    patience_s = server.timeout_s
     async with running(harness) as inbox:
         await harness.person_says("before")
         await inbox.has(1)
         harness.line.called.clear()
         harness.line.is_mute = True
+        object.__setattr__(server, "timeout_s", 0.5)
         await soon(harness.line.called.wait())
+        object.__setattr__(server, "timeout_s", patience_s)
         harness.line.is_mute = False
         await harness.person_says("after")
         assert [message.text for message in await inbox.has(2)] == ["before", "after"]

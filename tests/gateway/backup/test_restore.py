@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -187,12 +188,11 @@ async def test_a_backup_that_was_cut_or_changed_anywhere_is_refused(backup: Path
         for broken in (data[:at], data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]):
             bad.write_bytes(broken)
             try:
-                contents = check_archive(bad)
+                check_archive(bad)
             except BackupError:
                 pass
-            else:  # a bit of gzip's own header that means nothing
-                assert contents == check_archive(backup)
-                assert at < 10
+            else:  # a bit that means nothing: of gzip's own header, or from where of many zeros some are copied
+                assert gzip.decompress(broken) == gzip.decompress(data)
     with pytest.raises(BackupError):
         restore(bad, tmp_path / "other")
     assert empty(tmp_path / "other")
