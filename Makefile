@@ -7,6 +7,9 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN    := $(VENV)/.installed
 DEV    := $(VENV)/.installed-for-tests
 
+# pytest rewrites each file of tests as it loads it: once, where Python may keep what it has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run channels test slow faults audit lint browser bench recording lock clean
 
 run: $(RUN)            ## Start the gateway with its defaults: terminal chat and web page.

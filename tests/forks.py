@@ -10,7 +10,14 @@ PATIENCE_S = 300.0
 
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(
-    ["__main__", "tests.gateway.memory.writer_process", "tests.gateway.backup.killed_process"]
+    [
+        "__main__",
+        "tests.gateway.backup.killed_process",
+        "tests.gateway.memory.traces.approving_process",
+        "tests.gateway.memory.traces.ingest_process",
+        "tests.gateway.memory.writer_process",
+        "tests.gateway.privacy.erase_and_die",
+    ]
 )
 
 

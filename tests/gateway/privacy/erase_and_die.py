@@ -1,16 +1,10 @@
-"""Begins to erase somebody, and is killed before a step.
-
-::
-
-    python -m tests.gateway.privacy.erase_and_die HOME USER STEP
-"""
+"""Begins to erase somebody, and is killed before a step; in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +15,10 @@ STEPS = (
 )  # fmt: skip
 
 
+def begin(home: Path, user_id: str, last: str) -> None:
+    asyncio.run(_begin(home, user_id, last))
+
+
 async def _begin(home: Path, user_id: str, last: str) -> None:
     def die(step: str) -> None:
         if step == last:
@@ -29,7 +27,3 @@ async def _begin(home: Path, user_id: str, last: str) -> None:
     async with opened(home) as store:
         eraser = replace(eraser_of(home, store), on_step=die)
         await eraser.erase(await eraser.bury(user_id))
-
-
-if __name__ == "__main__":
-    asyncio.run(_begin(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))

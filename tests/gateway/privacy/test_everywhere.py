@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
 import signal
 import sqlite3
-import subprocess
-import sys
 import zipfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -39,7 +36,9 @@ from gateway.store.ingest import insert_job
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer
 from gateway.traces.trace_store import BRAIN_NAME
+from tests import forks
 from tests.fake_channel import FakeChannel
+from tests.gateway.privacy import erase_and_die
 from tests.gateway.privacy.conftest import account, found_in, quiet, say, user_ids
 from tests.gateway.privacy.erase_and_die import STEPS
 from tests.gateway.privacy.test_erasing import until_done
@@ -356,9 +355,8 @@ async def test_an_erasure_that_is_killed_is_finished_at_the_next_start(house: Ho
     async with two_channels(house) as (gateway, phone, desk):
         await everybody(gateway, phone, desk)
         ids = await ids_of(gateway, "ada")
-    script = [sys.executable, "-m", "tests.gateway.privacy.erase_and_die", str(house.home), ids[0], step]
-    done = await asyncio.to_thread(subprocess.run, script, cwd=Path(__file__).parents[3], env=os.environ, check=False)
-    assert done.returncode == -signal.SIGKILL
+    erasing = forks.start(erase_and_die.begin, house.home, ids[0], step)
+    assert await asyncio.to_thread(forks.ended, erasing) == -signal.SIGKILL
     async with two_channels(house) as (gateway, _, _):
         assert not await gateway.privacy.eraser().due()
         assert account("ada") not in await user_ids(gateway)

@@ -1,7 +1,6 @@
 """A process that approves proposal 1 of a data directory, and ends itself as by `kill -9` at a named step.
 
-`python -m tests.gateway.memory.traces.approving_process HOME STEP`; with the step `none` it does what a gateway does at
-its start: it writes what was approved and may not be written.
+With the step `none` it does what a gateway does at its start: it writes what was approved and may not be written.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +43,11 @@ class Mortal:
         return call
 
 
-async def main(home: Path, step: str) -> None:
+def run(home: Path, step: str) -> None:
+    asyncio.run(_approve(home, step))
+
+
+async def _approve(home: Path, step: str) -> None:
     store = open_store(home / "ethos.sqlite")
     proposals = Mortal(store.proposals, step)
     memory = MarkdownFileMemoryProvider(home, store.journal)
@@ -58,7 +60,3 @@ async def main(home: Path, step: str) -> None:
             await review.approve(1, Reviewer(user_id=None))
     await memory.close()
     await store.close()
-
-
-if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,6 +1,6 @@
 """A process that does the ingest jobs of a data directory, and ends itself as by `kill -9` at a named step.
 
-`python -m tests.gateway.memory.traces.ingest_process HOME FACT STEP`; with the step `none` it ends when all is done.
+With the step `none` it ends when all is done.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,11 @@ class Mortal:
         return call
 
 
-async def main(home: Path, fact: str, step: str) -> None:
+def run(home: Path, fact: str, step: str) -> None:
+    asyncio.run(_work(home, fact, step))
+
+
+async def _work(home: Path, fact: str, step: str) -> None:
     store = open_store(home / "ethos.sqlite")
     async with open_brain(home / BRAIN_NAME) as brain:
         taker = TurnFactsTaker(brain, lambda: Names(fact), lambda _personality_id: IngestRules())
@@ -68,7 +71,3 @@ async def main(home: Path, fact: str, step: str) -> None:
         running.cancel()
         await asyncio.wait([running])
     await store.close()
-
-
-if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))

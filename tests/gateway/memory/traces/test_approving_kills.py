@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,19 +14,17 @@ from gateway.memory.proposals import Proposal
 from gateway.store.sqlite import open_store
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from tests import forks
 from tests.conformance.proposals import SCOPE
+from tests.gateway.memory.traces import approving_process
 from tests.gateway.memory.traces.approving_process import STEPS
 
-ROOT = Path(__file__).parents[4]
 ADA = Viewer(user_id=SCOPE.user_id, personality_id=SCOPE.personality_id, session_id=SCOPE.session_id)
 
 
 async def approve(home: Path, step: str) -> int:
     """Say yes in a process of its own; how it ended."""
-    program = [sys.executable, "-m", "tests.gateway.memory.traces.approving_process", str(home), step]
-    process = await asyncio.create_subprocess_exec(*program, cwd=ROOT)
-    async with asyncio.timeout(60):
-        return await process.wait()
+    return await asyncio.to_thread(forks.ended, forks.start(approving_process.run, home, step))
 
 
 async def contents(home: Path) -> list[str]:

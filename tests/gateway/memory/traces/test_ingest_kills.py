@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from gateway.store.sqlite import open_store
 from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from tests import forks
 from tests.conformance.ingest import answered
 from tests.conformance.stores import House
+from tests.gateway.memory.traces import ingest_process
 from tests.gateway.memory.traces.ingest_process import STEPS
-
-ROOT = Path(__file__).parents[4]
 
 
 async def do_jobs(home: Path, fact: str, step: str) -> int:
     """Do the jobs in a process of its own; how it ended."""
-    program = [sys.executable, "-m", "tests.gateway.memory.traces.ingest_process", str(home), fact, step]
-    process = await asyncio.create_subprocess_exec(*program, cwd=ROOT)
-    async with asyncio.timeout(60):
-        return await process.wait()
+    return await asyncio.to_thread(forks.ended, forks.start(ingest_process.run, home, fact, step))
 
 
 async def kept(home: Path) -> tuple[list[str], int]:
