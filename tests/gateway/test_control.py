@@ -112,7 +112,7 @@ async def test_what_was_asked_before_the_end_is_answered_and_what_takes_too_long
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that a request does goes on behind the end: the store is closed next."""
-    monkeypatch.setattr(control_module, "END_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(control_module, "END_TIMEOUT_S", 2.0)
     begun, released, ended = asyncio.Semaphore(0), asyncio.Event(), asyncio.Event()
 
     async def slow(_request: Mapping[str, Any]) -> Mapping[str, Any]:

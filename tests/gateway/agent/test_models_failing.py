@@ -184,7 +184,7 @@ async def test_a_tool_call_that_breaks_midway_is_never_handed_on(bench: Bench, f
 async def test_a_stream_that_falls_silent_is_cut_and_tried_again(bench: Bench) -> None:
     bench.server.script([Answer(text="one two three", fault="hang", fault_after=2)])
 
-    seen = await events(bench.make(silence_s=0.2))
+    seen = await events(bench.make(silence_s=1.0))
     assert shown(seen[: seen.index(StreamRestarted())]) == "one two"
     assert shown(seen) == "You said: hello"
     await asyncio.wait_for(bench.server.requests[0].disconnected.wait(), WAIT_S)

@@ -54,8 +54,8 @@ BODY = HEAD + b"content-length: 1000000\r\n\r\nhalf of it"
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_S", 0.3)
-    monkeypatch.setattr(connections, "BODY_S", 0.3)
+    monkeypatch.setattr(connections, "HEAD_S", 1.0)
+    monkeypatch.setattr(connections, "BODY_S", 1.0)
 
 
 @pytest.mark.usefixtures("soon")
