@@ -16,7 +16,7 @@ from gateway.web.server import WebServer
 from tests.adapters.web.scripted_gateway import ScriptedGateway, stream_echo
 from tests.fake_sign_ins import FakeSignIns
 
-expect.set_options(timeout=20_000)  # the machine may be busy
+expect.set_options(timeout=60_000)  # the machine may be busy
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -90,7 +90,7 @@ async def browser() -> AsyncIterator[Browser]:
 async def watched(browser: Browser, site: Site, **settings: Any) -> AsyncIterator[Page]:
     """A page in a browser of its own; fails on an error in it, and on any request that leaves the gateway."""
     context = await browser.new_context(**settings)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(60_000)
     page = await context.new_page()
     strangers: list[str] = []
     faults: list[str] = []

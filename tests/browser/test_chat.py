@@ -113,7 +113,7 @@ async def test_after_a_restart_the_page_goes_on_without_loss_or_repetition(page:
     await expect(page.locator("#pending article .meta")).to_contain_text("Not sent yet")
     site.gateway.log.add_out(OutboundMessage(id="while-away", conversation=MAIN, text="You were away."))
     await site.restart()
-    await expect(page.locator("#log article.agent")).to_have_count(3, timeout=20_000)
+    await expect(page.locator("#log article.agent")).to_have_count(3)
     assert await texts(page, "person") == ["one", "two"]
     assert sorted(await texts(page, "agent")) == ["You said: one", "You said: two", "You were away."]
     await expect(page.locator("#connection")).to_have_attribute("data-state", "connected")

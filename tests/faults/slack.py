@@ -95,7 +95,7 @@ class Slack(FakeSlack):
 
     async def settle(self) -> None:
         """The lines of a process that is gone break with it."""
-        async with asyncio.timeout(10), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(lambda: not self.sockets)
 
     def _do(self, method: str, arguments: dict[str, Any], token: str) -> dict[str, Any]:

@@ -222,7 +222,7 @@ async def main():
     path.with_name(path.name + "-wal").unlink()
     if sys.argv[2] == "busy":
         await d.write(lambda c: c.execute("INSERT INTO t VALUES (1)").close())
-    await asyncio.sleep(60)
+    await asyncio.sleep(600)
 
 asyncio.run(main())
 """
@@ -235,7 +235,7 @@ def test_a_log_that_is_deleted_under_the_running_gateway_costs_nothing_that_was_
     path = tmp_path / "d.db"
     ran = subprocess.run(
         [sys.executable, "-c", _DELETES, str(path), when],
-        capture_output=True, text=True, check=False, timeout=50, cwd=ROOT,
+        capture_output=True, text=True, check=False, timeout=300, cwd=ROOT,
     )  # fmt: skip
     assert ran.returncode == EXIT_IO_ERROR, ran.stderr
     assert "d.db-wal" in ran.stderr
@@ -253,7 +253,7 @@ async def test_the_log_does_not_stay_as_large_as_it_once_was(tmp_path: Path, mon
     assert log_of(database.path).stat().st_size > 1_000_000
     for _ in range(3):
         await database.write(lambda c: c.execute("INSERT INTO t VALUES (1)").close())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await database.alone(lambda _connection: None)  # the checkpoint is behind it
     assert log_of(database.path).stat().st_size <= 200_000
     await database.close()

@@ -43,7 +43,7 @@ class Program:
             base_url=f"http://127.0.0.1:{port}/api/v1",
             headers={"authorization": f"Bearer {TOKEN}"},
             trust_env=False,
-            timeout=10,
+            timeout=60,
         )
 
     @asynccontextmanager

@@ -69,7 +69,7 @@ async def visiting(browser: Browser, gateway: Gateway, **settings: Any) -> Async
     """A logged-in browser; fails on an error in a page, on what the policy refuses, and on requests to others."""
     assert gateway.web is not None
     context = await browser.new_context(**settings)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)
     faults: list[str] = []
 
     def asked(request: Request) -> None:

@@ -162,7 +162,7 @@ async def test_a_file_is_looked_at_and_comes_in_with_a_yes_also_without_script(
         assert browser is not None
         context = await browser.new_context(java_script_enabled=False, storage_state=await desk.context.storage_state())
     page = await context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     await page.goto(f"{desk.url}/dashboard/traces/files")
     if has_script:
         await look_over(page)

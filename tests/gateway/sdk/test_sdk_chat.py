@@ -106,7 +106,7 @@ async def test_a_line_that_breaks_all_the_time_neither_loses_nor_repeats(gateway
     async with (
         cutting(port_of(gateway), 97) as way,
         AsyncEthos(way.url, token_of(gateway.home), patience_s=WAIT_S) as far,
-        asyncio.timeout(120),
+        asyncio.timeout(300),
     ):
         talking = asyncio.create_task(talk(client, session, said[1:]))
         events: list[Event] = []
@@ -174,7 +174,7 @@ async def test_a_file_goes_along(client: AsyncEthos, tmp_path: Path) -> None:
 async def test_an_answer_comes_although_the_gateway_was_killed_before_it(killable: KillableGateway) -> None:
     """Killed when the answer is made and not yet on disk; the stream is taken up again, at the gateway's new port."""
     killable.start("turn.committing 1")
-    async with AsyncEthos(home=killable.home, patience_s=60) as client, asyncio.timeout(90):
+    async with AsyncEthos(home=killable.home, patience_s=60) as client, asyncio.timeout(300):
         asking = asyncio.create_task(client.chat.ask("repeat after me: tea", wait_s=80))
         await asyncio.to_thread(killable.wait_until_dead)
         await asyncio.to_thread(killable.start)
@@ -187,7 +187,7 @@ async def test_an_answer_comes_although_the_gateway_was_killed_before_it(killabl
 @pytest.mark.parametrize("point", ["inbox.accepting", "inbox.committed"])
 async def test_what_was_said_while_the_gateway_was_killed_is_said_once(killable: KillableGateway, point: str) -> None:
     killable.start(f"{point} 1")
-    async with AsyncEthos(home=killable.home, patience_s=60) as client, asyncio.timeout(90):
+    async with AsyncEthos(home=killable.home, patience_s=60) as client, asyncio.timeout(300):
         sending = asyncio.create_task(client.chat.send("repeat after me: once"))
         await asyncio.to_thread(killable.wait_until_dead)
         await asyncio.to_thread(killable.start)

@@ -227,7 +227,7 @@ async def test_a_write_in_the_middle_of_which_the_gateway_is_killed_is_done_once
     killable: KillableGateway, point: str
 ) -> None:
     killable.start(f"{point} 1")
-    async with AsyncEthos(home=killable.home, patience_s=60) as client, asyncio.timeout(90):
+    async with AsyncEthos(home=killable.home, patience_s=60) as client, asyncio.timeout(300):
         writing = asyncio.create_task(client.memory.write("memory", "Once.\n", NOTHING))
         await asyncio.to_thread(killable.wait_until_dead)
         await asyncio.to_thread(killable.start)

@@ -71,7 +71,7 @@ async def test_a_thousand_conversations_are_each_answered_one_message_at_a_time_
             for turn in range(2)
             for number, place in enumerate(places)
         ]
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(300):
             while len(channel.sent) < len(said):
                 await asyncio.sleep(0.05)
         answers: dict[str, list[str]] = {}
