@@ -218,12 +218,13 @@ async def test_a_head_and_its_body_are_sent_at_once_and_a_download_is_not_held(t
 
 
 async def test_a_server_that_stops_gives_half_bodies_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.web.server.STOP_S", 3600)
-    monkeypatch.setattr(connections, "BODY_S", 3600.0)
+    monkeypatch.setattr("gateway.web.server.STOP_S", 60)
+    monkeypatch.setattr(connections, "BODY_S", 60.0)
     async with serving(tmp_path) as (server, _), asyncio.timeout(60):
         reader, writer = await open_line(server, BODY)
         assert await is_alive(server)
-        await server.stop()
+        async with asyncio.timeout(30):
+            await server.stop()
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
         writer.close()

@@ -263,7 +263,7 @@ async def test_only_a_bind_beyond_the_loopback_warns(tmp_path: Path) -> None:
 
 
 async def test_open_streams_do_not_hold_up_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.web.server.STOP_S", 3600)
+    monkeypatch.setattr("gateway.web.server.STOP_S", 60)
     pages = FakePages("/", "public")
     async with client_of(
         server := WebServer(data_dir=tmp_path, adapters=[pages], health=FakeHealth(), sign_ins=FakeSignIns(), port=0)
@@ -273,7 +273,7 @@ async def test_open_streams_do_not_hold_up_the_stop(tmp_path: Path, monkeypatch:
         async with client_of(server) as client, client.stream("GET", "/stream") as response:
             await asyncio.wait_for(pages.streaming.wait(), 60)
             task.cancel()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(30):
                 with pytest.raises(asyncio.CancelledError):
                     await task
             assert pages.stream_ended.is_set()
