@@ -16,7 +16,7 @@ from adapters.email.addresses import canonical, canonical_domain
 from adapters.email.convert import Rules
 from adapters.email.credentials import AccessTokens, Credentials, OAuthClient, Password
 from adapters.email.imap_client import ImapServer
-from adapters.email.proof import ServersWord
+from adapters.email.mail_authentication import ServersWord
 from adapters.email.smtp_client import SmtpServer
 from gateway.protocols import AdapterServices
 

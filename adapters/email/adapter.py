@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from adapters.email import composing, mime
+from adapters.email import mime, render
 from adapters.email.addresses import canonical
 from adapters.email.convert import Rules
-from adapters.email.correspondence import Correspondence
 from adapters.email.credentials import Credentials, Password
+from adapters.email.dkim_verification import KeyRing
 from adapters.email.imap_client import ImapServer, MailboxConnection, open_mailbox
-from adapters.email.intake import Intake
-from adapters.email.signatures import KeyRing
+from adapters.email.inbound import Intake
+from adapters.email.server_probe import Vouching
 from adapters.email.smtp_client import SmtpClient, SmtpServer
+from adapters.email.thread_notes import Correspondence
 from adapters.email.threads import Threads, is_thread
-from adapters.email.vouching import Vouching
 from gateway.errors import (
     AdapterError,
     AdapterNotReady,
@@ -224,19 +224,19 @@ class EmailAdapter:
         person, thread = self._addressee(message, threads)
         reference = await self._correspondence.look_up(message.conversation, message.reply_to)
         files = await asyncio.to_thread(self._files, message)
-        answer = composing.Answer(
+        answer = render.Answer(
             message_id=threads.message_id(message.id, person, thread),
             sender=(self._account.display_name, self._account.address),
             recipient=person,
             reply_to=threads.reply_address(person, thread) if self._account.has_plus_address else None,
-            subject=composing.answered_subject(reference.subject),
+            subject=render.answered_subject(reference.subject),
             in_reply_to=reference.in_reply_to,
             references=reference.references,
             written_at=datetime.now(UTC),
-            text=composing.with_actions(message),
+            text=render.with_actions(message),
             files=files,
         )
-        content = await asyncio.to_thread(composing.compose, answer)
+        content = await asyncio.to_thread(render.compose, answer)
         async with self._sending:
             await self._deliver(message.id, person, content)
         return Receipt(message_ids=(answer.message_id,))

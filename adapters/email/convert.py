@@ -16,8 +16,16 @@ from typing import Literal
 
 from adapters.email import mime
 from adapters.email.addresses import Mailbox, canonical, only_author
-from adapters.email.manners import why_unanswerable, without_tag
-from adapters.email.proof import Fields, Proof, ServersWord, Unproved, aligned_signatures, judge, why_ambiguous
+from adapters.email.auto_reply_rules import why_unanswerable, without_tag
+from adapters.email.mail_authentication import (
+    Fields,
+    Proof,
+    ServersWord,
+    Unproved,
+    aligned_signatures,
+    judge,
+    why_ambiguous,
+)
 from adapters.email.quoting import own_words, parted
 from adapters.email.threads import Threads
 from gateway.messages import Attachment, ConversationRef, InboundMessage, QuotedText, Sender

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from aioimaplib import aioimaplib  # type: ignore[import-untyped]
 
-from adapters.email import imap_text, tls
+from adapters.email import errors, imap_text
 from adapters.email.convert import MAX_HEADER_BYTES, Place
 from adapters.email.credentials import Credentials, Password
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady
@@ -363,7 +363,7 @@ async def _open(server: ImapServer, credentials: Credentials, mailbox: str) -> M
 
 def imap_error(error: Exception, where: str, what: str) -> AdapterError:
     """Whatever the library raises means that this connection is of no use any more."""
-    explained = tls.explanation(error, "`imap_port` and `imap_tls`")
+    explained = errors.explanation(error, "`imap_port` and `imap_tls`")
     if explained is not None:
         return AdapterNotReady(f"{where} cannot be used: {explained}")
     detail = " ".join(str(error).split())[:300]

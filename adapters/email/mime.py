@@ -17,8 +17,8 @@ from email.header import decode_header
 from email.message import Message
 from email.parser import BytesHeaderParser
 
-from adapters.email.html_text import text_of_html
-from adapters.email.proof import doubled
+from adapters.email.html_to_text import text_of_html
+from adapters.email.mail_authentication import doubled
 
 MAX_ATTACHMENTS = 20
 MAX_PARTS = 2_000

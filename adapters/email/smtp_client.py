@@ -16,7 +16,7 @@ from typing import Literal, cast
 
 import aiosmtplib
 
-from adapters.email import tls
+from adapters.email import errors
 from adapters.email.credentials import AccessTokens, Credentials, Password
 from gateway.errors import (
     AdapterAuthFailed,
@@ -169,7 +169,7 @@ def login_error(error: Exception, server: SmtpServer) -> AdapterError:
         )
     if isinstance(error, aiosmtplib.SMTPResponseException):
         return AdapterNotReady(f"{where} answers {error.code}: {_line(error.message)}")
-    explained = tls.explanation(error, "`smtp_port` and `smtp_tls`")
+    explained = errors.explanation(error, "`smtp_port` and `smtp_tls`")
     if explained is not None:
         return AdapterNotReady(f"{where} cannot be used: {explained}")
     return AdapterNotReady(f"{where} cannot be used now: {_describe(error)}")

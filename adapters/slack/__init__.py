@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from adapters.slack.adapter import SlackAdapter, SlackHttpAdapter
 from adapters.slack.client import API_URL, SlackClient
-from adapters.slack.http import HttpLine
-from adapters.slack.socket import SocketLine
+from adapters.slack.http_receiver import HttpLine
+from adapters.slack.socket_mode import SocketLine
 from gateway.protocols import AdapterServices
 
 

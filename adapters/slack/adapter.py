@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol
 from adapters.slack.catch_up import CatchUp
 from adapters.slack.client import SlackClient
 from adapters.slack.convert import Home
-from adapters.slack.outgoing import Outgoing
-from adapters.slack.reception import Reception
-from adapters.slack.socket import Bolt
+from adapters.slack.inbound import Reception
+from adapters.slack.outbound import Outgoing
+from adapters.slack.socket_mode import Bolt
 from adapters.slack.streams import Streams
 from gateway.errors import AdapterNotReady, EthosError, SendError, StoreError
 from gateway.messages import Attachment, Capabilities, ConversationRef, OutboundMessage, Receipt
@@ -69,7 +69,7 @@ class SlackAdapter:
             max_text_chars=4_000,  # longer ones hide behind "Show more"
             markup="markdown",
             max_attachment_bytes=50 * 1024 * 1024,
-            preview_interval_s=1.0,  # the limits are those of the workspace, and kept in outgoing.py
+            preview_interval_s=1.0,  # the limits are those of the workspace, and kept in outbound.py
             first_preview_chars=40,
             typing_s=120.0,  # https://docs.slack.dev/reference/methods/assistant.threads.setStatus
             # Slack takes a text that begins with a slash for a command of an app, and has none of these in threads.

@@ -14,7 +14,7 @@ from typing import Any
 
 from adapters.slack.client import SlackClient
 from adapters.slack.convert import UNREADABLE, Home, Place, message_from_history, place_in_list, time_of
-from adapters.slack.pace import Pace
+from adapters.slack.rate_limit import Pace
 from gateway.errors import PermanentSendError
 from gateway.messages import InboundMessage
 from gateway.protocols import AdapterNotes

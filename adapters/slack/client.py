@@ -1,4 +1,4 @@
-"""The line to Slack's Web API, by the SDK. `socket.py` has what comes in, `errors.py` what can go wrong."""
+"""The line to Slack's Web API, by the SDK. `socket_mode.py` has what comes in, `errors.py` what can go wrong."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from adapters.slack import markup
+from adapters.slack import render
 from adapters.slack.convert import BUTTON, Home
 from gateway.messages import OutboundMessage
 
@@ -27,18 +27,18 @@ class Content:
     @property
     def markdown(self) -> str:
         """The text as Slack may read it."""
-        return markup.harmless(self._text)
+        return render.harmless(self._text)
 
     def as_markdown(self) -> dict[str, Any]:
         """Slack itself reads the Markdown. With buttons it must be a block."""
         if not self._actions:
             return {"markdown_text": self.markdown, "metadata": self.metadata}
         blocks = [{"type": "markdown", "text": self.markdown}, *self._buttons()]
-        return {"blocks": blocks, "text": markup.plain(self._text), "metadata": self.metadata}
+        return {"blocks": blocks, "text": render.plain(self._text), "metadata": self.metadata}
 
     def as_plain(self) -> dict[str, Any]:
         """Without any markup."""
-        return {"text": markup.plain(self._text), "metadata": self.metadata}
+        return {"text": render.plain(self._text), "metadata": self.metadata}
 
     def as_end(self, rest: str) -> dict[str, Any]:
         """What is missing from a stream whose text is the beginning of ours."""
@@ -89,7 +89,7 @@ def is_nameless(entry: Mapping[str, Any], home: Home | None) -> bool:
 
 def says(entry: Mapping[str, Any], text: str) -> bool:
     """The entry has the words of the Markdown, as far as can be seen through what Slack makes of it."""
-    words = _words(markup.plain(text))
+    words = _words(render.plain(text))
     return bool(words) and words == _words(str(entry.get("text") or ""))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from adapters.slack.markup import units
+from adapters.slack.render import units
 
 LONG_UNITS = 4_000
 """A block above this hides behind "Show more", or is cut over two messages; as a file it can be read and kept."""

@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from adapters.slack import markup
+from adapters.slack import render
 from adapters.slack.client import SlackClient
 from adapters.slack.content import metadata_of
 from adapters.slack.convert import Home
@@ -117,7 +117,7 @@ class Streams:
             UncertainSendError: it may be there.
         """
         conversation = message.conversation
-        sent = markup.harmless(markup.settled(text))
+        sent = render.harmless(render.settled(text))
         self._starts.append(self._clock())
         try:
             ts = await self._client.start_stream(
@@ -142,7 +142,7 @@ class Streams:
             TransientSendError: nothing was added.
         """
         stream = self._open.get(message_id)
-        rest = None if stream is None else rest_of(stream, markup.harmless(markup.settled(text)))
+        rest = None if stream is None else rest_of(stream, render.harmless(render.settled(text)))
         if stream is None or rest is None:
             return False
         if not rest:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from adapters.webhook.adapter import WebhookAdapter
 from adapters.webhook.client import WebhookClient, is_loopback
-from adapters.webhook.endpoint import WebhookEndpoint
+from adapters.webhook.inbound import WebhookEndpoint
 from adapters.webhook.signature import Signer, read_secret
 from gateway.messages import Capabilities
 from gateway.protocols import AdapterServices

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from adapters.webhook.client import WebhookClient
 from adapters.webhook.convert import to_reply
-from adapters.webhook.endpoint import WebhookEndpoint
+from adapters.webhook.inbound import WebhookEndpoint
 from adapters.webhook.signature import Signer
 from gateway.messages import Capabilities, OutboundMessage, Receipt
 from gateway.protocols import Accept

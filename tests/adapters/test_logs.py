@@ -18,7 +18,7 @@ from gateway.errors import PermanentSendError
 from gateway.runtime.logs import configure_logs
 from tests.adapters.discord.harness import discord_harness
 from tests.adapters.discord.world import TOKEN as DISCORD_TOKEN
-from tests.adapters.email.correspondents import EmailHarness
+from tests.adapters.email.harness import EmailHarness
 from tests.adapters.email.mail_server import PASSWORD, missing_packages, running_mail_server
 from tests.adapters.slack.fake_slack import APP_TOKEN, BOT_TOKEN
 from tests.adapters.slack.harness import SocketHarness

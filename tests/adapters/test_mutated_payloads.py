@@ -12,7 +12,7 @@ from typing import Any
 
 from adapters.discord import convert as discord
 from adapters.email import convert as email
-from adapters.email.proof import ServersWord
+from adapters.email.mail_authentication import ServersWord
 from adapters.email.threads import Threads
 from adapters.slack import convert as slack
 from adapters.telegram import convert as telegram

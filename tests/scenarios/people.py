@@ -13,7 +13,7 @@ import httpx
 
 from tests.adapters.discord.fake_discord import Channel
 from tests.adapters.discord.world import user
-from tests.adapters.email.correspondents import Person, a_mail, new_address, plain_text
+from tests.adapters.email.harness import Person, a_mail, new_address, plain_text
 from tests.adapters.slack.fake_slack import TEAM
 from tests.adapters.telegram.harness import is_filled
 from tests.scenarios.platforms import PATIENCE_S, Platforms, Served

@@ -18,7 +18,7 @@ import httpx
 import adapters.discord  # noqa: F401 (before the SDK by itself: it knows which of its warnings mean nothing)
 from tests.adapters.discord.fake_discord import FakeDiscord
 from tests.adapters.discord.world import TOKEN as DISCORD_TOKEN
-from tests.adapters.email.correspondents import Line, new_address
+from tests.adapters.email.harness import Line, new_address
 from tests.adapters.email.mail_server import AUTHSERV_ID, PASSWORD, MailServer
 from tests.adapters.slack.fake_slack import APP_TOKEN, BOT_TOKEN, FakeSlack
 from tests.adapters.telegram.fake_telegram import TOKEN as TELEGRAM_TOKEN

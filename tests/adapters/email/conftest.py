@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.email.correspondents import EmailHarness, OpenHarness
+from tests.adapters.email.harness import EmailHarness, OpenHarness
 from tests.adapters.email.mail_server import MailServer, missing_packages, running_mail_server
 
 

@@ -17,12 +17,12 @@ from email.utils import format_datetime
 
 import dkim
 
-from adapters.email import convert, mime, signatures
+from adapters.email import convert, dkim_verification, mime
 from adapters.email.convert import Passed, Place, Rules
-from adapters.email.proof import UNNAMED, ServersWord, hosts_in
-from adapters.email.signatures import KeyRing
+from adapters.email.dkim_verification import KeyRing
+from adapters.email.mail_authentication import UNNAMED, ServersWord, hosts_in
+from adapters.email.server_probe import learned_methods, probe
 from adapters.email.threads import Threads
-from adapters.email.vouching import learned_methods, probe
 from gateway.messages import InboundMessage
 
 US = "mx.example.net"
@@ -300,7 +300,7 @@ WITHOUT_REMOVING = {
 
 
 def heard(set_up: SetUp, content: bytes, sender: str = "eve@evil.test") -> InboundMessage | Passed:
-    """What the gateway makes of a mail: the steps of `intake.py`, without a mailbox."""
+    """What the gateway makes of a mail: the steps of `inbound.py`, without a mailbox."""
     lying = set_up.lying(content, sender)
     rules = Rules(
         channel="mail",
@@ -315,7 +315,7 @@ def heard(set_up: SetUp, content: bytes, sender: str = "eve@evil.test") -> Inbou
     if isinstance(envelope, Passed):
         return envelope
     if envelope.may_prove_itself:
-        envelope = replace(envelope, evidence=signatures.verify(lying, envelope.author.domain, KeyRing(txt)))
+        envelope = replace(envelope, evidence=dkim_verification.verify(lying, envelope.author.domain, KeyRing(txt)))
     passed = envelope.why_passed(rules)
     return passed or convert.read_mail(envelope, lying, rules, Threads(b"k" * 32, BOT), {"link", "new"})
 

@@ -21,7 +21,7 @@ from adapters.email.convert import (
     read_header,
     read_mail,
 )
-from adapters.email.proof import ServersWord
+from adapters.email.mail_authentication import ServersWord
 from adapters.email.threads import Threads
 from gateway.messages import Attachment, InboundMessage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.email.convert import Passed
-from adapters.email.proof import METHODS
+from adapters.email.mail_authentication import METHODS
 from gateway.messages import InboundMessage
 from tests.adapters.email.forgeries import (
     ALICE,

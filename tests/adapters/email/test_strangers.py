@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from adapters.email.allowance import Allowance
+from adapters.email.rate_limit import Allowance
 from gateway.messages import OutboundMessage
-from tests.adapters.email.correspondents import (
+from tests.adapters.email.harness import (
     CHANNEL,
     EmailHarness,
     OpenHarness,
@@ -21,7 +21,7 @@ from tests.adapters.email.correspondents import (
     new_address,
 )
 from tests.adapters.email.mail_server import DOMAIN
-from tests.adapters.email.test_proof import FORGED, PROVED, US
+from tests.adapters.email.test_mail_authentication import FORGED, PROVED, US
 from tests.conformance.adapters import running, soon
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)

@@ -95,7 +95,7 @@ async def test_a_message_waits_for_what_was_missed_no_longer_than_slack_waits(
     person: SocketHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await met(person)
-    monkeypatch.setattr("adapters.slack.reception._HELD_S", 0.01)
+    monkeypatch.setattr("adapters.slack.inbound._HELD_S", 0.01)
     slack, gate = person.slack, asyncio.Event()
     slack.write(DIRECT, "A")
     slack.fail("conversations.history", *[Fault(gate=gate)] * 2)

@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from adapters.slack.adapter import SlackAdapter
-from adapters.slack.socket import SocketLine
+from adapters.slack.socket_mode import SocketLine
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
 from tests.adapters.slack.fake_slack import APP_TOKEN, BOT_TOKEN, DIRECT, Fault
 from tests.adapters.slack.harness import SocketHarness

@@ -16,7 +16,7 @@ import pytest
 from adapters.discord.convert import ReadContext as DiscordContext
 from adapters.discord.convert import to_inbound as from_discord
 from adapters.email.convert import Envelope, Place, Rules, read_header, read_mail
-from adapters.email.proof import ServersWord
+from adapters.email.mail_authentication import ServersWord
 from adapters.email.threads import Threads
 from adapters.telegram.convert import Account, Reader
 from gateway.agent import tools

@@ -14,7 +14,7 @@ from adapters.slack import convert
 from adapters.slack.catch_up import CatchUp
 from adapters.slack.client import SlackClient
 from adapters.slack.convert import Home, Place
-from adapters.slack.surroundings import Surroundings
+from adapters.slack.thread_context import Surroundings
 from gateway.errors import AdapterNotReady, EthosError, SendError, TransientSendError
 from gateway.messages import InboundMessage
 from gateway.protocols import Accept, AdapterNotes

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 from adapters.email import Config, build
 from adapters.email.adapter import EmailAdapter
 from adapters.email.convert import event_id
-from adapters.email.proof import METHODS
+from adapters.email.mail_authentication import METHODS
+from adapters.email.server_probe import _to_json
 from adapters.email.threads import Threads
-from adapters.email.vouching import _to_json
 from gateway.errors import AdapterNotReady
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import AdapterServices, CommandInfo

@@ -14,12 +14,12 @@ import pytest
 from dkim.canonicalization import CanonicalizationPolicy
 from dkim.crypto import parse_pem_private_key
 
-from adapters.email import signatures
+from adapters.email import dkim_verification
 from adapters.email.convert import Passed
-from adapters.email.proof import Proof, Unproved
-from adapters.email.signatures import KeyNotReachable, KeyRing, verify
-from tests.adapters.email.correspondents import OpenHarness, new_address
+from adapters.email.dkim_verification import KeyNotReachable, KeyRing, verify
+from adapters.email.mail_authentication import Proof, Unproved
 from tests.adapters.email.forgeries import BOT, SET_UPS, from_alice, heard, private_key_of, signed, txt
+from tests.adapters.email.harness import OpenHarness, new_address
 from tests.conformance.adapters import running
 
 HELLO = "--inner\r\nContent-Type: text/plain\r\n\r\nhello\r\n--inner--\r\n"
@@ -251,7 +251,7 @@ def test_what_is_no_name_has_no_key(name: str, monkeypatch: pytest.MonkeyPatch) 
         raise dns.resolver.NXDOMAIN
 
     monkeypatch.setattr(dns.resolver, "resolve", resolve)
-    assert signatures._ask_dns(name) is None
+    assert dkim_verification._ask_dns(name) is None
 
 
 def test_a_key_that_cannot_be_had_now_is_no_forgery() -> None:

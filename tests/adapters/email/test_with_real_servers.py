@@ -19,7 +19,7 @@ from gateway.errors import (
     TransientSendError,
 )
 from gateway.messages import Attachment, ConversationRef, InboundMessage, OutboundMessage
-from tests.adapters.email.correspondents import (
+from tests.adapters.email.harness import (
     CHANNEL,
     EmailHarness,
     OpenHarness,

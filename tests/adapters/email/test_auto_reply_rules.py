@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.email.manners import why_unanswerable
+from adapters.email.auto_reply_rules import why_unanswerable
 
 OWN = {"bot@example.net", "help@example.net"}
 

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from adapters.webhook import Config, build
-from adapters.webhook.endpoint import WebhookEndpoint
+from adapters.webhook.inbound import WebhookEndpoint
 from adapters.webhook.signature import Signer
 from gateway.errors import StoreUnavailable
 from gateway.messages import ConversationRef, OutboundMessage

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from adapters.email.convert import Envelope, Passed, Place, Rules, read_header
-from adapters.email.proof import UNNAMED, ServersWord
+from adapters.email.mail_authentication import UNNAMED, ServersWord
 
 US = "mx.example.net"
 RECEIVED = (

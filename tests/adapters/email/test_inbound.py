@@ -13,7 +13,7 @@ import pytest
 
 from adapters.email.imap_client import MailboxConnection, open_mailbox
 from gateway.errors import AdapterNotReady, StoreUnavailable
-from tests.adapters.email.correspondents import (
+from tests.adapters.email.harness import (
     EmailHarness,
     OpenHarness,
     Person,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.email.composing import Answer, answered_subject, clean, compose, html_of, with_actions
 from adapters.email.mime import File
+from adapters.email.render import Answer, answered_subject, clean, compose, html_of, with_actions
 from gateway.messages import Action, ConversationRef, OutboundMessage
-from tests.adapters.email.correspondents import plain_text
+from tests.adapters.email.harness import plain_text
 
 ANSWER = Answer(
     message_id="<t_1.reply.aaaa.bbbb@example.net>",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.email.html_text import MAX_HTML_CHARS, text_of_html
+from adapters.email.html_to_text import MAX_HTML_CHARS, text_of_html
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from email.utils import format_datetime
 from typing import Any
 
 from adapters.email import mime
+from adapters.email.auto_reply_rules import OWN_FIELD
 from adapters.email.imap_client import MailboxConnection
-from adapters.email.manners import OWN_FIELD
-from adapters.email.proof import METHODS, UNNAMED, ServersWord, hosts_in, planted_methods
+from adapters.email.mail_authentication import METHODS, UNNAMED, ServersWord, hosts_in, planted_methods
 from adapters.email.smtp_client import SmtpClient
 from gateway.errors import PermanentSendError, SendError
 from gateway.protocols import AdapterNotes
@@ -43,7 +43,7 @@ _KNOWN = {
 _RESULTS = ("dmarc=pass header.from={domain}", "dkim=pass header.d={domain}", "spf=pass smtp.mailfrom={domain}")
 # A server may look at the first result of a field alone.
 _MIXED = tuple("; ".join((*_RESULTS[number:], *_RESULTS[:number])) for number in range(len(_RESULTS)))
-# Each is a form that `proof.py` believes; blanks may stand anywhere, or nowhere.
+# Each is a form that `mail_authentication.py` believes; blanks may stand anywhere, or nowhere.
 _FORMS = (
     "Authentication-Results: {name} {result}",
     "Authentication-Results:\r\n {name} {result}",

@@ -23,7 +23,7 @@ from functools import cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from adapters.email.manners import OWN_FIELD
+from adapters.email.auto_reply_rules import OWN_FIELD
 from adapters.email.mime import File
 from gateway.messages import OutboundMessage
 

@@ -38,7 +38,7 @@ class Bolt:
     def __init__(self, take: Take) -> None:
         # Everything is kept in `before_authorize`. What comes behind it acknowledges first and works afterwards, and
         # when `auth.test` fails it acknowledges what nobody has seen. Signatures are checked before Bolt is asked,
-        # on the raw bytes: see http.py.
+        # on the raw bytes: see http_receiver.py.
         self._app = AsyncApp(
             logger=QUIET,
             authorize=_nobody,  # type: ignore[arg-type]  # None means nobody, to Bolt

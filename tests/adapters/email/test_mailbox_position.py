@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from adapters.email.progress import Progress
+from adapters.email.mailbox_position import Progress
 
 
 def test_a_mail_from_the_future_does_not_make_those_behind_it_old() -> None:

@@ -1,7 +1,7 @@
 """DKIM signatures (RFC 6376), verified by the gateway itself; the only file that touches dkimpy and dnspython.
 
 It needs no server's word, only the author's domain in DNS. The mail must be as it was sent: servers that rewrite it, as
-Microsoft's do, break the signature, and there the server's own result counts (`proof.py`).
+Microsoft's do, break the signature, and there the server's own result counts (`mail_authentication.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import dns.rdatatype
 import dns.resolver
 
 from adapters.email import mime
-from adapters.email.proof import Proof, Unproved, covered_by, is_aligned, tags_of
+from adapters.email.mail_authentication import Proof, Unproved, covered_by, is_aligned, tags_of
 
 Txt = Callable[[str], bytes | None]
 """The TXT record of a name; None where there is none. Raises `KeyNotReachable`."""

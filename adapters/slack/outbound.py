@@ -16,14 +16,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from adapters.slack import markup
+from adapters.slack import render
 from adapters.slack.client import SlackClient
 from adapters.slack.content import Content, is_nameless, is_nameless_stream, metadata_of, piece_in, says
 from adapters.slack.convert import Home
 from adapters.slack.documents import Document, extract
 from adapters.slack.errors import GONE, MARKUP_REFUSED, Refused
-from adapters.slack.pace import Pace
 from adapters.slack.progress import Progress, ProgressNotes
+from adapters.slack.rate_limit import Pace
 from adapters.slack.streams import Streams, rest_of
 from gateway.errors import PermanentSendError, SendError, TransientSendError, UncertainSendError
 from gateway.messages import Attachment, OutboundMessage, Receipt
@@ -199,7 +199,7 @@ class Outgoing:
             return await self._streams.grow(message.id, text)
         if progress.shown or not self._streams.is_possible(message):
             return False
-        if not markup.settled(text).strip():
+        if not render.settled(text).strip():
             return True  # nothing can be shown of it yet
         progress.is_posting, progress.channel = True, message.conversation.conversation
         await self._notes.save(message.id, progress)
@@ -332,7 +332,7 @@ class Outgoing:
 def _plan(message: OutboundMessage, progress: Progress) -> tuple[Sequence[str], Sequence[Document | Attachment]]:
     """The pieces of the text, and the files that follow them."""
     text, documents = (message.text, ()) if progress.is_inline else extract(message.text)
-    return markup.pieces(text), (*documents, *message.attachments)
+    return render.pieces(text), (*documents, *message.attachments)
 
 
 async def _content_of(file: Document | Attachment) -> bytes:

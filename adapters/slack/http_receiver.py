@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from adapters.slack.socket import Bolt
+from adapters.slack.socket_mode import Bolt
 
 WINDOW_S = 300
 MAX_BODY_BYTES = 1024 * 1024

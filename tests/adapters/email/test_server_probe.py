@@ -12,11 +12,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from adapters.email import mime
-from adapters.email.proof import METHODS
-from adapters.email.signatures import KeyRing
-from adapters.email.vouching import learned_methods, probe
+from adapters.email.dkim_verification import KeyRing
+from adapters.email.mail_authentication import METHODS
+from adapters.email.server_probe import learned_methods, probe
 from gateway.protocols import ReportsProblems
-from tests.adapters.email.correspondents import (
+from tests.adapters.email.forgeries import BOT, TOKEN, US, Mail, from_alice, txt
+from tests.adapters.email.harness import (
     EmailHarness,
     OpenHarness,
     WatchedNotes,
@@ -24,7 +25,6 @@ from tests.adapters.email.correspondents import (
     make_adapter,
     new_address,
 )
-from tests.adapters.email.forgeries import BOT, TOKEN, US, Mail, from_alice, txt
 from tests.adapters.email.mail_server import MailServer
 from tests.conformance.adapters import PATIENCE_S, Inbox, soon
 
@@ -171,7 +171,7 @@ async def test_what_was_learned_is_kept_for_a_day_and_asked_anew_of_another_serv
 async def test_a_mail_that_does_not_come_back_lets_nobody_in_and_the_error_says_so(
     open_harness: OpenHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adapters.email.vouching.PATIENCE", timedelta(0))
+    monkeypatch.setattr("adapters.email.server_probe.PATIENCE", timedelta(0))
     harness = await open_harness(username=new_address("another"), is_server_known=False)
     harness.bot = harness.adapter._imap.username  # the mail goes to an address that is not of this mailbox
     async with reading(harness) as inbox:
@@ -186,7 +186,7 @@ async def test_a_mail_that_does_not_come_back_lets_nobody_in_and_the_error_says_
 async def test_a_server_that_refuses_the_mail_lets_nobody_in_and_the_error_has_its_words(
     open_harness: OpenHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adapters.email.vouching.PATIENCE", timedelta(0))
+    monkeypatch.setattr("adapters.email.server_probe.PATIENCE", timedelta(0))
     bot = f"nobody@{new_address('x').partition('@')[2]}"
     harness = await open_harness(address=bot, username=new_address("bot"), is_server_known=False)
     await harness.adapter._vouching.ask()

@@ -13,17 +13,17 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from adapters.email import convert, signatures
-from adapters.email.allowance import Allowance
+from adapters.email import convert, dkim_verification
 from adapters.email.attempts import Attempts
 from adapters.email.convert import Envelope, Passed, Place, Rules
-from adapters.email.correspondence import Correspondence
+from adapters.email.dkim_verification import KeyNotReachable, KeyRing
 from adapters.email.imap_client import MailboxConnection
-from adapters.email.progress import OVERLAP, Progress
-from adapters.email.proof import Unproved
-from adapters.email.signatures import KeyNotReachable, KeyRing
+from adapters.email.mail_authentication import Unproved
+from adapters.email.mailbox_position import OVERLAP, Progress
+from adapters.email.rate_limit import Allowance
+from adapters.email.server_probe import Vouching
+from adapters.email.thread_notes import Correspondence
 from adapters.email.threads import Threads
-from adapters.email.vouching import Vouching
 from gateway.errors import AdapterError, AdapterNotReady
 from gateway.messages import InboundMessage
 from gateway.protocols import Accept, AdapterNotes
@@ -208,7 +208,7 @@ class Intake:
     async def _checked(self, envelope: Envelope, content: bytes) -> Envelope | _Later:
         """With what the mail's own signature proves."""
         try:
-            evidence = await asyncio.to_thread(signatures.verify, content, envelope.author.domain, self._keys)
+            evidence = await asyncio.to_thread(dkim_verification.verify, content, envelope.author.domain, self._keys)
         except KeyNotReachable as error:
             return _Later(f"its signature cannot be checked now: {error}")
         if isinstance(envelope.evidence, Unproved) and isinstance(evidence, Unproved):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from adapters.slack.http import MAX_BODY_BYTES, is_authentic
+from adapters.slack.http_receiver import MAX_BODY_BYTES, is_authentic
 from gateway.errors import StoreUnavailable
 from gateway.protocols import SupportsHttp
 from tests.adapters.slack.fake_slack import ADA, DIRECT

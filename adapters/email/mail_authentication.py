@@ -1,9 +1,9 @@
 """Whether a mail is proved to come from its author's domain, by what our receiving server says of it. Pure functions.
 
 From is a claim. Our server states in `Authentication-Results` (RFC 8601) what it found; anybody can write such a field
-into a mail. So results count only of methods whose foreign results the server is known to remove (see `vouching.py`),
+into a mail. So results count only of methods whose foreign results the server is known to remove (`server_probe.py`),
 only in a field that begins exactly as the server writes it, and only above the first `Received` of a server that is not
-ours. A signature that the gateway verifies itself (`signatures.py`) needs none of this.
+ours. A signature that the gateway verifies itself (`dkim_verification.py`) needs none of this.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _MAX_MAILS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What an answer says about where it belongs; see `composing.Answer`."""
+    """What an answer says about where it belongs; see `render.Answer`."""
 
     subject: str
     in_reply_to: str | None
