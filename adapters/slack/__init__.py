@@ -78,21 +78,14 @@ def build(config: Config, services: AdapterServices) -> SlackAdapter:
     """Make the adapter; nothing is opened before `connect`."""
     app_token = config.app_token.get_secret_value() if config.app_token else None
     client = SlackClient(config.bot_token.get_secret_value(), app_token=app_token, api_url=config.api_url)
-    if config.signing_secret is None:
-        return SlackAdapter(
-            services,
-            client,
-            lambda bolt, _: SocketLine(client, bolt),
-            slack_connect=config.slack_connect,
-            catch_up_h=config.catch_up_h,
-            streams=config.streams,
-            slash_command=config.slash_command,
-        )
-    secret = config.signing_secret.get_secret_value()
-    return SlackHttpAdapter(
+    secret = config.signing_secret
+    adapter = SlackAdapter if secret is None else SlackHttpAdapter
+    return adapter(
         services,
         client,
-        lambda bolt, is_open: HttpLine(bolt, secret, is_open=is_open),
+        lambda bolt, is_open: (
+            SocketLine(client, bolt) if secret is None else HttpLine(bolt, secret.get_secret_value(), is_open=is_open)
+        ),
         slack_connect=config.slack_connect,
         catch_up_h=config.catch_up_h,
         streams=config.streams,

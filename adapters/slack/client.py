@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +13,7 @@ from slack_sdk.http_retry.builtin_async_handlers import (
     AsyncRateLimitErrorRetryHandler,
 )
 from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from adapters.slack.convert import Home
 from adapters.slack.errors import GONE, Refused, calling, connect_error
@@ -176,48 +177,51 @@ class SlackClient:
             profile = found.get("profile") or {}
             return str(profile.get("display_name") or profile.get("real_name") or found.get("name") or user)
 
-    async def conversations(self) -> AsyncGenerator[Mapping[str, Any], None]:
+    def conversations(self) -> AsyncGenerator[Mapping[str, Any], None]:
         """The conversations that we are a member of. Raises as `history`."""
-        cursor: dict[str, str] = {}
-        while True:
-            with calling("users.conversations", is_repeatable=True):
-                page = await self._reader.users_conversations(
-                    types="public_channel,private_channel,mpim,im", exclude_archived=True, limit=_PAGE, **cursor
-                )
-                conversations = list(page["channels"])
-                following = (page.get("response_metadata") or {}).get("next_cursor")
-            for conversation in conversations:
-                yield conversation
-            if not following:
-                return
-            cursor = {"cursor": str(following)}
+        types = "public_channel,private_channel,mpim,im"
+        return self._pages(
+            "users.conversations",
+            "channels",
+            lambda cursor: self._reader.users_conversations(
+                types=types, exclude_archived=True, limit=_PAGE, cursor=cursor
+            ),
+        )
 
     async def whisper(self, channel: str, thread: str | None, user: str, text: str) -> None:
         """Show something to one person, who may or may not see it. Raises as `ChannelAdapter.send`."""
         with calling("chat.postEphemeral", is_repeatable=True):
             await self.web.chat_postEphemeral(channel=channel, user=user, thread_ts=thread, text=text)
 
-    async def history(self, channel: str, thread: str | None, oldest: str) -> AsyncGenerator[Mapping[str, Any], None]:
+    def history(self, channel: str, thread: str | None, oldest: str) -> AsyncGenerator[Mapping[str, Any], None]:
         """Messages after `oldest` with their metadata: of a thread oldest first, of a channel newest first.
 
         Raises:
             TransientSendError, PermanentSendError: they cannot be had.
         """
-        cursor: dict[str, str] = {}
+        asked: dict[str, Any] = {"channel": channel, "oldest": oldest, "limit": _PAGE, "include_all_metadata": True}
+
+        def ask(cursor: str | None) -> Awaitable[AsyncSlackResponse]:
+            if thread is None:
+                return self._reader.conversations_history(cursor=cursor, **asked)
+            return self._reader.conversations_replies(ts=thread, cursor=cursor, **asked)
+
+        return self._pages("conversations.history", "messages", ask)
+
+    async def _pages(
+        self, method: str, key: str, ask: Callable[[str | None], Awaitable[AsyncSlackResponse]]
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """What all pages of an answer have below a key: https://docs.slack.dev/apis/web-api/pagination."""
+        cursor = None
         while True:
-            with calling("conversations.history", is_repeatable=True):
-                asked: dict[str, Any] = {"oldest": oldest, "limit": _PAGE, "include_all_metadata": True, **cursor}
-                if thread is None:
-                    page = await self._reader.conversations_history(channel=channel, **asked)
-                else:
-                    page = await self._reader.conversations_replies(channel=channel, ts=thread, **asked)
-                messages = list(page["messages"])
-                following = (page.get("response_metadata") or {}).get("next_cursor")
-            for message in messages:
-                yield message
-            if not following:
+            with calling(method, is_repeatable=True):
+                page = await ask(cursor)
+                entries = list(page[key])
+                cursor = (page.get("response_metadata") or {}).get("next_cursor")
+            for entry in entries:
+                yield entry
+            if not cursor:
                 return
-            cursor = {"cursor": str(following)}
 
     # ---- files ------------------------------------------------------------------------------------------------------
 

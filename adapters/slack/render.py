@@ -1,10 +1,24 @@
-"""From the agent's Markdown to what Slack shows: harmless, and in pieces that it takes. Pure functions."""
+"""From the agent's Markdown to what Slack shows: escaped, in pieces that it takes, long blocks as files.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
 import re
-import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from wcwidth import grapheme_boundary_before
+
+from adapters.slack.convert import BUTTON, Home
+from gateway.messages import OutboundMessage
 
 MAX_PIECE_UNITS = 11_500
 """Of `markdown_text`, which ends at 12,000 characters: https://docs.slack.dev/reference/methods/chat.postMessage.
@@ -20,10 +34,7 @@ _QUOTE = re.compile(r"^(?: {0,3}>)+", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 _BREAKS = ("\n\n", "\n", " ")
 _LONGEST_FENCE_LINE = 100
-_JOINERS = "\u200d\ufe0e\ufe0f\u20e3"
-_SKIN = ("\U0001f3fb", "\U0001f3ff")
-_FLAG = ("\U0001f1e6", "\U0001f1ff")
-_LONGEST_CHARACTER = 64
+_LONGEST_CHARACTER = 64  # code points; longer heaps of marks are no writing
 
 
 def harmless(text: str) -> str:
@@ -116,26 +127,184 @@ def _cut(text: str, room_units: int) -> int:
         at = text.rfind(mark, end // 2, end)
         if at >= 0 and text[: at + len(mark)].strip():
             return at + len(mark)
-    cut = end
-    while cut > 1 and end - cut < _LONGEST_CHARACTER and _is_within_one(text, cut):
-        cut -= 1
-    return max(cut, 1)
-
-
-def _is_within_one(text: str, cut: int) -> bool:
-    """A reader sees what stands before and behind the cut as one character."""
-    before, after = text[cut - 1], text[cut]
-    if unicodedata.combining(after) or after in _JOINERS or before == "\u200d" or (before, after) == ("\r", "\n"):
-        return True
-    if _SKIN[0] <= after <= _SKIN[1]:
-        return True
-    letters = 0  # of flags, which are made of two
-    while letters < cut and _FLAG[0] <= text[cut - 1 - letters] <= _FLAG[1]:
-        letters += 1
-    return letters % 2 == 1 and _FLAG[0] <= after <= _FLAG[1]
+    start = grapheme_boundary_before(text, end + 1)  # of what a reader sees as one character
+    return start if start and end - start < _LONGEST_CHARACTER else max(end, 1)
 
 
 def _cost(character: str) -> int:
     if character in "&<>":
         return 5
     return 2 if character > "\uffff" else 1
+
+
+# ---- long blocks as files --------------------------------------------------------------------------------------------
+
+
+LONG_UNITS = 4_000
+"""A block above this hides behind "Show more", or is cut over two messages; as a file it can be read and kept."""
+_MOST_DOCUMENTS = 10
+
+# What a spreadsheet would reckon with (https://owasp.org/www-community/attacks/CSV_Injection); numbers may stay.
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d+([.,]\d+)*%?$)")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_EXTENSIONS = {
+    "bash": "sh", "c": "c", "cpp": "cpp", "cs": "cs", "css": "css", "csv": "csv", "diff": "diff", "go": "go",
+    "html": "html", "ini": "ini", "java": "java", "javascript": "js", "js": "js", "json": "json", "kotlin": "kt",
+    "lua": "lua", "markdown": "md", "md": "md", "php": "php", "py": "py", "python": "py", "rb": "rb", "ruby": "rb",
+    "rs": "rs", "rust": "rs", "sh": "sh", "sql": "sql", "swift": "swift", "toml": "toml", "ts": "ts", "tsx": "tsx",
+    "typescript": "ts", "xml": "xml", "yaml": "yaml", "yml": "yaml",
+}  # fmt: skip
+
+_markdown = MarkdownIt("commonmark").enable("table")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A part of an answer that goes as a file."""
+
+    filename: str
+    content: str
+
+
+def extract(text: str) -> tuple[str, tuple[Document, ...]]:
+    """The Markdown without its long blocks, each of which is named where it stood, and those blocks.
+
+    Only blocks that are not part of a list or a quotation are taken out. A text without a long one comes back as it is.
+    """
+    if units(text) <= LONG_UNITS:
+        return text, ()
+    lines = _LINE.findall(text)
+    kept: list[str] = []
+    documents: list[Document] = []
+    position = 0
+    tokens = _markdown.parse(text)
+    for index, token in enumerate(tokens):
+        if token.level or token.map is None or token.type not in ("fence", "table_open"):
+            continue
+        start, end = token.map
+        block = "".join(lines[start:end])
+        if units(block) <= LONG_UNITS or len(documents) == _MOST_DOCUMENTS:
+            continue
+        number, language = len(documents) + 1, token.info.strip()
+        if token.type == "fence":
+            name = f"code-{number}.{_EXTENSIONS.get(language.lower(), 'txt')}"
+            documents.append(Document(name, token.content))
+        else:
+            name = f"table-{number}.csv"
+            documents.append(Document(name, _as_csv(tokens[index:])))
+        kept += [*lines[position:start], _note(name, language)]
+        position = end
+    return "".join([*kept, *lines[position:]]), tuple(documents)
+
+
+def _as_csv(tokens: Sequence[Token]) -> str:
+    """The table that the tokens begin with, for a spreadsheet: with the mark of UTF-8, and without formulas."""
+    rows: list[list[str]] = []
+    for token in itertools.takewhile(lambda token: token.type != "table_close", tokens):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline":
+            rows[-1].append(f"'{token.content}" if _FORMULA.match(token.content) else token.content)
+    file = io.StringIO("\ufeff")
+    file.seek(0, io.SEEK_END)
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue()
+
+
+def _note(name: str, language: str) -> str:
+    is_told = not language or language.lower() in _EXTENSIONS
+    return f"(see the file `{name}`)\n" if is_told else f"(see the file `{name}`: {language})\n"
+
+
+# ---- one piece, and how it is known again ----------------------------------------------------------------------------
+
+
+EVENT_TYPE = "ethos_message"
+_MOST_BUTTONS = 25  # of one block: https://docs.slack.dev/reference/block-kit/blocks/actions-block
+_LABEL_CHARS = 75
+_ESCAPE = re.compile(r"&(?:amp;)*(?:amp|lt|gt);")
+
+
+class Content:
+    """One piece of a message."""
+
+    def __init__(self, message: OutboundMessage, text: str, number: int, *, is_final: bool, has_actions: bool) -> None:
+        self._text = text
+        self._actions = message.actions[:_MOST_BUTTONS] if has_actions else ()
+        self.metadata = metadata_of(message.id, number, is_final=is_final)
+
+    @property
+    def markdown(self) -> str:
+        """The text as Slack may read it."""
+        return harmless(self._text)
+
+    def as_markdown(self) -> dict[str, Any]:
+        """Slack itself reads the Markdown. With buttons it must be a block."""
+        if not self._actions:
+            return {"markdown_text": self.markdown, "metadata": self.metadata}
+        blocks = [{"type": "markdown", "text": self.markdown}, *self._buttons()]
+        return {"blocks": blocks, "text": plain(self._text), "metadata": self.metadata}
+
+    def as_plain(self) -> dict[str, Any]:
+        """Without any markup."""
+        return {"text": plain(self._text), "metadata": self.metadata}
+
+    def as_end(self, rest: str) -> dict[str, Any]:
+        """What is missing from a stream whose text is the beginning of ours."""
+        end: dict[str, Any] = {"metadata": self.metadata}
+        if rest:
+            end["markdown_text"] = rest
+        if self._actions:
+            end["blocks"] = self._buttons()
+        return end
+
+    def _buttons(self) -> list[dict[str, Any]]:
+        buttons = [
+            {
+                "type": "button",
+                "text": {"type": "plain_text", "text": action.label[:_LABEL_CHARS]},
+                "action_id": f"{BUTTON}{number}",
+                "value": action.id,
+            }
+            for number, action in enumerate(self._actions)
+        ]
+        return [{"type": "actions", "elements": buttons}]
+
+
+def metadata_of(message_id: str, number: int, *, is_final: bool) -> dict[str, Any]:
+    """What a piece is known by: https://docs.slack.dev/messaging/message-metadata."""
+    payload = {"outbox_id": message_id, "piece": number, "is_final": is_final}
+    return {"event_type": EVENT_TYPE, "event_payload": payload}
+
+
+def piece_in(entry: Mapping[str, Any], message_id: str, home: Home | None) -> int | None:
+    """Which piece of the message an entry is; somebody else's entry is none, whatever its metadata says."""
+    metadata = entry.get("metadata") or {}
+    payload = metadata.get("event_payload") or {}
+    is_it = metadata.get("event_type") == EVENT_TYPE and payload.get("outbox_id") == message_id
+    return int(payload.get("piece", 0)) if is_it and _is_ours(entry, home) else None
+
+
+def is_nameless_stream(entry: Mapping[str, Any], home: Home | None) -> bool:
+    """A stream of ours that nobody stopped: metadata can be given at its end only, so it says not whose it is."""
+    has_name = (entry.get("metadata") or {}).get("event_type") == EVENT_TYPE
+    return "streaming_state" in entry and not has_name and _is_ours(entry, home)
+
+
+def is_nameless(entry: Mapping[str, Any], home: Home | None) -> bool:
+    """A message of ours whose metadata we are not shown, for want of a scope."""
+    return _is_ours(entry, home) and not entry.get("metadata") and "streaming_state" not in entry
+
+
+def says(entry: Mapping[str, Any], text: str) -> bool:
+    """The entry has the words of the Markdown, as far as can be seen through what Slack makes of it."""
+    words = _words(plain(text))
+    return bool(words) and words == _words(str(entry.get("text") or ""))
+
+
+def _words(escaped: str) -> str:
+    return re.sub(r"[\W_]+", "", _ESCAPE.sub("", escaped)).lower()
+
+
+def _is_ours(entry: Mapping[str, Any], home: Home | None) -> bool:
+    return home is not None and entry.get("user") == home.user

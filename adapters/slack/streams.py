@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 
 from adapters.slack import render
 from adapters.slack.client import SlackClient
-from adapters.slack.content import metadata_of
 from adapters.slack.convert import Home
 from adapters.slack.errors import Refused
+from adapters.slack.render import metadata_of
 from gateway.errors import SendError, TransientSendError
 from gateway.messages import InboundMessage, OutboundMessage
 

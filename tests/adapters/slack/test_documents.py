@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.slack.documents import LONG_UNITS, extract
-from adapters.slack.render import pieces
+from adapters.slack.render import LONG_UNITS, extract, pieces
 from gateway.errors import TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage
 from tests.adapters.slack.fake_slack import Fault, read
