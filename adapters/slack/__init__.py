@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from adapters.slack.adapter import SlackAdapter, SlackHttpAdapter
+from adapters.slack.adapter import Receiver, SlackAdapter, SlackHttpAdapter
 from adapters.slack.client import API_URL, SlackClient
-from adapters.slack.http_receiver import HttpLine
-from adapters.slack.socket_mode import SocketLine
+from adapters.slack.http_receiver import HttpReceiver
+from adapters.slack.socket_mode import Bolt, SocketModeReceiver
 from gateway.protocols import AdapterServices
 
 
@@ -66,7 +67,7 @@ def account(entry: str) -> str:
 
 
 def own_accounts(config: Config) -> tuple[str, ...]:
-    """The installation; and the app in Socket Mode, for Slack deals its events out among all connections of the app.
+    """The installation; in Socket Mode the app too, since Slack divides its events among all connections of the app.
 
     https://docs.slack.dev/apis/events-api/using-socket-mode#connections
     """
@@ -78,14 +79,16 @@ def build(config: Config, services: AdapterServices) -> SlackAdapter:
     """Make the adapter; nothing is opened before `connect`."""
     app_token = config.app_token.get_secret_value() if config.app_token else None
     client = SlackClient(config.bot_token.get_secret_value(), app_token=app_token, api_url=config.api_url)
-    secret = config.signing_secret
+    secret = config.signing_secret.get_secret_value() if config.signing_secret else None
+
+    def receiver(bolt: Bolt, is_open: Callable[[], bool]) -> Receiver:
+        return SocketModeReceiver(client, bolt) if secret is None else HttpReceiver(bolt, secret, is_open=is_open)
+
     adapter = SlackAdapter if secret is None else SlackHttpAdapter
     return adapter(
         services,
         client,
-        lambda bolt, is_open: (
-            SocketLine(client, bolt) if secret is None else HttpLine(bolt, secret.get_secret_value(), is_open=is_open)
-        ),
+        receiver,
         slack_connect=config.slack_connect,
         catch_up_h=config.catch_up_h,
         streams=config.streams,

@@ -11,9 +11,9 @@ from typing import Any, Literal, Protocol
 
 from adapters.slack.catch_up import CatchUp
 from adapters.slack.client import SlackClient
-from adapters.slack.convert import Home
-from adapters.slack.inbound import Reception
-from adapters.slack.outbound import Outgoing
+from adapters.slack.convert import Installation
+from adapters.slack.inbound import Inbound
+from adapters.slack.outbound import Outbound
 from adapters.slack.socket_mode import Bolt
 from adapters.slack.streams import Streams
 from gateway.errors import AdapterNotReady, EthosError, SendError, StoreError
@@ -23,31 +23,31 @@ from gateway.protocols import Accept, AdapterServices
 STATUS = "is thinking…"
 _FIRST_RETRY_S = 5.0
 _LONGEST_RETRY_S = 600.0
-_ALIVE_S = 60.0
+_ALIVE_INTERVAL_S = 60.0
 
 _log = logging.getLogger(__name__)
 
 
-class Line(Protocol):
-    """A way for Slack's requests to come in."""
+class Receiver(Protocol):
+    """Receives Slack's requests."""
 
     async def open(self) -> None:
-        """Let them come; raises as `ChannelAdapter.connect`."""
+        """Begin to receive; raises as `ChannelAdapter.connect`."""
 
-    async def hold(self) -> None:
-        """Wait until they come no more; raises `AdapterNotReady` where that was not wanted."""
+    async def run_until_lost(self) -> None:
+        """Return when it is closed; raises `AdapterNotReady` when the connection is lost."""
 
     async def close(self) -> None:
-        """Let none come. Idempotent."""
+        """Receive nothing more. Idempotent."""
 
 
 class SlackAdapter:
     """One installation of our app.
 
     Args:
-        line: makes the way in, given what answers the requests and whether it does so now.
+        receiver: makes it, from what answers the requests and a function that says whether it does so now.
         catch_up_h: hours.
-        streams: show answers as chat streams while they are written, where that is possible.
+        streams: show answers as chat streams while they are written, where Slack allows it.
         slash_command: of the app, with its slash.
     """
 
@@ -57,7 +57,7 @@ class SlackAdapter:
         self,
         services: AdapterServices,
         client: SlackClient,
-        line: Callable[[Bolt, Callable[[], bool]], Line],
+        receiver: Callable[[Bolt, Callable[[], bool]], Receiver],
         *,
         slack_connect: bool = False,
         catch_up_h: float = 24.0,
@@ -66,37 +66,37 @@ class SlackAdapter:
     ) -> None:
         self.name = services.name
         self.capabilities = Capabilities(
-            max_text_chars=4_000,  # longer ones hide behind "Show more"
+            max_text_chars=4_000,  # Slack folds longer ones behind "Show more"
             markup="markdown",
             max_attachment_bytes=50 * 1024 * 1024,
-            preview_interval_s=1.0,  # the limits are those of the workspace, and kept in outbound.py
+            preview_interval_s=1.0,  # outbound.py keeps the limits, which are those of the whole workspace
             first_preview_chars=40,
             typing_s=120.0,  # https://docs.slack.dev/reference/methods/assistant.threads.setStatus
             # Slack takes a text that begins with a slash for a command of an app, and has none of these in threads.
             command_form=f"{slash_command} {{command}}",
-            group_command_form="@Ethos /{command}",  # with its true name once we know it
+            group_command_form="@Ethos /{command}",  # with the app's own name after `connect`
         )
         self._client = client
         self._catch_up = CatchUp(
             services.name, client, services.notes, reach=timedelta(hours=catch_up_h), slack_connect=slack_connect
         )
         self._streams = Streams(client, is_on=streams)
-        self._reception = Reception(
+        self._inbound = Inbound(
             services.name,
             client,
             services.notes,
             self._catch_up,
             commands=[command.name for command in services.commands],
             slack_connect=slack_connect,
-            heard=self._streams.heard,
+            on_message=self._streams.remember_recipient,
         )
-        self._outgoing = Outgoing(client, services.notes, self._streams)
-        self._line = line(Bolt(self._reception.take), lambda: self._reception.is_open)
-        self._home: Home | None = None
+        self._outbound = Outbound(client, services.notes, self._streams)
+        self._receiver = receiver(Bolt(self._inbound.handle), lambda: self._inbound.is_open)
+        self._installed: Installation | None = None
 
     @property
     def problems(self) -> Sequence[str]:
-        """What the app may not do."""
+        """The scopes that the app lacks."""
         missing = ", ".join(f"`{scope}`" for scope in self._client.missing_scopes)
         advice = "paste the manifest of the page on Slack again under App Manifest, and reinstall the app"
         return (f"the app lacks the scopes {missing}: {advice}",) if missing else ()
@@ -109,46 +109,46 @@ class SlackAdapter:
             AdapterAuthFailed: it refused a token.
         """
         await self.close()
-        home = await self._client.open()
+        app = await self._client.open()
         try:
-            await self._line.open()
+            await self._receiver.open()
         except BaseException:
             await self._client.close()
             raise
-        self._home = self._outgoing.home = home
-        self.capabilities = replace(self.capabilities, group_command_form=f"@{home.name} /{{command}}")
-        self._streams.open(home)
+        self._installed = self._outbound.app = app
+        self.capabilities = replace(self.capabilities, group_command_form=f"@{app.name} /{{command}}")
+        self._streams.open(app)
 
     async def run(self, accept: Accept) -> None:
-        """Hand over messages until cancelled, or until the connection is lost; first what we have missed."""
-        if self._home is None:
+        """Hand over messages until cancelled, or until the connection is lost; missed ones first."""
+        if self._installed is None:
             raise AdapterNotReady("the channel to Slack is not open; connect first")
         self._catch_up.begin()
-        self._reception.open(self._home, accept)
-        catching_up = asyncio.create_task(self._catch_up_with(self._home), name=f"catch-up of {self.name}")
-        noting = asyncio.create_task(self._stay_noted(), name=f"alive of {self.name}")
+        self._inbound.open(self._installed, accept)
+        catching_up = asyncio.create_task(self._run_catch_up(self._installed), name=f"catch-up of {self.name}")
+        noting = asyncio.create_task(self._note_alive(), name=f"alive of {self.name}")
         try:
-            await self._line.hold()
+            await self._receiver.run_until_lost()
         finally:
-            self._reception.close()
+            self._inbound.close()
             catching_up.cancel()
             noting.cancel()
             await asyncio.wait({catching_up, noting})
 
     async def send(self, message: OutboundMessage) -> Receipt:
         """Post the message, or finish its preview."""
-        return await self._outgoing.send(message)
+        return await self._outbound.send(message)
 
     async def find_sent(self, message: OutboundMessage) -> Receipt | None:
         """Look for the message's id in the metadata of the conversation."""
-        return await self._outgoing.find_sent(message)
+        return await self._outbound.find_sent(message)
 
     async def preview(self, message: OutboundMessage) -> None:
         """Stream the text so far, or post it and edit what was posted."""
-        await self._outgoing.preview(message)
+        await self._outbound.preview(message)
 
     async def show_typing(self, conversation: ConversationRef) -> None:
-        """Show what we are doing below the thread; outside of threads Slack has no such sign."""
+        """Show a status below the thread; Slack has none outside of threads."""
         if conversation.thread is not None:
             try:
                 await self._client.set_status(conversation.conversation, conversation.thread, STATUS)
@@ -156,37 +156,37 @@ class SlackAdapter:
                 _log.debug("the status was not shown: %s", error)
 
     async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:
-        """The content of a file, from Slack."""
+        """Download a file."""
         return await self._client.download(attachment.ref, max_bytes)
 
     async def close(self) -> None:
-        """Let go of everything."""
-        self._home = None
-        self._reception.close()
-        await self._line.close()
-        await self._outgoing.close()
+        """Close all connections."""
+        self._installed = None
+        self._inbound.close()
+        await self._receiver.close()
+        await self._outbound.close()
         await self._client.close()
 
-    async def _stay_noted(self) -> None:
-        """Remember up to when we were there."""
+    async def _note_alive(self) -> None:
+        """Note once a minute that we are connected."""
         while True:
-            await asyncio.sleep(_ALIVE_S)
+            await asyncio.sleep(_ALIVE_INTERVAL_S)
             try:
                 await self._catch_up.note_alive()
-            except StoreError as error:  # the next one is soon
+            except StoreError as error:  # tried again in a minute
                 _log.debug("%s: the time was not kept: %s", self.name, error)
 
-    async def _catch_up_with(self, home: Home) -> None:
+    async def _run_catch_up(self, app: Installation) -> None:
         wait_s = _FIRST_RETRY_S
         while True:
             try:
-                count = await self._catch_up.run(home, self._reception.keep)
-                await self._outgoing.tidy()
+                count = await self._catch_up.run(app, self._inbound.hand_over)
+                await self._outbound.clean_up()
             except EthosError as error:
                 _log.warning("%s: what was missed cannot be fetched now: %s", self.name, error)
                 await asyncio.sleep(max(wait_s, getattr(error, "retry_after_s", None) or 0.0))
                 wait_s = min(2 * wait_s, _LONGEST_RETRY_S)
-            except Exception:  # noqa: BLE001 (what is old must not end what is new)
+            except Exception:  # noqa: BLE001 (a failed catch-up must not end the channel)
                 _log.exception("%s: what was missed could not be fetched", self.name)
                 return
             else:
@@ -196,11 +196,11 @@ class SlackAdapter:
 
 
 class SlackHttpAdapter(SlackAdapter):
-    """An installation whose requests come over HTTP; the line is the application."""
+    """An installation whose requests come over HTTP; its receiver is the ASGI application."""
 
     @property
     def http_path(self) -> str:
-        """The address that the app's settings name, behind the gateway's own."""
+        """The path of the request URL in the app's settings."""
         return f"/{self.name}"
 
     @property
@@ -211,4 +211,4 @@ class SlackHttpAdapter(SlackAdapter):
     @property
     def http_app(self) -> Any:
         """Events, slash commands and interactivity, on one address."""
-        return self._line
+        return self._receiver

@@ -1,10 +1,10 @@
-"""The line to Slack's Web API, by the SDK. `socket_mode.py` has what comes in, `errors.py` what can go wrong."""
+"""Calls Slack's Web API through the SDK; its errors are translated in `errors.py`."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -15,14 +15,14 @@ from slack_sdk.http_retry.builtin_async_handlers import (
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from adapters.slack.convert import Home
+from adapters.slack.convert import Installation
 from adapters.slack.errors import GONE, Refused, calling, connect_error
 from gateway.errors import PermanentSendError, TransientSendError
 
 API_URL = "https://slack.com/api/"
-# The SDK logs whole requests and each of its tries; what an operator needs to know, our own errors say.
-QUIET = logging.getLogger("adapters.slack.sdk")
-QUIET.setLevel(logging.CRITICAL)
+# The SDK logs whole requests and each of its tries; our own errors say what an operator needs to know.
+SDK_LOGGER = logging.getLogger("adapters.slack.sdk")
+SDK_LOGGER.setLevel(logging.CRITICAL)
 
 # What the manifest in docs/channels/slack.md asks for.
 SCOPES = frozenset({
@@ -33,14 +33,15 @@ SCOPES = frozenset({
 
 _TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 _PAGE = 200
-_NOT_OPEN = "the channel to Slack is not open"
+
+_T = TypeVar("_T")
 
 
 class SlackClient:
     """The methods of the Web API that we use.
 
-    What sends is never repeated by the SDK, whose default would post a message again after a broken connection. What
-    reads may be repeated.
+    The SDK must not repeat calls that write: by default it posts a message again after a broken connection. Calls that
+    read may be repeated.
     """
 
     def __init__(self, bot_token: str, *, app_token: str | None = None, api_url: str = API_URL) -> None:
@@ -55,7 +56,7 @@ class SlackClient:
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
-    async def open(self) -> Home:
+    async def open(self) -> Installation:
         """Ask Slack who we are.
 
         Raises:
@@ -68,8 +69,8 @@ class SlackClient:
         self._reading = self._web(retries=True)
         try:
             found = await self._writing.auth_test()
-            self.missing_scopes = _missing(found.headers)
-            return Home(
+            self.missing_scopes = _missing_scopes(found.headers)
+            return Installation(
                 team=found["team_id"],
                 enterprise=found.get("enterprise_id"),
                 user=found["user_id"],
@@ -94,7 +95,7 @@ class SlackClient:
             raise connect_error(error, "app_token") from error
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         session, self._session = self._session, None
         self._writing = self._reading = None
         if session is not None:
@@ -102,33 +103,35 @@ class SlackClient:
 
     @property
     def web(self) -> AsyncWebClient:
-        """For what changes something.
+        """The SDK's client for calls that write.
 
         Raises:
             TransientSendError: not open.
         """
-        if self._writing is None:
-            raise TransientSendError(_NOT_OPEN)
-        return self._writing
+        return _opened(self._writing)
+
+    @property
+    def _reader(self) -> AsyncWebClient:
+        return _opened(self._reading)
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
     async def post(self, channel: str, thread: str | None, content: Mapping[str, Any]) -> str:
         """Post a message; returns its `ts`. Raises as `ChannelAdapter.send`."""
         with calling("chat.postMessage"):
-            # No previews: what the agent wrote must not make Slack fetch an address.
+            # No unfurling: the agent's text must not make Slack fetch an address.
             answer = await self.web.chat_postMessage(
                 channel=channel, thread_ts=thread, unfurl_links=False, unfurl_media=False, **content
             )
             return str(answer["ts"])
 
     async def update(self, channel: str, ts: str, content: Mapping[str, Any]) -> None:
-        """Replace a message; doing that twice is harmless, so what is uncertain is only transient."""
+        """Replace a message; twice does no harm, so an uncertain end is only transient."""
         with calling("chat.update", is_repeatable=True):
             await self.web.chat_update(channel=channel, ts=ts, **content)
 
     async def delete(self, channel: str, ts: str) -> None:
-        """Remove a message; harmless when it is gone."""
+        """Delete a message; it may be gone already."""
         try:
             with calling("chat.delete", is_repeatable=True):
                 await self.web.chat_delete(channel=channel, ts=ts)
@@ -153,14 +156,14 @@ class SlackClient:
             await self.web.chat_appendStream(channel=channel, ts=ts, markdown_text=text)
 
     async def stop_stream(self, channel: str, ts: str, end: Mapping[str, Any]) -> None:
-        """Make an ordinary message of a stream. Whether it was done is seen from the refusal of a second try."""
+        """Make an ordinary message of a stream. When it was done already, Slack refuses the second try."""
         with calling("chat.stopStream", is_repeatable=True):
             await self.web.chat_stopStream(channel=channel, ts=ts, **end)
 
     # ---- around messages --------------------------------------------------------------------------------------------
 
     async def set_status(self, channel: str, thread: str, status: str) -> None:
-        """Show for two minutes, or until we post, what we are doing."""
+        """Show what we are doing, for two minutes or until we post."""
         with calling("assistant.threads.setStatus", is_repeatable=True):
             await self.web.assistant_threads_setStatus(channel_id=channel, thread_ts=thread, status=status)
 
@@ -188,8 +191,8 @@ class SlackClient:
             ),
         )
 
-    async def whisper(self, channel: str, thread: str | None, user: str, text: str) -> None:
-        """Show something to one person, who may or may not see it. Raises as `ChannelAdapter.send`."""
+    async def post_ephemeral(self, channel: str, thread: str | None, user: str, text: str) -> None:
+        """Show a text to one person only; Slack may drop it. Raises as `ChannelAdapter.send`."""
         with calling("chat.postEphemeral", is_repeatable=True):
             await self.web.chat_postEphemeral(channel=channel, user=user, thread_ts=thread, text=text)
 
@@ -230,14 +233,14 @@ class SlackClient:
         with calling("files.info", is_repeatable=True):
             file = (await self._reader.files_info(file=file_id))["file"]
             url = str(file.get("url_private_download") or file["url_private"])
-            # Our token goes to Slack's own machines only, whatever the file says about where it is.
-            if urlsplit(url).netloc != urlsplit(self._api_url).netloc and not _is_slacks(url):
+            # Our token goes to Slack's own hosts only, whatever address the file has.
+            if urlsplit(url).netloc != urlsplit(self._api_url).netloc and not _is_slack_url(url):
                 raise PermanentSendError(f"the file {file_id} is not kept by Slack, so it is not fetched")
             headers = {"Authorization": f"Bearer {self._bot_token}"}
-            async with self._open_session.get(url, headers=headers, allow_redirects=False) as response:
+            async with _opened(self._session).get(url, headers=headers, allow_redirects=False) as response:
                 if response.status >= 500 or response.status == 429:
                     raise TransientSendError(f"Slack cannot hand out the file now (HTTP {response.status})")
-                if response.status != 200:  # a redirection leads to the page where people log in
+                if response.status != 200:  # Slack redirects to its login page
                     raise PermanentSendError(f"Slack does not hand out the file (HTTP {response.status}): files:read?")
                 content = bytearray()
                 async for chunk in response.content.iter_any():
@@ -247,10 +250,10 @@ class SlackClient:
         return bytes(content)
 
     async def upload(self, filename: str, content: bytes) -> str:
-        """Hand a file to Slack, where nobody sees it yet; returns its id. Doing that twice is harmless."""
+        """Upload a file, which nobody sees yet; returns its id. Twice does no harm."""
         with calling("files.getUploadURLExternal", is_repeatable=True):
             ticket = await self.web.files_getUploadURLExternal(filename=filename, length=len(content))
-            async with self._open_session.post(str(ticket["upload_url"]), data=content) as response:
+            async with _opened(self._session).post(str(ticket["upload_url"]), data=content) as response:
                 if response.status != 200:
                     raise TransientSendError(f"Slack did not take the file (HTTP {response.status})")
             return str(ticket["file_id"])
@@ -268,36 +271,30 @@ class SlackClient:
             shares = (await self._reader.files_info(file=file_id))["file"].get("shares") or {}
             return any(channel in places for places in shares.values())
 
-    @property
-    def _reader(self) -> AsyncWebClient:
-        if self._reading is None:
-            raise TransientSendError(_NOT_OPEN)
-        return self._reading
-
-    @property
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            raise TransientSendError(_NOT_OPEN)
-        return self._session
-
     def _web(self, *, retries: bool) -> AsyncWebClient:
         handlers = [AsyncConnectionErrorRetryHandler(), AsyncRateLimitErrorRetryHandler(max_retry_count=3)]
         return AsyncWebClient(
             token=self._bot_token,
             base_url=self._api_url,
             session=self._session,
-            logger=QUIET,
+            logger=SDK_LOGGER,
             retry_handlers=handlers if retries else [],
         )
 
 
-def _missing(headers: Mapping[str, str]) -> Sequence[str]:
+def _opened(connection: _T | None) -> _T:
+    if connection is None:
+        raise TransientSendError("the channel to Slack is not open")
+    return connection
+
+
+def _missing_scopes(headers: Mapping[str, str]) -> Sequence[str]:
     """By the header `x-oauth-scopes`: https://docs.slack.dev/authentication/installing-with-oauth; none without it."""
     granted = next((value for name, value in headers.items() if name.lower() == "x-oauth-scopes"), None)
     return () if granted is None else sorted(SCOPES - {scope.strip() for scope in granted.split(",")})
 
 
-def _is_slacks(url: str) -> bool:
+def _is_slack_url(url: str) -> bool:
     parts = urlsplit(url)
     host = parts.hostname or ""
     return parts.scheme == "https" and (host == "slack.com" or host.endswith(".slack.com"))

@@ -1,4 +1,4 @@
-"""From what Slack delivers to the gateway's messages. Pure functions.
+"""Converts what Slack delivers into the gateway's messages. Pure functions.
 
 Shapes: https://docs.slack.dev/apis/events-api, https://docs.slack.dev/interactivity/implementing-slash-commands,
 https://docs.slack.dev/reference/interaction-payloads/block_actions-payload
@@ -21,13 +21,16 @@ _WITHOUT_CONTENT = frozenset({"tombstone", "hidden_by_limit"})
 _SLACKBOT = "USLACKBOT"
 _TOKEN = re.compile(r"<([^<>\n]+)>")
 
+BUTTON = "ethos-action-"
+"""What the `action_id` of our buttons begins with."""
+
 Payload = Mapping[str, Any]
 UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, OSError)
-"""What reading something raises that is not as Slack describes it; it would be the same if it came again."""
+"""What these functions raise for a payload that is not as Slack describes it; a redelivery would be no better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
+class Installation:
     """Who we are, and where we are installed: the answer of `auth.test`.
 
     Attributes:
@@ -49,13 +52,13 @@ class Home:
         return self.enterprise or self.team
 
     def owns(self, workspace: str | None) -> bool:
-        """The workspace or organisation is ours; what Slack does not name is."""
+        """The workspace or organisation is ours, or Slack does not name one."""
         return workspace is None or workspace in (self.team, self.enterprise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A conversation as its events describe it; its history does not, so this is kept for the catch-up.
+class Conversation:
+    """A conversation as its events describe it. Its history does not, so the catch-up notes this.
 
     Attributes:
         kind: Slack's `channel_type`: `im`, `mpim`, `channel` or `group`.
@@ -67,25 +70,25 @@ class Place:
     is_shared: bool
 
 
-def is_for(home: Home, envelope: Payload) -> bool:
+def is_for_installation(app: Installation, envelope: Payload) -> bool:
     """The event was sent to our installation, not to another one of the same app."""
     installations = [envelope, *(envelope.get("authorizations") or ())]
     named = {each.get(key) for each in installations for key in ("team_id", "enterprise_id", "context_team_id")}
     named.discard(None)
-    return not named or any(home.owns(each) for each in named)
+    return not named or any(app.owns(each) for each in named)
 
 
-def place_of(envelope: Payload) -> Place | None:
+def conversation_of(envelope: Payload) -> Conversation | None:
     """Where an event's message was written; None for an event without a message."""
     event = envelope["event"]
     if event.get("type") not in _MESSAGE_EVENTS or "channel" not in event:
         return None
     channel = str(event["channel"])
     kind = event.get("channel_type") or ("im" if channel.startswith("D") else "channel")
-    return Place(channel=channel, kind=str(kind), is_shared=bool(envelope.get("is_ext_shared_channel")))
+    return Conversation(channel=channel, kind=str(kind), is_shared=bool(envelope.get("is_ext_shared_channel")))
 
 
-def place_in_list(conversation: Payload) -> Place:
+def conversation_in_list(conversation: Payload) -> Conversation:
     """A conversation as `users.conversations` lists it: https://docs.slack.dev/reference/objects/conversation-object.
 
     Raises:
@@ -94,17 +97,17 @@ def place_in_list(conversation: Payload) -> Place:
     kinds = ("im", "is_im"), ("mpim", "is_mpim"), ("group", "is_private")
     kind = next((kind for kind, key in kinds if conversation.get(key)), "channel")
     is_shared = bool(conversation.get("is_ext_shared"))
-    return Place(channel=str(conversation["id"]), kind=kind, is_shared=is_shared)
+    return Conversation(channel=str(conversation["id"]), kind=kind, is_shared=is_shared)
 
 
 def message_from_event(
-    name: str, home: Home, envelope: Payload, *, slack_connect: bool = False
+    name: str, app: Installation, envelope: Payload, *, slack_connect: bool = False
 ) -> InboundMessage | None:
-    """What a person wrote to us; None for everything else, such as bots, edits, and talk that does not mention us.
+    """What a person wrote to us; None for everything else, such as bots, edits, and texts that do not mention us.
 
-    One gesture of a person can come as two events (`message` and `app_mention`, with event ids of their own), or under
-    two timestamps. So a message is known by its `ts` (as its id) and by the id that its author's client gave it, or
-    else by the event's id (as its event id): one of them is the same every time.
+    One message can come as two events (`message` and `app_mention`, with different event ids), or under two timestamps.
+    So our id of it is its `ts`, and our event id is the one that its author's client gave it, or else the event's: one
+    of the two is the same every time.
 
     Args:
         name: of the channel in the configuration.
@@ -113,31 +116,32 @@ def message_from_event(
     Raises:
         Exception: one of `UNREADABLE`: this is no event of Slack.
     """
-    event, place = envelope["event"], place_of(envelope)
-    if place is None or not _is_by_a_person(home, event):
+    event, conversation = envelope["event"], conversation_of(envelope)
+    if conversation is None or not _is_by_a_person(app, event):
         return None
     user, ts = str(event["user"]), str(event["ts"])
-    team = _team_of_author(home, event, place)
-    if not home.owns(team) and not slack_connect:
+    team = _team_of_author(app, event, conversation)
+    if not app.owns(team) and not slack_connect:
         return None
     thread = _ts(event.get("thread_ts"))
-    is_direct = place.kind == "im"
+    is_direct = conversation.kind == "im"
     raw_text = str(event.get("text") or "")
-    mentions_bot = mentions(home, event)
-    shared = shared_in(event, home)
+    mentions_bot = mentions(app, event)
+    shared = shared_in(event, app)
     files = tuple(_attachment(each) for each in event.get("files") or () if each.get("mode") not in _WITHOUT_CONTENT)
     if not (is_direct or mentions_bot) or not (raw_text or files or shared):
         return None
-    gesture = event.get("client_msg_id")
+    author_key = event.get("client_msg_id")
+    event_id = str(envelope.get("event_id") or f"{conversation.channel}/{ts}")
     return InboundMessage(
         id=ts,
-        event_id=f"{user}/{gesture}" if gesture else str(envelope.get("event_id") or f"{place.channel}/{ts}"),
+        event_id=f"{user}/{author_key}" if author_key else event_id,
         # In a channel the answer goes into the thread of the question, which begins there if there was none.
         conversation=ConversationRef(
-            channel=name, conversation=place.channel, thread=thread if is_direct else thread or ts
+            channel=name, conversation=conversation.channel, thread=thread if is_direct else thread or ts
         ),
-        sender=_sender(name, home.organisation if home.owns(team) else team, user, event.get("user_profile")),
-        text=plain_text(raw_text, home.user),
+        sender=_sender(name, app.organisation if app.owns(team) else team, user, event.get("user_profile")),
+        text=plain_text(raw_text, app.user),
         sent_at=time_of(ts),
         is_direct=is_direct,
         mentions_bot=mentions_bot,
@@ -147,11 +151,11 @@ def message_from_event(
     )
 
 
-def mentions(home: Home, event: Payload) -> bool:
-    """It names us, or is in a thread that we began."""
+def mentions(app: Installation, event: Payload) -> bool:
+    """It mentions us, or is in a thread that we began."""
     text = str(event.get("text") or "")
-    is_named = f"<@{home.user}>" in text or f"<@{home.user}|" in text
-    return is_named or (event.get("thread_ts") is not None and event.get("parent_user_id") == home.user)
+    is_named = f"<@{app.user}>" in text or f"<@{app.user}|" in text
+    return is_named or (event.get("thread_ts") is not None and event.get("parent_user_id") == app.user)
 
 
 def is_readable(entry: Payload) -> bool:
@@ -159,12 +163,12 @@ def is_readable(entry: Payload) -> bool:
     return not entry.get("hidden") and bool(entry.get("text") or entry.get("attachments"))
 
 
-def shared_in(event: Payload, home: Home) -> tuple[QuotedText, ...]:
+def shared_in(event: Payload, app: Installation) -> tuple[QuotedText, ...]:
     """Messages that were shared with this one: https://docs.slack.dev/messaging/formatting-message-text#attachments."""
     return tuple(
         QuotedText(
             origin="shared message",
-            text=plain_text(str(each.get("text") or ""), home.user),
+            text=plain_text(str(each.get("text") or ""), app.user),
             author=str(each.get("author_name") or ""),
         )
         for each in event.get("attachments") or ()
@@ -173,48 +177,48 @@ def shared_in(event: Payload, home: Home) -> tuple[QuotedText, ...]:
 
 
 def message_from_history(
-    name: str, home: Home, place: Place, message: Payload, *, slack_connect: bool = False
+    name: str, app: Installation, conversation: Conversation, message: Payload, *, slack_connect: bool = False
 ) -> InboundMessage | None:
     """As `message_from_event`, from an entry of `conversations.history` or `conversations.replies`."""
-    event = {**message, "channel": place.channel, "channel_type": place.kind}
-    envelope = {"team_id": home.team, "is_ext_shared_channel": place.is_shared, "event": event}
-    return message_from_event(name, home, envelope, slack_connect=slack_connect)
+    event = {**message, "channel": conversation.channel, "channel_type": conversation.kind}
+    envelope = {"team_id": app.team, "is_ext_shared_channel": conversation.is_shared, "event": event}
+    return message_from_event(name, app, envelope, slack_connect=slack_connect)
 
 
 def message_from_command(
-    name: str, home: Home, payload: Payload, *, conversation: str, commands: Collection[str], sent_at: datetime
+    name: str, app: Installation, payload: Payload, *, conversation: str, commands: Collection[str], sent_at: datetime
 ) -> InboundMessage:
-    """`/ethos …`: a command where the first word is one, otherwise talk for the agent.
+    """`/ethos …`: a command where the first word is one, otherwise a text for the agent.
 
     Args:
-        conversation: the person's direct chat with us, where it is answered: what a command shows is not for others.
-        commands: the names of those that there are.
+        conversation: the person's direct chat with us, where it is answered, since answers to commands are private.
+        commands: the names of the gateway's commands.
 
     Raises:
         KeyError: this is no slash command.
     """
-    text = plain_text(str(payload.get("text") or ""), home.user).strip().removeprefix("/")
+    text = plain_text(str(payload.get("text") or ""), app.user).strip().removeprefix("/")
     text = text or "help"
-    # One trigger id is one invocation, and Slack never repeats it: the only key that there is.
+    # The only key that there is: one trigger id is one invocation, and Slack never repeats it.
     key = f"command-{payload['trigger_id']}"
     return InboundMessage(
         id=key,
         event_id=key,
         conversation=ConversationRef(channel=name, conversation=conversation),
-        sender=_sender(name, home.organisation, str(payload["user_id"]), {"display_name": payload.get("user_name")}),
+        sender=_sender(name, app.organisation, str(payload["user_id"]), {"display_name": payload.get("user_name")}),
         text=text,
         sent_at=sent_at,
         command=text if text.split()[0].lower() in commands else None,
     )
 
 
-def message_from_action(name: str, home: Home, payload: Payload, *, sent_at: datetime) -> InboundMessage | None:
-    """A press on one of our buttons, whose value is a command; None for somebody else's, or a stranger's press."""
+def message_from_action(name: str, app: Installation, payload: Payload, *, sent_at: datetime) -> InboundMessage | None:
+    """A press on one of our buttons, whose value is a command; None for other buttons, and for outsiders."""
     action = payload["actions"][0]
     if not str(action.get("action_id", "")).startswith(BUTTON) or not action.get("value"):
         return None
     user = payload["user"]
-    if not home.owns(user.get("team_id")) or not home.owns((payload.get("team") or {}).get("id")):
+    if not app.owns(user.get("team_id")) or not app.owns((payload.get("team") or {}).get("id")):
         return None
     container = payload["container"]
     channel = str(container["channel_id"])
@@ -226,7 +230,7 @@ def message_from_action(name: str, home: Home, payload: Payload, *, sent_at: dat
         id=key,
         event_id=key,
         conversation=ConversationRef(channel=name, conversation=channel, thread=thread),
-        sender=_sender(name, home.organisation, str(user["id"]), {"display_name": user.get("name")}),
+        sender=_sender(name, app.organisation, str(user["id"]), {"display_name": user.get("name")}),
         text=str(action["value"]),
         sent_at=sent_at,
         is_direct=is_direct,
@@ -236,8 +240,8 @@ def message_from_action(name: str, home: Home, payload: Payload, *, sent_at: dat
     )
 
 
-def without_decided(payload: Payload) -> dict[str, Any] | None:
-    """The message below which a button was pressed, without those that decide the same; None where it is not told."""
+def without_answered_buttons(payload: Payload) -> dict[str, Any] | None:
+    """The pressed button's message, without the buttons of the same question; None where Slack does not send it."""
     message = payload.get("message") or {}
     question = _question(payload["actions"][0])
     blocks = []
@@ -252,10 +256,6 @@ def without_decided(payload: Payload) -> dict[str, Any] | None:
 
 def _question(button: Payload) -> str:
     return Action(id=str(button.get("value") or ""), label="").question
-
-
-BUTTON = "ethos-action-"
-"""What the `action_id` of our buttons begins with."""
 
 
 def time_of(ts: str) -> datetime:
@@ -301,24 +301,24 @@ def _shown(token: str) -> str:
     return f"{label} ({address})"
 
 
-def _is_by_a_person(home: Home, event: Payload) -> bool:
-    """Not by us, a bot, an app, a webhook or Slack itself. `username` proves nothing, and is not looked at."""
+def _is_by_a_person(app: Installation, event: Payload) -> bool:
+    """Not by us, a bot, an app, a webhook or Slack itself. `username` proves nothing, so it does not count."""
     if event.get("subtype") not in _WRITTEN_BY_PEOPLE or event.get("hidden"):
         return False
     if event.get("bot_id") or event.get("bot_profile") or event.get("app_id"):
         return False
-    return event.get("user") not in (None, "", home.user, _SLACKBOT)
+    return event.get("user") not in (None, "", app.user, _SLACKBOT)
 
 
-def _team_of_author(home: Home, event: Payload, place: Place) -> str:
+def _team_of_author(app: Installation, event: Payload, conversation: Conversation) -> str:
     """The author's workspace or organisation.
 
     Other workspaces of our own organisation are told apart from other organisations by the channel: only one that is
     shared with others has outsiders in it. https://docs.slack.dev/apis/slack-connect
     """
-    if not place.is_shared:
-        return home.team
-    return str(event.get("user_team") or event.get("source_team") or event.get("team") or home.team)
+    if not conversation.is_shared:
+        return app.team
+    return str(event.get("user_team") or event.get("source_team") or event.get("team") or app.team)
 
 
 def _sender(name: str, organisation: str, user: str, profile: Payload | None) -> Sender:

@@ -1,4 +1,4 @@
-"""From the SDK's errors, and those of the HTTP library below it, to ours: how certain is it that nothing was done?"""
+"""Translates the errors of the SDK and of aiohttp into ours: how certain is it that nothing was done?"""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _REFUSED_TOKEN = {
     "missing_scope", "no_permission", "org_login_required", "two_factor_setup_required", "forbidden_team",
 }  # fmt: skip
 _TOO_MANY = {"ratelimited", "rate_limited", "message_limit_exceeded"}
-# The last: somebody still writes the message as a stream, which ends by itself after five minutes.
+# The last: the message is still an open stream, which ends by itself after five minutes.
 _BUSY = {
     "accesslimited", "access_limited", "team_added_to_org", "team_access_not_granted", "streaming_state_conflict",
 }  # fmt: skip
 # "It's possible some aspect of the operation succeeded before the error was raised."
-_PERHAPS_DONE = {
+_MAYBE_DONE = {
     "fatal_error",
     "internal_error",
     "request_timeout",
@@ -61,7 +61,7 @@ class Refused(PermanentSendError):
     """Slack understood the request and will not do it.
 
     Attributes:
-        code: Slack's word for why.
+        code: Slack's error code.
     """
 
     def __init__(self, method: str, code: str) -> None:
@@ -72,10 +72,10 @@ class Refused(PermanentSendError):
 
 @contextmanager
 def calling(method: str, *, is_repeatable: bool = False) -> Iterator[None]:
-    """Turn what the block raises into a `SendError`.
+    """Turn every error of the block into a `SendError`.
 
     Args:
-        is_repeatable: doing it twice is harmless, so that what is uncertain is only transient.
+        is_repeatable: twice does no harm, so an uncertain error becomes a transient one.
     """
     try:
         yield
@@ -102,10 +102,10 @@ def send_error(error: Exception, method: str) -> SendError:
 
 
 def _api_error(error: SlackApiError, method: str) -> SendError:
-    status, code, retry_after_s = _told(error)
+    status, code, retry_after_s = _response_facts(error)
     if status == 429 or code in _TOO_MANY:
         return TransientSendError(f"Slack has had too many calls of {method}", retry_after_s=retry_after_s)
-    if status >= 500 or code in _PERHAPS_DONE or not code:
+    if status >= 500 or code in _MAYBE_DONE or not code:
         return UncertainSendError(f"{method} failed in Slack (HTTP {status} {code}); it may have been done")
     if code in _BUSY:
         return TransientSendError(f"Slack cannot do {method} now: {code}")
@@ -117,7 +117,7 @@ def connect_error(error: Exception, key: str) -> AdapterError:
     if isinstance(error, AdapterError):
         return error
     if isinstance(error, SlackApiError):
-        status, code, retry_after_s = _told(error)
+        status, code, retry_after_s = _response_facts(error)
         if code in _REFUSED_TOKEN:
             return AdapterAuthFailed(
                 f"Slack refused `{key}`: {code}. Copy the token again from the app's page at https://api.slack.com/apps"
@@ -126,8 +126,8 @@ def connect_error(error: Exception, key: str) -> AdapterError:
     return AdapterNotReady(f"Slack cannot be reached: {type(error).__name__}")
 
 
-def _told(error: SlackApiError) -> tuple[int, str, float | None]:
-    """Status, Slack's word and the wait that it asks for, out of an answer that may be no answer of Slack's at all."""
+def _response_facts(error: SlackApiError) -> tuple[int, str, float | None]:
+    """Status, error code and `Retry-After`; the answer may come from something else than Slack."""
     response = error.response
     status = int(getattr(response, "status_code", None) or getattr(response, "status", None) or 0)
     data = getattr(response, "data", response)

@@ -1,4 +1,4 @@
-"""Slack's requests over HTTP: Events API, slash commands and interactivity, on one address."""
+"""Receives Slack's requests over HTTP: Events API, slash commands and interactivity, at one address."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def is_authentic(secret: str, timestamp: str, body: bytes, signature: str, now_s
     return hmac.compare_digest(f"v0={signed.hexdigest()}".encode(), signature.encode("latin-1", "replace"))
 
 
-class HttpLine:
+class HttpReceiver:
     """The ASGI application. Nothing is parsed before the signature has been checked.
 
     Args:
-        is_open: requests can be kept now; else Slack is asked to come again.
+        is_open: requests can be accepted now; else Slack is told to send them again.
         now: seconds since 1970.
     """
 
@@ -48,19 +48,19 @@ class HttpLine:
         self._secret = signing_secret
         self._is_open = is_open
         self._now = now
-        self._kept: dict[str, float] = {}
+        self._expires_at_s: dict[str, float] = {}
         self._closed = asyncio.Event()
 
     async def open(self) -> None:
-        """There is nothing to reach: Slack comes to us."""
+        """There is nothing to connect to."""
         self._closed.clear()
 
-    async def hold(self) -> None:
+    async def run_until_lost(self) -> None:
         """Wait until it is closed."""
         await self._closed.wait()
 
     async def close(self) -> None:
-        """End `hold`."""
+        """End `run_until_lost`."""
         self._closed.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,18 +88,18 @@ class HttpLine:
         except ValueError:
             return PlainTextResponse("The request cannot be read.", 400)
         if status == 200:
-            self._kept[signature] = int(timestamp) + WINDOW_S
+            self._expires_at_s[signature] = int(timestamp) + WINDOW_S
         return Response(content, status, media_type=media_type)
 
     def _is_replayed(self, signature: str) -> bool:
-        """The very same request was kept already. Slack signs anew when it delivers again, at least in a new second.
+        """The same request was accepted already. Slack signs a redelivery again, with a later time.
 
-        What was not kept may come with the same signature.
+        A request that was not accepted may come again with the same signature.
         """
         now_s = self._now()
-        while self._kept and next(iter(self._kept.values())) < now_s:
-            del self._kept[next(iter(self._kept))]
-        return signature in self._kept
+        while self._expires_at_s and next(iter(self._expires_at_s.values())) < now_s:
+            del self._expires_at_s[next(iter(self._expires_at_s))]
+        return signature in self._expires_at_s
 
 
 async def _body(request: Request) -> bytes | None:

@@ -1,19 +1,19 @@
-"""Keeps calls of one kind apart, over all conversations."""
+"""Spaces calls of one method, over all conversations."""
 
 from __future__ import annotations
 
 import asyncio
 
 
-class Pace:
-    """Lets one caller go after the other.
+class RateLimit:
+    """Lets one caller go at a time.
 
     Args:
-        gap_s: between two of them.
+        interval_s: between two of them.
     """
 
-    def __init__(self, gap_s: float) -> None:
-        self.gap_s = gap_s
+    def __init__(self, interval_s: float) -> None:
+        self.interval_s = interval_s
         self._turn = asyncio.Lock()
         self._next_at_s = 0.0
 
@@ -22,8 +22,8 @@ class Pace:
         clock = asyncio.get_running_loop().time
         async with self._turn:
             await asyncio.sleep(self._next_at_s - clock())
-            self._next_at_s = clock() + self.gap_s
+            self._next_at_s = clock() + self.interval_s
 
-    def hold(self, seconds: float) -> None:
-        """Let nobody go for so long."""
+    def pause(self, seconds: float) -> None:
+        """Let no caller go for so long."""
         self._next_at_s = asyncio.get_running_loop().time() + seconds

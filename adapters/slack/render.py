@@ -17,17 +17,17 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from wcwidth import grapheme_boundary_before
 
-from adapters.slack.convert import BUTTON, Home
+from adapters.slack.convert import BUTTON, Installation
 from gateway.messages import OutboundMessage
 
 MAX_PIECE_UNITS = 11_500
-"""Of `markdown_text`, which ends at 12,000 characters: https://docs.slack.dev/reference/methods/chat.postMessage.
+"""Of `markdown_text`, whose limit is 12,000 characters: https://docs.slack.dev/reference/methods/chat.postMessage.
 
-Whether Slack counts code points or UTF-16 units is not said; units are safe under both. What it adds when it makes
+Slack does not say whether it counts code points or UTF-16 units; units are safe under both. What it adds when it makes
 blocks of the text counts, too: 13,297 was refused (slackapi/bolt-js#2509, 2025-05).
 """
 
-# What Slack, and every reader of Markdown, would turn into another character.
+# What Slack, as every Markdown parser, would turn into another character.
 _ENTITY = re.compile(r"&(?=(?:[A-Za-z][A-Za-z0-9]*|#[0-9]+|#[xX][0-9A-Fa-f]+);)")
 _OPEN_ENTITY = re.compile(r"&#?[A-Za-z0-9]*\Z")
 _QUOTE = re.compile(r"^(?: {0,3}>)+", re.MULTILINE)
@@ -37,8 +37,8 @@ _LONGEST_FENCE_LINE = 100
 _LONGEST_CHARACTER = 64  # code points; longer heaps of marks are no writing
 
 
-def harmless(text: str) -> str:
-    """The Markdown with Slack's own tokens taken out of effect, and nothing else changed for the reader.
+def escaped(text: str) -> str:
+    """The Markdown with Slack's own tokens escaped, and nothing else changed for the reader.
 
     Slack obeys `<!channel>`, `<@U…>`, `<#C…>` and `<https://…|label>` in `markdown_text`, too, and shows `&lt;` and
     `&gt;` as the characters that they mean without reading the result as a token again (measured on a workspace in
@@ -53,12 +53,12 @@ def harmless(text: str) -> str:
     return "".join([*parts, text[end:].replace(">", "&gt;")])
 
 
-def settled(text: str) -> str:
-    """The text without an end that could become part of an entity, and would then be escaped otherwise.
+def escaped_prefix(text: str) -> str:
+    """The escaped text, without an end that could become part of an entity and would then be escaped in another way.
 
-    So for texts that grow, `harmless(settled(…))` of the earlier one is how that of the later one begins.
+    So when a text grows, each result is a prefix of the next one.
     """
-    return _OPEN_ENTITY.sub("", text)
+    return escaped(_OPEN_ENTITY.sub("", text))
 
 
 def plain(text: str) -> str:
@@ -66,22 +66,22 @@ def plain(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def units(text: str) -> int:
-    """At most so many UTF-16 units are in the escaped text."""
+def size_units(text: str) -> int:
+    """An upper bound of the UTF-16 units of the escaped text."""
     return sum(_cost(character) for character in text)
 
 
-def pieces(text: str, limit_units: int = MAX_PIECE_UNITS) -> Sequence[str]:
+def split(text: str, limit_units: int = MAX_PIECE_UNITS) -> Sequence[str]:
     """The Markdown in pieces of at most `limit_units`, none of them blank.
 
-    Cut between paragraphs, lines or words where there are any, never within a character that is made of several; a
-    code block that is cut is closed and opened again. Joined they are the text, but for the fences that were added.
-    A text that grows keeps its pieces but the last.
+    Cut between paragraphs, lines or words where possible, never within what a reader sees as one character. A code
+    block that is cut is closed, and opened again in the next piece. Joined, the pieces are the text, apart from the
+    added fences. When a text grows, all its pieces but the last stay as they are.
     """
     found, opening, rest = [], "", text
     while rest:
-        room = limit_units - units(opening)
-        if units(rest) <= room:
+        room = limit_units - size_units(opening)
+        if size_units(rest) <= room:
             head, rest = rest, ""
         else:
             cut = _cut(rest, room - _LONGEST_FENCE_LINE)
@@ -141,10 +141,10 @@ def _cost(character: str) -> int:
 
 
 LONG_UNITS = 4_000
-"""A block above this hides behind "Show more", or is cut over two messages; as a file it can be read and kept."""
-_MOST_DOCUMENTS = 10
+"""Slack folds a longer block behind "Show more", or it is cut over two messages; so it goes as a file."""
+_MAX_DOCUMENTS = 10
 
-# What a spreadsheet would reckon with (https://owasp.org/www-community/attacks/CSV_Injection); numbers may stay.
+# What a spreadsheet takes for a formula (https://owasp.org/www-community/attacks/CSV_Injection), but not numbers.
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d+([.,]\d+)*%?$)")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _EXTENSIONS = {
@@ -166,12 +166,12 @@ class Document:
     content: str
 
 
-def extract(text: str) -> tuple[str, tuple[Document, ...]]:
-    """The Markdown without its long blocks, each of which is named where it stood, and those blocks.
+def extract_documents(text: str) -> tuple[str, tuple[Document, ...]]:
+    """The Markdown with each long block replaced by the name of its file, and the files.
 
-    Only blocks that are not part of a list or a quotation are taken out. A text without a long one comes back as it is.
+    Blocks within a list or a quotation stay. A text without a long block is returned unchanged.
     """
-    if units(text) <= LONG_UNITS:
+    if size_units(text) <= LONG_UNITS:
         return text, ()
     lines = _LINE.findall(text)
     kept: list[str] = []
@@ -183,7 +183,7 @@ def extract(text: str) -> tuple[str, tuple[Document, ...]]:
             continue
         start, end = token.map
         block = "".join(lines[start:end])
-        if units(block) <= LONG_UNITS or len(documents) == _MOST_DOCUMENTS:
+        if size_units(block) <= LONG_UNITS or len(documents) == _MAX_DOCUMENTS:
             continue
         number, language = len(documents) + 1, token.info.strip()
         if token.type == "fence":
@@ -198,7 +198,7 @@ def extract(text: str) -> tuple[str, tuple[Document, ...]]:
 
 
 def _as_csv(tokens: Sequence[Token]) -> str:
-    """The table that the tokens begin with, for a spreadsheet: with the mark of UTF-8, and without formulas."""
+    """The table that the tokens begin with, as CSV for a spreadsheet: with a byte order mark, and without formulas."""
     rows: list[list[str]] = []
     for token in itertools.takewhile(lambda token: token.type != "table_close", tokens):
         if token.type == "tr_open":
@@ -212,34 +212,34 @@ def _as_csv(tokens: Sequence[Token]) -> str:
 
 
 def _note(name: str, language: str) -> str:
-    is_told = not language or language.lower() in _EXTENSIONS
-    return f"(see the file `{name}`)\n" if is_told else f"(see the file `{name}`: {language})\n"
+    is_known = not language or language.lower() in _EXTENSIONS
+    return f"(see the file `{name}`)\n" if is_known else f"(see the file `{name}`: {language})\n"
 
 
-# ---- one piece, and how it is known again ----------------------------------------------------------------------------
+# ---- one piece, and how it is found again ----------------------------------------------------------------------------
 
 
 EVENT_TYPE = "ethos_message"
-_MOST_BUTTONS = 25  # of one block: https://docs.slack.dev/reference/block-kit/blocks/actions-block
+_MAX_BUTTONS = 25  # of one block: https://docs.slack.dev/reference/block-kit/blocks/actions-block
 _LABEL_CHARS = 75
 _ESCAPE = re.compile(r"&(?:amp;)*(?:amp|lt|gt);")
 
 
-class Content:
-    """One piece of a message."""
+class Piece:
+    """One piece of a message, as Slack's methods take it."""
 
     def __init__(self, message: OutboundMessage, text: str, number: int, *, is_final: bool, has_actions: bool) -> None:
         self._text = text
-        self._actions = message.actions[:_MOST_BUTTONS] if has_actions else ()
-        self.metadata = metadata_of(message.id, number, is_final=is_final)
+        self._actions = message.actions[:_MAX_BUTTONS] if has_actions else ()
+        self.metadata = metadata_for(message.id, number, is_final=is_final)
 
     @property
     def markdown(self) -> str:
-        """The text as Slack may read it."""
-        return harmless(self._text)
+        """The text, escaped."""
+        return escaped(self._text)
 
     def as_markdown(self) -> dict[str, Any]:
-        """Slack itself reads the Markdown. With buttons it must be a block."""
+        """For Slack's own Markdown parser. With buttons it must be a block."""
         if not self._actions:
             return {"markdown_text": self.markdown, "metadata": self.metadata}
         blocks = [{"type": "markdown", "text": self.markdown}, *self._buttons()]
@@ -250,7 +250,7 @@ class Content:
         return {"text": plain(self._text), "metadata": self.metadata}
 
     def as_end(self, rest: str) -> dict[str, Any]:
-        """What is missing from a stream whose text is the beginning of ours."""
+        """The end of a stream whose text so far is a prefix of ours."""
         end: dict[str, Any] = {"metadata": self.metadata}
         if rest:
             end["markdown_text"] = rest
@@ -271,40 +271,40 @@ class Content:
         return [{"type": "actions", "elements": buttons}]
 
 
-def metadata_of(message_id: str, number: int, *, is_final: bool) -> dict[str, Any]:
-    """What a piece is known by: https://docs.slack.dev/messaging/message-metadata."""
+def metadata_for(message_id: str, number: int, *, is_final: bool) -> dict[str, Any]:
+    """By which a piece is found again: https://docs.slack.dev/messaging/message-metadata."""
     payload = {"outbox_id": message_id, "piece": number, "is_final": is_final}
     return {"event_type": EVENT_TYPE, "event_payload": payload}
 
 
-def piece_in(entry: Mapping[str, Any], message_id: str, home: Home | None) -> int | None:
-    """Which piece of the message an entry is; somebody else's entry is none, whatever its metadata says."""
+def piece_number(entry: Mapping[str, Any], message_id: str, app: Installation | None) -> int | None:
+    """Which piece of the message an entry of the history is; None for other entries, and for other authors' ones."""
     metadata = entry.get("metadata") or {}
     payload = metadata.get("event_payload") or {}
     is_it = metadata.get("event_type") == EVENT_TYPE and payload.get("outbox_id") == message_id
-    return int(payload.get("piece", 0)) if is_it and _is_ours(entry, home) else None
+    return int(payload.get("piece", 0)) if is_it and _is_ours(entry, app) else None
 
 
-def is_nameless_stream(entry: Mapping[str, Any], home: Home | None) -> bool:
-    """A stream of ours that nobody stopped: metadata can be given at its end only, so it says not whose it is."""
+def is_unlabelled_stream(entry: Mapping[str, Any], app: Installation | None) -> bool:
+    """A stream of ours that was not stopped. Slack takes metadata at its end only, so the message's id is missing."""
     has_name = (entry.get("metadata") or {}).get("event_type") == EVENT_TYPE
-    return "streaming_state" in entry and not has_name and _is_ours(entry, home)
+    return "streaming_state" in entry and not has_name and _is_ours(entry, app)
 
 
-def is_nameless(entry: Mapping[str, Any], home: Home | None) -> bool:
-    """A message of ours whose metadata we are not shown, for want of a scope."""
-    return _is_ours(entry, home) and not entry.get("metadata") and "streaming_state" not in entry
+def has_no_metadata(entry: Mapping[str, Any], app: Installation | None) -> bool:
+    """A message of ours whose metadata Slack does not show us, because a scope is missing."""
+    return _is_ours(entry, app) and not entry.get("metadata") and "streaming_state" not in entry
 
 
-def says(entry: Mapping[str, Any], text: str) -> bool:
-    """The entry has the words of the Markdown, as far as can be seen through what Slack makes of it."""
+def has_words(entry: Mapping[str, Any], text: str) -> bool:
+    """The entry has the words of the Markdown; Slack changes its punctuation and spaces."""
     words = _words(plain(text))
     return bool(words) and words == _words(str(entry.get("text") or ""))
 
 
-def _words(escaped: str) -> str:
-    return re.sub(r"[\W_]+", "", _ESCAPE.sub("", escaped)).lower()
+def _words(text: str) -> str:
+    return re.sub(r"[\W_]+", "", _ESCAPE.sub("", text)).lower()
 
 
-def _is_ours(entry: Mapping[str, Any], home: Home | None) -> bool:
-    return home is not None and entry.get("user") == home.user
+def _is_ours(entry: Mapping[str, Any], app: Installation | None) -> bool:
+    return app is not None and entry.get("user") == app.user

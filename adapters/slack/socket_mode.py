@@ -1,4 +1,4 @@
-"""How Slack's requests come in: through Bolt, and in Socket Mode over a WebSocket that we open."""
+"""Receives Slack's requests over Socket Mode. Bolt reads them, here and over HTTP."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from adapters.slack.client import QUIET, SlackClient
+from adapters.slack.client import SDK_LOGGER, SlackClient
 from gateway.errors import AdapterNotReady
 
-Take = Callable[[Mapping[str, Any]], Awaitable[str]]
-"""Keeps a request; returns what Slack shows to who made it. If it raises, nothing was kept."""
+HandleRequest = Callable[[Mapping[str, Any]], Awaitable[str]]
+"""Accepts a request; returns what Slack shows to the person who made it. If it raises, nothing was accepted."""
 
 _CLOSE_S = 1.0
-# A connection that was reset is closed without a word to any listener of the SDK's: looking costs no system call.
-_LOOK_S = 0.5
+# The SDK tells no listener that a connection was reset, so it is asked; that costs no system call.
+_CHECK_INTERVAL_S = 0.5
 
 _log = logging.getLogger(__name__)
 
 
 class Bolt:
-    """Bolt reads the three shapes of Slack's requests, and answers those that are about the line itself."""
+    """Bolt reads the three shapes of Slack's requests, and itself answers those about the connection."""
 
-    def __init__(self, take: Take) -> None:
-        # Everything is kept in `before_authorize`. What comes behind it acknowledges first and works afterwards, and
-        # when `auth.test` fails it acknowledges what nobody has seen. Signatures are checked before Bolt is asked,
-        # on the raw bytes: see http_receiver.py.
+    def __init__(self, handle_request: HandleRequest) -> None:
+        # Every request is accepted in `before_authorize`. The steps behind it acknowledge before they work, and even
+        # when `auth.test` fails. `http_receiver.py` checks signatures before, on the raw bytes.
         self._app = AsyncApp(
-            logger=QUIET,
-            authorize=_nobody,  # type: ignore[arg-type]  # None means nobody, to Bolt
-            before_authorize=_Keep(take),
+            logger=SDK_LOGGER,
+            authorize=_no_authorization,  # type: ignore[arg-type]  # Bolt takes None for "not installed"
+            before_authorize=_HandleFirst(handle_request),
             request_verification_enabled=False,
             ssl_check_enabled=False,
         )
@@ -61,25 +60,25 @@ class Bolt:
         return response.status, response.headers.get("content-type", ["text/plain"])[0], response.body or ""
 
     async def handle(self, client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
-        """Answer one envelope of Socket Mode; what was not kept gets no answer, and comes again."""
+        """Answer one envelope of Socket Mode. One that was not accepted gets no answer, so Slack sends it again."""
         try:
             bolt_request = AsyncBoltRequest(mode="socket_mode", body=request.payload)
         except (AttributeError, TypeError, ValueError):
             _log.warning("an envelope is not as Slack describes it; dropped")
-            response = BoltResponse(status=200)  # it would be the same every time that it came again
+            response = BoltResponse(status=200)  # a redelivery would be no better
         else:
             response = await self._app.async_dispatch(bolt_request)
         await send_async_response(client, request, response, 0.0)
 
 
-class _Keep(AsyncMiddleware):
-    """Keeps a request, and answers it with that.
+class _HandleFirst(AsyncMiddleware):
+    """Has a request accepted, and answers it.
 
-    A plain function would be called with arguments that Bolt fails to find in a request that is not as it should be.
+    For a plain function Bolt looks up arguments in the request, and fails where a malformed one lacks them.
     """
 
-    def __init__(self, take: Take) -> None:
-        self._take = take
+    def __init__(self, handle_request: HandleRequest) -> None:
+        self._handle_request = handle_request
 
     async def async_process(
         self,
@@ -91,24 +90,24 @@ class _Keep(AsyncMiddleware):
         del resp
         if req.body.get("type") == "url_verification":
             return await next()
-        return BoltResponse(status=200, body=await self._take(req.body))
+        return BoltResponse(status=200, body=await self._handle_request(req.body))
 
 
-class _Socket:
-    """One connection of Socket Mode: it ends, and never connects anew by itself.
+class _Connection:
+    """One connection of Socket Mode, which never reconnects by itself.
 
-    The SDK's own reconnecting takes an expired ticket again and again, hides a token that was revoked, and is without
-    a connection while it changes from one to the next. So whoever owns this opens the next one, with a new ticket.
+    The SDK's own reconnecting uses an expired ticket again and again, hides a revoked token, and has no connection
+    while it changes from one to the next. So the owner of this one opens the next, with a new ticket.
 
     Args:
-        ping_s: the time between two signs of life; after four without an answer the connection is dead.
+        ping_s: between two pings; after four without an answer the connection is dead.
     """
 
     def __init__(self, bolt: Bolt, web: AsyncWebClient, *, ping_s: float) -> None:
         self._ping_s = ping_s
-        self._is_leaving = asyncio.Event()
+        self._should_disconnect = asyncio.Event()
         self._has_ended = asyncio.Event()
-        self._client = _OneConnection("", self._is_leaving, web_client=web, ping_s=ping_s)
+        self._client = _OneConnection("", self._should_disconnect, web_client=web, ping_s=ping_s)
         self._client.socket_mode_request_listeners.append(bolt.handle)
         self._client.on_close_listeners.append(self._end)
         self._client.on_error_listeners.append(self._end)
@@ -121,21 +120,21 @@ class _Socket:
         """
         self._client.wss_uri = url
         try:
-            async with asyncio.timeout(timeout_s):  # the SDK itself would try for ever
+            async with asyncio.timeout(timeout_s):  # the SDK would try for ever
                 await self._client.connect()  # type: ignore[no-untyped-call]
         except TimeoutError:
             raise AdapterNotReady("Slack did not take the WebSocket connection") from None
 
-    async def leaving(self) -> bool:
-        """Wait until the connection is of no use any more.
+    async def wait_for_disconnect(self) -> bool:
+        """Wait until the connection ends.
 
         Returns:
-            True: Slack asks for another one, and keeps this one for some seconds. False: it is lost.
+            True: Slack wants us to open another, and closes this one in some seconds. False: it is lost.
         """
-        await self._until(self._is_leaving, self._has_ended)
-        return self._is_leaving.is_set()
+        await self._until(self._should_disconnect, self._has_ended)
+        return self._should_disconnect.is_set()
 
-    async def ended(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the connection is closed, or dead."""
         await self._until(self._has_ended)
 
@@ -150,12 +149,12 @@ class _Socket:
         await client.close()  # type: ignore[no-untyped-call]
         await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
 
-    async def _until(self, *signs: asyncio.Event) -> None:
-        """Wait for one of the signs, or for the connection's death, which the SDK does not tell."""
-        waiting = [asyncio.ensure_future(sign.wait()) for sign in signs]
+    async def _until(self, *events: asyncio.Event) -> None:
+        """Wait for one of the events, or for the loss of the connection, which the SDK does not tell."""
+        waiting = [asyncio.ensure_future(event.wait()) for event in events]
         try:
             while await self._client.is_connected():
-                done, _ = await asyncio.wait(waiting, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(waiting, timeout=_CHECK_INTERVAL_S, return_when=asyncio.FIRST_COMPLETED)
                 if done:
                     break
         finally:
@@ -166,23 +165,23 @@ class _Socket:
         self._has_ended.set()
 
 
-class SocketLine:
-    """Keeps us connected in Socket Mode for as long as Slack lets it.
+class SocketModeReceiver:
+    """Stays connected in Socket Mode.
 
     Args:
-        ping_s: between two signs of life; after four without an answer the connection is dead.
-        connect_s: for a connection to be taken.
-        linger_s: Slack closes a connection that it has told to go after about ten seconds.
+        ping_s: as for one connection.
+        connect_s: in which a connection must be open.
+        drain_s: longest life of a connection after `disconnect`; Slack closes it after about ten seconds.
     """
 
     def __init__(
-        self, client: SlackClient, bolt: Bolt, *, ping_s: float = 5.0, connect_s: float = 10.0, linger_s: float = 15.0
+        self, client: SlackClient, bolt: Bolt, *, ping_s: float = 5.0, connect_s: float = 10.0, drain_s: float = 15.0
     ) -> None:
         self._client = client
         self._bolt = bolt
-        self._ping_s, self._connect_s, self._linger_s = ping_s, connect_s, linger_s
-        self._socket: _Socket | None = None
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._ping_s, self._connect_s, self._drain_s = ping_s, connect_s, drain_s
+        self._socket: _Connection | None = None
+        self._draining: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Connect.
@@ -192,7 +191,7 @@ class SocketLine:
             AdapterAuthFailed: it refused the app-level token.
         """
         url = await self._client.socket_url()
-        socket = _Socket(self._bolt, self._client.web, ping_s=self._ping_s)
+        socket = _Connection(self._bolt, self._client.web, ping_s=self._ping_s)
         try:
             await socket.open(url, self._connect_s)
         except BaseException:
@@ -200,16 +199,16 @@ class SocketLine:
             raise
         self._socket = socket
 
-    async def hold(self) -> None:
-        """Stay connected; raises as `open` when that is not possible any more."""
+    async def run_until_lost(self) -> None:
+        """Stay connected; raises as `open`."""
         while (socket := self._socket) is not None:
-            if not await socket.leaving():
+            if not await socket.wait_for_disconnect():
                 break
-            # The next one first, so that there is never none: https://github.com/slackapi/bolt-python/issues/1071
+            # Open the next one first, so that we stay connected: https://github.com/slackapi/bolt-python/issues/1071
             await self.open()
-            task = asyncio.create_task(self._retire(socket))
-            self._retiring.add(task)
-            task.add_done_callback(self._retiring.discard)
+            task = asyncio.create_task(self._drain(socket))
+            self._draining.add(task)
+            task.add_done_callback(self._draining.discard)
         raise AdapterNotReady("the connection to Slack was lost")
 
     async def close(self) -> None:
@@ -217,37 +216,39 @@ class SocketLine:
         socket, self._socket = self._socket, None
         if socket is not None:
             await socket.close()
-        for task in list(self._retiring):
+        for task in list(self._draining):
             task.cancel()
             await asyncio.wait({task})
 
-    async def _retire(self, socket: _Socket) -> None:
-        """What Slack has put on the old connection is answered there, until it closes it."""
+    async def _drain(self, socket: _Connection) -> None:
+        """Answer what Slack still sends over the old connection, until it is closed."""
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._linger_s):
-                    await socket.ended()
+                async with asyncio.timeout(self._drain_s):
+                    await socket.wait_closed()
         finally:
             await socket.close()
 
 
 class _OneConnection(SocketModeClient):
-    def __init__(self, app_token: str, leave: asyncio.Event, *, web_client: AsyncWebClient, ping_s: float) -> None:
+    def __init__(
+        self, app_token: str, should_disconnect: asyncio.Event, *, web_client: AsyncWebClient, ping_s: float
+    ) -> None:
         super().__init__(
             app_token=app_token,
-            logger=QUIET,
+            logger=SDK_LOGGER,
             web_client=web_client,
             auto_reconnect_enabled=False,
             ping_interval=ping_s,
         )
-        self._leave = leave
+        self._should_disconnect = should_disconnect
 
     async def connect_to_new_endpoint(self, force: bool = False) -> None:  # noqa: FBT001, FBT002 (the SDK's signature)
         """Slack sent `disconnect`: https://docs.slack.dev/apis/events-api/using-socket-mode#disconnect."""
         del force
-        self._leave.set()
+        self._should_disconnect.set()
 
 
-async def _nobody(**_: Any) -> AuthorizeResult | None:
-    """Bolt wants to know who installed us; by then everything is kept, and the answer changes nothing."""
+async def _no_authorization(**_: Any) -> AuthorizeResult | None:
+    """Bolt asks who installed us; by then the request is accepted, and the answer changes nothing."""
     return None

@@ -1,4 +1,4 @@
-"""Chat streams: previews that Slack writes as if somebody typed them.
+"""Chat streams: previews to which Slack lets us add text.
 
 The rules: https://docs.slack.dev/reference/methods/chat.startStream, chat.appendStream and chat.stopStream. A stream is
 a reply in a thread; outside of direct chats it is written for one person, the others see its beginning and its end. It
@@ -19,16 +19,16 @@ from dataclasses import dataclass, field
 
 from adapters.slack import render
 from adapters.slack.client import SlackClient
-from adapters.slack.convert import Home
+from adapters.slack.convert import Installation
 from adapters.slack.errors import Refused
-from adapters.slack.render import metadata_of
+from adapters.slack.render import metadata_for
 from gateway.errors import SendError, TransientSendError
 from gateway.messages import InboundMessage, OutboundMessage
 
 ROTATE_S = 240.0
-_MOST_STARTS = 15  # a minute; starting and stopping are Tier 2, "20+ per minute", for the whole workspace
+_MAX_STARTS = 15  # a minute; starting and stopping are Tier 2, "20+ per minute", for the whole workspace
 _MINUTE_S = 60.0
-_MOST_ASKERS = 1_000
+_MAX_RECIPIENTS = 1_000
 # These are about the app or its token, so they would be the same for every stream.
 _NEVER = {
     "missing_scope", "unknown_method", "method_deprecated", "not_allowed_token_type", "invalid_stream_arguments",
@@ -44,7 +44,7 @@ class Stream:
 
     Attributes:
         sent: what Slack has of its text.
-        ending: stops it before it dies.
+        ending: the task that stops it before Slack does.
     """
 
     channel: str
@@ -57,7 +57,7 @@ class Streams:
     """The open streams of this process, by the id of the message.
 
     Args:
-        rotate_s: after which a stream is stopped, and is an ordinary message.
+        rotate_s: after which a stream is stopped, and becomes an ordinary message.
         clock: seconds.
     """
 
@@ -72,52 +72,52 @@ class Streams:
         self._client, self._rotate_s, self._clock = client, rotate_s, clock
         self._is_on, self._is_refused = is_on, False
         self._open: dict[str, Stream] = {}
-        self._askers: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
+        self._recipients: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
         self._starts: deque[float] = deque()
         self._paused_until_s = 0.0
-        self._home: Home | None = None
+        self._installed: Installation | None = None
 
-    def open(self, home: Home) -> None:
-        """We are connected; what the app may do can have changed."""
-        self._home, self._is_refused = home, False
+    def open(self, app: Installation) -> None:
+        """We are connected; the app's permissions may have changed."""
+        self._installed, self._is_refused = app, False
 
-    def heard(self, message: InboundMessage) -> None:
-        """A person wrote this; the answer may be streamed to them."""
+    def remember_recipient(self, message: InboundMessage) -> None:
+        """Remember who wrote a message in a thread: the answer can be streamed to them."""
         if message.conversation.thread is None:
             return
         team, _, user = message.sender.user.partition("/")
-        self._askers[message.conversation.conversation, message.id] = (team, user)
-        while len(self._askers) > _MOST_ASKERS:
-            self._askers.popitem(last=False)
+        self._recipients[message.conversation.conversation, message.id] = (team, user)
+        while len(self._recipients) > _MAX_RECIPIENTS:
+            self._recipients.popitem(last=False)
 
     def __contains__(self, message_id: str) -> bool:
         return message_id in self._open
 
     def has(self, ts: str) -> bool:
-        """Some message of this process is streamed there."""
+        """One of the open streams has this `ts`."""
         return any(stream.ts == ts for stream in self._open.values())
 
-    def is_possible(self, message: OutboundMessage) -> bool:
-        """A stream can be had for this message, as far as we know, and now."""
+    def can_stream(self, message: OutboundMessage) -> bool:
+        """A stream for this message is allowed now, as far as we know."""
         where = message.conversation
         has_reader = where.conversation.startswith("D") or self._recipient(message) is not None
         is_allowed = self._is_on and not self._is_refused
-        return is_allowed and where.thread is not None and has_reader and self._is_free()
+        return is_allowed and where.thread is not None and has_reader and self._has_start_left()
 
-    def _is_free(self) -> bool:
+    def _has_start_left(self) -> bool:
         now = self._clock()
         while self._starts and now - self._starts[0] >= _MINUTE_S:
             self._starts.popleft()
-        return now >= self._paused_until_s and len(self._starts) < _MOST_STARTS
+        return now >= self._paused_until_s and len(self._starts) < _MAX_STARTS
 
     async def start(self, message: OutboundMessage, text: str) -> str | None:
-        """Open one with its first words; returns its `ts`, or None where Slack will not have it.
+        """Open one with its first words; returns its `ts`, or None where Slack refuses it.
 
         Raises:
             UncertainSendError: it may be there.
         """
         conversation = message.conversation
-        sent = render.harmless(render.settled(text))
+        sent = render.escaped_prefix(text)
         self._starts.append(self._clock())
         try:
             ts = await self._client.start_stream(
@@ -135,14 +135,14 @@ class Streams:
         stream.ending = asyncio.create_task(self._rotate(message.id, stream), name="slack stream")
         return ts
 
-    async def grow(self, message_id: str, text: str) -> bool:
-        """Bring an open stream to this text; False when that is not possible, now or any more.
+    async def append(self, message_id: str, text: str) -> bool:
+        """Extend an open stream to this text; False where that is not possible.
 
         Raises:
             TransientSendError: nothing was added.
         """
         stream = self._open.get(message_id)
-        rest = None if stream is None else rest_of(stream, render.harmless(render.settled(text)))
+        rest = None if stream is None else missing_text(stream, render.escaped_prefix(text))
         if stream is None or rest is None:
             return False
         if not rest:
@@ -152,41 +152,41 @@ class Streams:
         except TransientSendError:
             raise
         except SendError:
-            return False  # it has ended, or this may have been added, and twice is too much
+            return False  # it has ended, or the text may have been added already
         stream.sent += rest
         return True
 
-    def take(self, message_id: str) -> Stream | None:
-        """Whoever takes it stops it."""
+    def pop(self, message_id: str) -> Stream | None:
+        """Remove a stream; the caller stops it."""
         stream = self._open.pop(message_id, None)
         if stream is not None and stream.ending is not None:
             stream.ending.cancel()
         return stream
 
     async def close(self) -> None:
-        """Forget all; who goes on with their messages stops them first."""
-        endings = [stream.ending for stream in map(self.take, list(self._open)) if stream is not None]
+        """Forget all; whoever completes their messages stops them first."""
+        endings = [stream.ending for stream in map(self.pop, list(self._open)) if stream is not None]
         tasks = [task for task in endings if task is not None]
         if tasks:
             await asyncio.wait(tasks)
 
     async def _rotate(self, message_id: str, stream: Stream) -> None:
-        """Nothing may be written for minutes; so this is not left to the next preview."""
+        """Stop the stream in time; the next preview may be minutes away."""
         await asyncio.sleep(self._rotate_s)
         if self._open.get(message_id) is stream:
             del self._open[message_id]
-            with contextlib.suppress(SendError):  # who goes on with the message tries again
-                end = {"metadata": metadata_of(message_id, 0, is_final=False)}
+            with contextlib.suppress(SendError):  # whoever completes the message tries again
+                end = {"metadata": metadata_for(message_id, 0, is_final=False)}
                 await self._client.stop_stream(stream.channel, stream.ts, end)
 
     def _recipient(self, message: OutboundMessage) -> tuple[str, str] | None:
-        found = self._askers.get((message.conversation.conversation, message.reply_to or ""))
-        if found is None or self._home is None:
+        found = self._recipients.get((message.conversation.conversation, message.reply_to or ""))
+        if found is None or self._installed is None:
             return None
         team, user = found
-        return (self._home.team if team == self._home.organisation else team, user)
+        return (self._installed.team if team == self._installed.organisation else team, user)
 
 
-def rest_of(stream: Stream, text: str) -> str | None:
-    """What the stream lacks of the Markdown, as Slack may read it; None when it has something else."""
+def missing_text(stream: Stream, text: str) -> str | None:
+    """What the stream lacks of the escaped text; None when it has other text."""
     return text[len(stream.sent) :] if text.startswith(stream.sent) else None

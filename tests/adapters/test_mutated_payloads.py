@@ -65,7 +65,7 @@ def test_telegram() -> None:
 def test_slack() -> None:
     """Only what `UNREADABLE` names is raised, for events, commands, buttons and what stands in the history."""
     change, seen = Mutator(random.Random(SEED + 1)), Counter[str]()
-    home = slack.Home(team="T061EG9R6", enterprise=None, user="U0LAN0Z89", bot="B0LAN")
+    home = slack.Installation(team="T061EG9R6", enterprise=None, user="U0LAN0Z89", bot="B0LAN")
     payloads = recorded("slack", "payload")
 
     def read(name: str, body: Any) -> InboundMessage | None:
@@ -73,8 +73,8 @@ def test_slack() -> None:
             return slack.message_from_command("office", home, body, conversation="D1", commands={"help"}, sent_at=AT)
         if name == "block_actions":
             return slack.message_from_action("office", home, body, sent_at=AT)
-        place = slack.place_of(body)
-        if place is None or not slack.is_for(home, body):
+        place = slack.conversation_of(body)
+        if place is None or not slack.is_for_installation(home, body):
             return None
         slack.message_from_history("office", home, place, body["event"])
         return slack.message_from_event("office", home, body, slack_connect=True)

@@ -40,11 +40,11 @@ def services(notes: FakeNotes) -> AdapterServices:
 
 def hasten(adapter: SlackAdapter) -> None:
     """Shorten what would make tests slow: signs of life, and the pause between previews."""
-    adapter._catch_up._pace.gap_s = 0.0
-    adapter._outgoing._edits.gap_s = adapter._outgoing._appends.gap_s = 0.0
-    for name, seconds in (("_ping_s", 0.1), ("_connect_s", 3.0), ("_linger_s", 0.5)):
-        if hasattr(adapter._line, name):
-            setattr(adapter._line, name, seconds)
+    adapter._catch_up._history_limit.interval_s = 0.0
+    adapter._outbound._edit_limit.interval_s = adapter._outbound._append_limit.interval_s = 0.0
+    for name, seconds in (("_ping_s", 0.1), ("_connect_s", 3.0), ("_drain_s", 0.5)):
+        if hasattr(adapter._receiver, name):
+            setattr(adapter._receiver, name, seconds)
 
 
 class SlackHarness:

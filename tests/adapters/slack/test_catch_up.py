@@ -95,7 +95,7 @@ async def test_a_message_waits_for_what_was_missed_no_longer_than_slack_waits(
     person: SocketHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await met(person)
-    monkeypatch.setattr("adapters.slack.inbound._HELD_S", 0.01)
+    monkeypatch.setattr("adapters.slack.inbound._MAX_WAIT_S", 0.01)
     slack, gate = person.slack, asyncio.Event()
     slack.write(DIRECT, "A")
     slack.fail("conversations.history", *[Fault(gate=gate)] * 2)
@@ -158,8 +158,8 @@ async def test_how_far_back_is_a_setting(person: SocketHarness, catch_up_h: floa
         ts: {"type": "message", "user": ADA, "text": text, "ts": ts}
         for ts, text in ((days_ago, "old"), (slack.new_ts(), "fresh"))
     }
-    known = json.loads(person.notes.texts[f"place/{DIRECT}"])
-    person.notes.texts[f"place/{DIRECT}"] = json.dumps({**known, "ts": f"{slack._start_s - 5 * 86_400}.000001"})
+    known = json.loads(person.notes.texts[f"conversation/{DIRECT}"])
+    person.notes.texts[f"conversation/{DIRECT}"] = json.dumps({**known, "ts": f"{slack._start_s - 5 * 86_400}.000001"})
     async with running(later := await back(person, catch_up_h=catch_up_h)) as inbox:
         await inbox.has(len(expected))
         await later.person_says("now")
@@ -172,7 +172,7 @@ async def test_a_channel_that_is_gone_is_forgotten_and_the_others_are_read(perso
     person.slack.write(DIRECT, "still here")
     async with running(await back(person)) as inbox:
         assert [each.text for each in await inbox.has(1)] == ["still here"]
-    assert f"place/{GENERAL}" not in person.notes.texts
+    assert f"conversation/{GENERAL}" not in person.notes.texts
 
 
 async def test_a_thread_that_is_gone_keeps_nothing_of_its_channel_from_being_read(person: SocketHarness) -> None:
@@ -182,7 +182,7 @@ async def test_a_thread_that_is_gone_keeps_nothing_of_its_channel_from_being_rea
     slack.fail("conversations.replies", Fault(error="thread_not_found"))
     async with running(await back(person)) as inbox:
         assert [each.text for each in await inbox.has(1)] == ["missed"]
-    assert f"place/{GENERAL}" in person.notes.texts
+    assert f"conversation/{GENERAL}" in person.notes.texts
     assert f"thread/{GENERAL}/{thread}" not in person.notes.texts
 
 
@@ -267,7 +267,7 @@ async def test_a_first_mention_in_a_channel_during_an_hour_of_our_absence_is_fou
         assert next(each for each in found if each.text == "are you there?").conversation.thread == first["ts"]
         direct = next(each for each in found if each.conversation.conversation == "D0BOB")
         assert direct.is_direct
-        assert f"place/{NEW}" in later.notes.texts, "the channel is known from now on"
+        assert f"conversation/{NEW}" in later.notes.texts, "the channel is known from now on"
         await later.person_says("now")
         await inbox.has(4)
         assert inbox.tries == 4, "nothing comes twice"

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.slack import convert
-from adapters.slack.convert import Home, Place
+from adapters.slack.convert import Conversation, Installation
 from gateway.messages import Attachment, ConversationRef, InboundMessage
 from tests.adapters.slack.fake_slack import escaped
 
 PAYLOADS = Path(__file__).parent / "payloads"
-HOME = Home(team="T061EG9R6", enterprise=None, user="U0LAN0Z89", bot="B0LAN")
+HOME = Installation(team="T061EG9R6", enterprise=None, user="U0LAN0Z89", bot="B0LAN")
 
 
 def payload(name: str) -> dict[str, Any]:
@@ -26,10 +26,10 @@ def payload(name: str) -> dict[str, Any]:
     return found
 
 
-def event(name: str, *, home: Home = HOME, slack_connect: bool = False, **changed: Any) -> InboundMessage | None:
+def event(name: str, *, app: Installation = HOME, slack_connect: bool = False, **changed: Any) -> InboundMessage | None:
     envelope = payload(name)
     envelope["event"] |= changed
-    return convert.message_from_event("office", home, envelope, slack_connect=slack_connect)
+    return convert.message_from_event("office", app, envelope, slack_connect=slack_connect)
 
 
 def message(name: str, **changed: Any) -> InboundMessage:
@@ -124,10 +124,10 @@ def test_outsiders_of_a_shared_channel_are_kept_out_unless_they_are_wanted() -> 
 
 
 def test_our_own_people_in_a_shared_channel_are_ours_also_when_slack_names_the_organisation() -> None:
-    home = replace(HOME, enterprise="E0HOME")
-    found = message("slack_connect", home=home, user_team="E0HOME")
+    app = replace(HOME, enterprise="E0HOME")
+    found = message("slack_connect", app=app, user_team="E0HOME")
     assert found.sender.user == "E0HOME/U9OUTSIDE"
-    assert message("message_im", home=home).sender.user == "E0HOME/U2147483697"
+    assert message("message_im", app=app).sender.user == "E0HOME/U2147483697"
 
 
 def test_another_workspace_of_the_organisation_is_no_outsider_where_nothing_is_shared() -> None:
@@ -145,7 +145,7 @@ def test_another_workspace_of_the_organisation_is_no_outsider_where_nothing_is_s
     ],
 )
 def test_events_of_other_installations_are_told_apart(envelope: dict[str, Any], is_ours: bool) -> None:
-    assert convert.is_for(HOME, envelope) is is_ours
+    assert convert.is_for_installation(HOME, envelope) is is_ours
 
 
 def test_files_come_with_their_message_and_those_that_are_gone_do_not() -> None:
@@ -158,10 +158,10 @@ def test_files_come_with_their_message_and_those_that_are_gone_do_not() -> None:
 
 def test_history_gives_the_same_message_as_the_event() -> None:
     envelope = payload("message_im")
-    place = convert.place_of(envelope)
-    assert place == Place(channel="D024BE91L", kind="im", is_shared=False)
+    conversation = convert.conversation_of(envelope)
+    assert conversation == Conversation(channel="D024BE91L", kind="im", is_shared=False)
     entry = {key: envelope["event"][key] for key in ("type", "user", "text", "ts")}
-    found = convert.message_from_history("office", HOME, place, entry)
+    found = convert.message_from_history("office", HOME, conversation, entry)
     assert found is not None
     assert replace(found, event_id="") == replace(message("message_im"), event_id="")
     assert found.event_id == "D024BE91L/1355517523.000005"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.slack.render import LONG_UNITS, extract, pieces
+from adapters.slack.render import LONG_UNITS, extract_documents, split
 from gateway.errors import TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage
 from tests.adapters.slack.fake_slack import Fault, read
@@ -28,7 +28,7 @@ LONG = f"Here it is:\n\n```python\n{CODE}```\n\nAnd the numbers:\n\n{TABLE}\nTha
 
 
 def test_a_long_block_is_named_where_it_stood() -> None:
-    text, documents = extract(LONG)
+    text, documents = extract_documents(LONG)
     assert text == (
         "Here it is:\n\n(see the file `code-1.py`)\n\nAnd the numbers:\n\n(see the file `table-2.csv`)\n\nThat is all."
     )
@@ -46,27 +46,27 @@ def test_a_long_block_is_named_where_it_stood() -> None:
 def test_the_file_is_called_after_its_language(fence: str, name: str, note: str) -> None:
     mark = re.match(r"[`~]+", fence)
     assert mark is not None
-    text, (document,) = extract(f"{fence}\n{CODE}{mark[0]}\n")
+    text, (document,) = extract_documents(f"{fence}\n{CODE}{mark[0]}\n")
     assert (document.filename, document.content, text) == (name, CODE, f"{note}\n")
 
 
 @pytest.mark.parametrize("text", ["", "short", f"```\n{CODE[:3000]}```", "word " * 5_000, f"> ```\n> {CODE}"])
 def test_everything_else_stays_as_it_is(text: str) -> None:
-    assert extract(text) == (text, ())
+    assert extract_documents(text) == (text, ())
 
 
 def test_a_cell_that_a_spreadsheet_would_reckon_with_is_text() -> None:
-    _, (document,) = extract(TABLE.replace("| 7 |", "| =HYPERLINK(1) |").replace("| 8 |", "| -8,5 |"))
+    _, (document,) = extract_documents(TABLE.replace("| 7 |", "| =HYPERLINK(1) |").replace("| 8 |", "| -8,5 |"))
     assert document.content.split("\n")[8:10] == [f"'=HYPERLINK(1),{'x' * 40}", f'"-8,5",{"x" * 40}']
 
 
 def test_a_block_that_is_still_being_written_is_a_file_already() -> None:
-    text, (document,) = extract(f"Here:\n```js\n{CODE}")
+    text, (document,) = extract_documents(f"Here:\n```js\n{CODE}")
     assert (text, document.content) == ("Here:\n(see the file `code-1.js`)\n", CODE)
 
 
 def test_no_more_than_ten_go_as_files() -> None:
-    text, documents = extract(f"```\n{CODE}```\n\n" * 12)
+    text, documents = extract_documents(f"```\n{CODE}```\n\n" * 12)
     assert len(documents) == 10
     assert text.count(CODE) == 2
 
@@ -82,7 +82,7 @@ TABLES = st.integers(1, 300).map(lambda rows: "| a | b |\n|---|---|\n" + "| cell
 @given(st.lists(st.one_of(WORDS, BLOCKS, TABLES), max_size=6).map("\n\n".join))
 def test_nothing_of_a_text_is_lost(text: str) -> None:
     """The pieces and the files together are the text, but for fences, the file's names and what ends a line."""
-    rest, documents = extract(text)
+    rest, documents = extract_documents(text)
     for number, document in enumerate(documents, 1):
         note = re.search(rf"\(see the file `(?:code|table)-{number}\.\w+`(?:: ([^\n]*))?\)\n", rest)
         assert note is not None
@@ -90,7 +90,7 @@ def test_nothing_of_a_text_is_lost(text: str) -> None:
         content = as_markdown(document.content) if is_table else f"```{note[1] or ''}\n{document.content}"
         rest = rest.replace(note[0], content, 1)
     assert bare(rest) == bare(text)
-    assert bare("".join(pieces(extract(text)[0]))) == bare(extract(text)[0])
+    assert bare("".join(split(extract_documents(text)[0]))) == bare(extract_documents(text)[0])
 
 
 def as_markdown(table: str) -> str:
@@ -109,7 +109,7 @@ def bare(text: str) -> list[str]:
 def test_no_block_that_stays_is_cut(before_units: int, code_units: int) -> None:
     code = "x = 1\n\n" * (code_units // 7)
     text = "words " * (before_units // 6) + f"\n\n```py\n{code}```\n\n" + "words " * 1_000
-    assert any(f"```py\n{code}```" in piece for piece in pieces(extract(text)[0]))
+    assert any(f"```py\n{code}```" in piece for piece in split(extract_documents(text)[0]))
 
 
 # ---- how it is sent -------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ async def settle(person: SocketHarness, message: OutboundMessage) -> None:
 async def test_the_files_follow_the_text(person: SocketHarness) -> None:
     async with running(person):
         receipt = await soon(person.adapter.send(answer(person, LONG)))
-    assert texts(person) == [extract(LONG)[0]]
+    assert texts(person) == [extract_documents(LONG)[0]]
     assert files(person) == [("code-1.py", CODE), ("table-2.csv", CSV)]
     assert len(receipt.message_ids) == 1
     assert not [key for key in person.notes.texts if key.startswith("message/")]
@@ -155,7 +155,7 @@ async def test_a_file_is_shown_once_whatever_breaks(person: SocketHarness, drop:
         await later.start()
         async with running(later):
             await settle(later, message)
-    assert texts(person) == [extract(LONG)[0]]
+    assert texts(person) == [extract_documents(LONG)[0]]
     assert files(person) == [("code-1.py", CODE), ("table-2.csv", CSV)]
 
 
@@ -184,7 +184,7 @@ async def test_too_many_uploads_hold_back_the_rest_of_the_answer(person: SocketH
             await soon(person.adapter.send(message))
         assert caught.value.retry_after_s == 5
         await soon(person.adapter.send(message))
-    assert texts(person) == [extract(LONG)[0]]
+    assert texts(person) == [extract_documents(LONG)[0]]
     assert len(files(person)) == 2
 
 

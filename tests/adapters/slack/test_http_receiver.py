@@ -120,13 +120,13 @@ async def test_what_was_not_kept_may_come_with_the_same_signature(web_person: Ht
 
 async def test_replays_are_remembered_no_longer_than_they_could_be_used(web_person: HttpHarness) -> None:
     now_s = time.time()
-    web_person.adapter._line._now = lambda: now_s  # type: ignore[attr-defined]
+    web_person.adapter._receiver._now = lambda: now_s  # type: ignore[attr-defined]
     async with running(web_person):
         for number in range(200):
             assert (await web_person.request(BODY + b" " * number)).status_code == 200
         now_s += 1_000
         assert (await web_person.request(BODY, age_s=-1_000)).status_code == 200
-        assert len(web_person.adapter._line._kept) == 1  # type: ignore[attr-defined]
+        assert len(web_person.adapter._receiver._expires_at_s) == 1  # type: ignore[attr-defined]
 
 
 async def test_slack_proves_that_the_address_is_ours(web_person: HttpHarness) -> None:

@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from adapters.slack.adapter import SlackAdapter
-from adapters.slack.socket_mode import SocketLine
+from adapters.slack.socket_mode import SocketModeReceiver
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
 from tests.adapters.slack.fake_slack import APP_TOKEN, BOT_TOKEN, DIRECT, Fault
 from tests.adapters.slack.harness import SocketHarness
@@ -76,8 +76,8 @@ async def test_a_connection_that_breaks_ends_run(person: SocketHarness) -> None:
 
 async def test_a_connection_that_breaks_is_noticed_long_before_the_next_sign_of_life(person: SocketHarness) -> None:
     """The SDK tells nobody of a reset, and looks itself only when it is time for a ping."""
-    assert isinstance(person.adapter._line, SocketLine)
-    person.adapter._line._ping_s = 3_600.0
+    assert isinstance(person.adapter._receiver, SocketModeReceiver)
+    person.adapter._receiver._ping_s = 3_600.0
     await soon(person.adapter.connect())
     await person.attach()
     person.slack.hang_up()

@@ -74,7 +74,7 @@ async def test_a_message_that_is_shared_is_quoted(person: SocketHarness) -> None
 async def test_without_an_answer_of_slack_the_message_is_taken_as_it_is(
     person: SocketHarness, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adapters.slack.inbound._PATIENCE_S", 0.05)
+    monkeypatch.setattr("adapters.slack.inbound._LOOKUP_TIMEOUT_S", 0.05)
     slack, gate = person.slack, asyncio.Event()
     parent = slack.write(GENERAL, "before", user=BOB)
     fault = Fault(gate=gate) if problem == "slow" else Fault(error="missing_scope")
