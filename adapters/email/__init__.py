@@ -11,12 +11,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from adapters.email.adapter import Account, EmailAdapter
+from adapters.email.adapter import EmailAdapter
 from adapters.email.addresses import canonical, canonical_domain
 from adapters.email.convert import Rules
 from adapters.email.credentials import AccessTokens, Credentials, OAuthClient, Password
 from adapters.email.imap_client import ImapServer
 from adapters.email.mail_authentication import ServersWord
+from adapters.email.outbound import Account
 from adapters.email.smtp_client import SmtpServer
 from gateway.protocols import AdapterServices
 

@@ -7,30 +7,21 @@ never to a Reply-To: that field is not always signed, and would let somebody els
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 
-from adapters.email import mime, render
-from adapters.email.addresses import canonical
+from adapters.email import mime
 from adapters.email.convert import Rules
 from adapters.email.credentials import Credentials, Password
 from adapters.email.dkim_verification import KeyRing
-from adapters.email.imap_client import ImapServer, MailboxConnection, open_mailbox
+from adapters.email.imap_client import ImapServer, MailboxConnection, open_mailbox, visiting
 from adapters.email.inbound import Intake
+from adapters.email.outbound import Account, Outbound
 from adapters.email.server_probe import Vouching
 from adapters.email.smtp_client import SmtpClient, SmtpServer
-from adapters.email.thread_notes import Correspondence
-from adapters.email.threads import Threads, is_thread
 from gateway.errors import (
-    AdapterError,
     AdapterNotReady,
     PermanentSendError,
-    TransientSendError,
 )
 from gateway.messages import Attachment, Capabilities, OutboundMessage, Receipt
 from gateway.protocols import Accept, AdapterServices
@@ -38,24 +29,7 @@ from gateway.protocols import Accept, AdapterServices
 IDLE_S = 60.0
 """So long is the server believed to be there without a word: routers forget a silent line, and a server may hang."""
 
-_SENDERS = 4
 _FETCHERS = 2
-_MAX_UNCONFIRMED = 2  # the mail, and one repetition
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """Our own side of the correspondence; see `Config`."""
-
-    address: str
-    display_name: str
-    mailbox: str
-    sent_mailbox: str | None
-    has_plus_address: bool
-    max_attachment_bytes: int
-    mails_per_hour: int
 
 
 class EmailAdapter:
@@ -98,14 +72,10 @@ class EmailAdapter:
         )
         self._keys = keys or KeyRing()
         self._idle_s = idle_s
-        self._correspondence = Correspondence(services.notes)
+        self._outbound = Outbound(account, services.notes, imap=imap, smtp=self._smtp, credentials=credentials)
         self._connection: MailboxConnection | None = None
         self._intake: Intake | None = None
-        self._threads_found: Threads | None = None
-        self._sending = asyncio.Semaphore(_SENDERS)
         self._fetching = asyncio.Semaphore(_FETCHERS)
-
-    # ---- from people ------------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
         """Log in to both servers.
@@ -119,7 +89,7 @@ class EmailAdapter:
             await self._vouching.load()
             self._intake = Intake(
                 self._rules,
-                await self._threads(),
+                await self._outbound.threads(),
                 self._notes,
                 self._vouching,
                 keys=self._keys,
@@ -196,129 +166,19 @@ class EmailAdapter:
         return files[number].content
 
     async def _read_again(self, uid_validity: int, uid: int) -> bytes | None:
-        try:
-            async with self._fetching:
-                connection = await open_mailbox(self._imap, self._credentials, self._account.mailbox)
-                try:
-                    return await connection.content(uid) if connection.uid_validity == uid_validity else None
-                finally:
-                    await connection.close()
-        except AdapterError as error:
-            raise TransientSendError(str(error)) from error
+        async with self._fetching, visiting(self._imap, self._credentials, self._account.mailbox) as connection:
+            return await connection.content(uid) if connection.uid_validity == uid_validity else None
+
+    async def send(self, message: OutboundMessage) -> Receipt:
+        """Send the answer as one mail."""
+        return await self._outbound.send(message)
+
+    async def find_sent(self, message: OutboundMessage) -> Receipt | None:
+        """Look for the answer among the sent mail."""
+        return await self._outbound.find_sent(message)
 
     async def close(self) -> None:
         """Hang up."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
-
-    # ---- to people --------------------------------------------------------------------------------------------------
-
-    async def send(self, message: OutboundMessage) -> Receipt:
-        """Send the answer as one mail, under a Message-ID that is the same on every try.
-
-        Raises:
-            TransientSendError, UncertainSendError, PermanentSendError: as the contract says.
-        """
-        threads = await self._threads()
-        person, thread = self._addressee(message, threads)
-        reference = await self._correspondence.look_up(message.conversation, message.reply_to)
-        files = await asyncio.to_thread(self._files, message)
-        answer = render.Answer(
-            message_id=threads.message_id(message.id, person, thread),
-            sender=(self._account.display_name, self._account.address),
-            recipient=person,
-            reply_to=threads.reply_address(person, thread) if self._account.has_plus_address else None,
-            subject=render.answered_subject(reference.subject),
-            in_reply_to=reference.in_reply_to,
-            references=reference.references,
-            written_at=datetime.now(UTC),
-            text=render.with_actions(message),
-            files=files,
-        )
-        content = await asyncio.to_thread(render.compose, answer)
-        async with self._sending:
-            await self._deliver(message.id, person, content)
-        return Receipt(message_ids=(answer.message_id,))
-
-    async def find_sent(self, message: OutboundMessage) -> Receipt | None:
-        """Look among the sent mail, where the server files it; else say that it is not there, so that it is repeated.
-
-        A repetition has the same Message-ID, by which many programs show one mail. It is made once only.
-
-        Raises:
-            TransientSendError: the mailbox cannot be reached now.
-            PermanentSendError: it was repeated already, and that is not confirmed either.
-        """
-        threads = await self._threads()
-        person, thread = self._addressee(message, threads)
-        message_id = threads.message_id(message.id, person, thread)
-        if self._account.sent_mailbox is not None and await self._is_filed(self._account.sent_mailbox, message_id):
-            return Receipt(message_ids=(message_id,))
-        if await self._unconfirmed(message.id) >= _MAX_UNCONFIRMED:
-            await self._notes.remove(_unconfirmed_key(message.id))
-            raise PermanentSendError(
-                f"sent {_MAX_UNCONFIRMED} times as {message_id}, and never confirmed by the server; ask {person}"
-            )
-        return None
-
-    async def _is_filed(self, mailbox: str, message_id: str) -> bool:
-        try:
-            connection = await open_mailbox(self._imap, self._credentials, mailbox)
-            try:
-                return bool(await connection.uids_of(message_id))
-            finally:
-                await connection.close()
-        except AdapterError as error:
-            raise TransientSendError(str(error)) from error
-
-    async def _deliver(self, outbox_id: str, person: str, content: bytes) -> None:
-        """Hand it to the server, and keep count of the tries of which nobody knows what became of them."""
-        before = await self._unconfirmed(outbox_id)
-
-        async def count() -> None:
-            await self._notes.put(_unconfirmed_key(outbox_id), str(before + 1), is_durable=False)
-
-        try:
-            await self._smtp.deliver(self._account.address, person, content, before_text=count)
-        except (TransientSendError, PermanentSendError):
-            await self._notes.put(_unconfirmed_key(outbox_id), str(before), is_durable=False)
-            raise
-        await self._notes.remove(_unconfirmed_key(outbox_id))
-
-    async def _unconfirmed(self, outbox_id: str) -> int:
-        return int(await self._notes.get(_unconfirmed_key(outbox_id)) or 0)
-
-    def _addressee(self, message: OutboundMessage, threads: Threads) -> tuple[str, str]:
-        """Person and thread of a conversation."""
-        person, thread = message.conversation.conversation, message.conversation.thread
-        if canonical(person) != person:
-            raise PermanentSendError(f"{person!r} is no mail address in the form in which this channel keeps them")
-        if thread is None or not is_thread(thread):
-            thread = threads.of(person, (), (), message.id)
-        return person, thread
-
-    def _files(self, message: OutboundMessage) -> list[mime.File]:
-        if sum(each.size_bytes for each in message.attachments) > self._account.max_attachment_bytes:
-            raise PermanentSendError(f"the files are larger than {self._account.max_attachment_bytes} bytes together")
-        try:
-            return [
-                mime.File(media_type=each.media_type, filename=each.filename, content=Path(each.ref).read_bytes())
-                for each in message.attachments
-            ]
-        except OSError as error:
-            raise PermanentSendError(f"a file to be attached cannot be read: {error.strerror}") from error
-
-    async def _threads(self) -> Threads:
-        """Made with a key of this channel's own, which is drawn once."""
-        if self._threads_found is None:
-            key = await self._notes.get("key")
-            if key is None:
-                key = secrets.token_hex(32)
-                await self._notes.put("key", key)
-            self._threads_found = Threads(bytes.fromhex(key), self._account.address)
-        return self._threads_found
-
-
-def _unconfirmed_key(outbox_id: str) -> str:
-    return f"unconfirmed/{outbox_id}"

@@ -15,22 +15,23 @@ The library's traps, measured in 2026, and what is done about each:
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import logging
 import re
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any, TypeVar
 
 from aioimaplib import aioimaplib  # type: ignore[import-untyped]
 
-from adapters.email import errors, imap_text
 from adapters.email.convert import MAX_HEADER_BYTES, Place
 from adapters.email.credentials import Credentials, Password
-from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady
+from adapters.email.errors import imap_error
+from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, TransientSendError
 
 POLL_S = 60.0
 """Between two looks at a mailbox whose server has no IDLE."""
@@ -41,6 +42,8 @@ _FETCH_S = 600.0  # for a whole mail; the library's own limit is for each piece 
 _TEMPORARY = re.compile(
     rb"\[(UNAVAILABLE|INUSE|LIMIT|SERVERBUG|CONTACTADMIN)|too many|temporar|try again", re.IGNORECASE
 )
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_INTERNAL_DATE = re.compile(rb'INTERNALDATE "\s*(\d{1,2})-(\w{3})-(\d{4}) (\d\d:\d\d:\d\d) ([+-]\d{4})"')
 
 _T = TypeVar("_T")
 
@@ -148,7 +151,7 @@ class MailboxConnection:
 
     async def uids_since(self, day: date) -> list[int]:
         """UIDs of what arrived on this day or later, in order."""
-        return await self._search("SINCE", imap_text.day_of(day))
+        return await self._search("SINCE", _day(day))
 
     async def uids_of(self, message_id: str) -> list[int]:
         """UIDs of the mails with this Message-ID."""
@@ -169,7 +172,7 @@ class MailboxConnection:
             uid_validity=self.uid_validity,
             uid=uid,
             size_bytes=int(size[1]) if size is not None else 0,
-            arrived_at=imap_text.internal_date(facts),
+            arrived_at=_internal_date(facts),
         )
         return place, content
 
@@ -235,7 +238,7 @@ class MailboxConnection:
 
     async def select(self, mailbox: str) -> None:
         """Open the mailbox."""
-        response = await self._ask(self._client.select(aioimaplib.quoted(imap_text.modified_utf7(mailbox))), "SELECT")
+        response = await self._ask(self._client.select(aioimaplib.quoted(_modified_utf7(mailbox))), "SELECT")
         if response.result != "OK":
             self.abort()
             raise AdapterNotReady(f"there is no mailbox {mailbox!r} on {self._where}: {_last(response.lines)}")
@@ -361,15 +364,21 @@ async def _open(server: ImapServer, credentials: Credentials, mailbox: str) -> M
     return connection
 
 
-def imap_error(error: Exception, where: str, what: str) -> AdapterError:
-    """Whatever the library raises means that this connection is of no use any more."""
-    explained = errors.explanation(error, "`imap_port` and `imap_tls`")
-    if explained is not None:
-        return AdapterNotReady(f"{where} cannot be used: {explained}")
-    detail = " ".join(str(error).split())[:300]
-    known = (aioimaplib.AioImapException, OSError, TimeoutError, ValueError, RecursionError)
-    text = detail if isinstance(error, known) and detail else type(error).__name__
-    return AdapterNotReady(f"{where} cannot be used now ({what}): {text}")
+@contextlib.asynccontextmanager
+async def visiting(server: ImapServer, credentials: Credentials, mailbox: str) -> AsyncIterator[MailboxConnection]:
+    """A connection of its own for the block.
+
+    Raises:
+        TransientSendError: the mailbox cannot be reached now.
+    """
+    try:
+        connection = await open_mailbox(server, credentials, mailbox)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+    except AdapterError as error:
+        raise TransientSendError(str(error)) from error
 
 
 def _hear_out(task: asyncio.Future[Any]) -> None:
@@ -390,3 +399,31 @@ def _keep_alive(connection: MailboxConnection) -> None:
 
 def _last(lines: Sequence[bytes]) -> str:
     return bytes(lines[-1]).decode("utf-8", "replace")[:200] if lines else "no reason given"
+
+
+def _day(day: date) -> str:
+    """A day for SEARCH, in English whatever the locale."""
+    return f"{day.day}-{_MONTHS[day.month - 1]}-{day.year}"
+
+
+def _internal_date(facts: bytes) -> datetime:
+    """When the server took the message, out of the answer to a FETCH; now, where that cannot be read."""
+    found = _INTERNAL_DATE.search(facts)
+    try:
+        if found is not None:
+            day, month, year, clock, zone = (part.decode() for part in found.groups())
+            number = _MONTHS.index(month.title()) + 1
+            return datetime.strptime(f"{year}-{number}-{day} {clock} {zone}", "%Y-%m-%d %H:%M:%S %z").astimezone(UTC)
+    except ValueError:
+        pass  # an impossible date is as good as none
+    return datetime.now(UTC)
+
+
+def _modified_utf7(name: str) -> str:
+    """A mailbox's name on the wire (section 5.1.3)."""
+
+    def encode(found: re.Match[str]) -> str:
+        code = base64.b64encode(found[0].encode("utf-16-be")).decode().rstrip("=").replace("/", ",")
+        return f"&{code}-"
+
+    return re.sub(r"[^\x20-\x7e]+", encode, name.replace("&", "&-"))

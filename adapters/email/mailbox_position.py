@@ -6,11 +6,13 @@ IMAP numbers the messages of a mailbox upwards (UIDs), as long as its UIDVALIDIT
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+
+from pydantic import TypeAdapter
+
+from gateway.protocols import AdapterNotes
 
 LOOK_BACK = 50
 """UIDs below the mark that are looked at again: a server may show messages in another order than it numbers them."""
@@ -105,30 +107,78 @@ class Progress:
 
     def to_json(self) -> str:
         """For a note."""
-        return json.dumps(
-            {
-                "uid_validity": self.uid_validity,
-                "floor": self.floor,
-                "mark": self.mark,
-                "done": sorted(self.done),
-                "newest_at": self.newest_at.isoformat(),
-                "moved_to": self.moved_to,
-                "moved_at": self.moved_at.isoformat(),
-                "waiting": {str(uid): since.isoformat() for uid, since in self.waiting.items()},
-            }
-        )
+        return _PROGRESS.dump_json(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Progress:
         """From a note."""
-        found: dict[str, Any] = json.loads(text)
-        return cls(
-            uid_validity=found["uid_validity"],
-            floor=found["floor"],
-            mark=found["mark"],
-            done=frozenset(found["done"]),
-            newest_at=datetime.fromisoformat(found["newest_at"]),
-            moved_to=found["moved_to"],
-            moved_at=datetime.fromisoformat(found["moved_at"]),
-            waiting={int(uid): datetime.fromisoformat(since) for uid, since in found["waiting"].items()},
-        )
+        return _PROGRESS.validate_json(text)
+
+
+_PROGRESS = TypeAdapter(Progress)
+
+
+# ---- mails that break the reading -----------------------------------------------------------------------------------
+
+
+MAX_TRIES = 5
+PATIENCE = timedelta(minutes=10)
+SUSPICIOUS_TRIES = 3
+SUSPICIOUS_AFTER = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    tries: int
+    since: datetime
+
+
+_ATTEMPT = TypeAdapter(_Attempt)
+
+
+class Attempts:
+    """Counts how often the reading of each mail was begun and did not come to an end.
+
+    A connection may break by chance, or because of a mail. So a mail whose reading broke off three times, over half a
+    minute, is read after all others; it is given up after several tries over some minutes. Until then the order stays:
+    kills in quick succession all hit the mail that is read first.
+
+    The counts are kept in the notes, so that a mail which ends the process is found out too.
+    """
+
+    def __init__(self, notes: AdapterNotes) -> None:
+        self._notes = notes
+        self._prefix = ""
+        self._open: dict[int, _Attempt] = {}
+
+    async def load(self, uid_validity: int) -> None:
+        """Take up what was noted of this mailbox."""
+        self._prefix = f"tries/{uid_validity}."
+        self._open = {}
+        for key in await self._notes.keys(self._prefix):
+            note = await self._notes.get(key)
+            if note is not None:
+                self._open[int(key.removeprefix(self._prefix))] = _ATTEMPT.validate_json(note)
+
+    @property
+    def suspects(self) -> list[int]:
+        """UIDs to be read after all others, in order."""
+        before = datetime.now(UTC) - SUSPICIOUS_AFTER
+        tried = self._open.items()
+        return sorted(uid for uid, each in tried if each.tries >= SUSPICIOUS_TRIES and each.since <= before)
+
+    def is_hopeless(self, uid: int) -> bool:
+        """Whether it is time to give up."""
+        attempt = self._open.get(uid)
+        return attempt is not None and attempt.tries >= MAX_TRIES and datetime.now(UTC) - attempt.since >= PATIENCE
+
+    async def begin(self, uid: int) -> None:
+        """Count a try."""
+        before = self._open.get(uid) or _Attempt(tries=0, since=datetime.now(UTC))
+        attempt = self._open[uid] = _Attempt(tries=before.tries + 1, since=before.since)
+        await self._notes.put(f"{self._prefix}{uid}", _ATTEMPT.dump_json(attempt).decode(), is_durable=False)
+
+    async def end(self, uid: int) -> None:
+        """It came to an end, whatever that was."""
+        self._open.pop(uid, None)
+        await self._notes.remove(f"{self._prefix}{uid}")

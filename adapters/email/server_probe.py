@@ -7,13 +7,13 @@ mail is asked for again every day, since servers are replaced. It is never answe
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from adapters.email import mime
 from adapters.email.auto_reply_rules import OWN_FIELD
@@ -34,7 +34,7 @@ _FIELD = "X-Ethos-Gateway-Probe"
 _PAGE = "see docs/channels/email.md, “What your server must do”"
 # They write a result of their own above everything into each mail from outside, and send none of ours through that.
 # https://support.google.com/mail/answer/180707, https://learn.microsoft.com/defender-office-365/message-headers-eop-mdo
-_KNOWN = {
+_FILTERING = {
     ("imap.gmail.com", "mx.google.com"),
     ("imap.googlemail.com", "mx.google.com"),
     ("outlook.office365.com", UNNAMED),
@@ -78,6 +78,9 @@ class _Known:
     learned_at: datetime | None = None
 
 
+_KNOWN = TypeAdapter(_Known)
+
+
 class Vouching:
     """Asks the server, and remembers what it learned among the notes."""
 
@@ -105,7 +108,7 @@ class Vouching:
         self._smtp = smtp
         self._address = address
         self._known = _Known(of=f"{servers} {address} {configured.authserv_id}")
-        self._is_famous = (servers.partition(" ")[0].lower(), configured.authserv_id) in _KNOWN
+        self._is_famous = (servers.partition(" ")[0].lower(), configured.authserv_id) in _FILTERING
         self._told: str | None = None
 
     @property
@@ -139,7 +142,7 @@ class Vouching:
         """Take up what was noted of this server."""
         note = await self._notes.get(_NOTE)
         if note is not None:
-            kept = _from_json(note)
+            kept = _KNOWN.validate_json(note)
             self._known = kept if kept.of == self._known.of else self._known
 
     async def ask(self) -> None:
@@ -191,7 +194,7 @@ class Vouching:
 
     async def _keep(self, known: _Known) -> None:
         self._known = known
-        await self._notes.put(_NOTE, _to_json(known))
+        await self._notes.put(_NOTE, _KNOWN.dump_json(known).decode())
 
 
 def learned_methods(fields: list[tuple[str, str]], token: str, authserv_id: str) -> frozenset[str]:
@@ -226,40 +229,3 @@ def probe(address: str, token: str, authserv_id: str, at: datetime) -> bytes:
 
 async def _nothing() -> None:
     """There is nothing to note before the text."""
-
-
-def _to_json(known: _Known) -> str:
-    return json.dumps(
-        {
-            "of": known.of,
-            "token": known.token,
-            "asked_since": _written(known.asked_since),
-            "again_at": _written(known.again_at),
-            "problem": known.problem,
-            "methods": None if known.methods is None else sorted(known.methods),
-            "hosts": list(known.hosts),
-            "learned_at": _written(known.learned_at),
-        }
-    )
-
-
-def _from_json(text: str) -> _Known:
-    found: dict[str, Any] = json.loads(text)
-    return _Known(
-        of=found["of"],
-        token=found["token"],
-        asked_since=_read(found["asked_since"]),
-        again_at=_read(found["again_at"]),
-        problem=found["problem"],
-        methods=None if found["methods"] is None else frozenset(found["methods"]),
-        hosts=tuple(found["hosts"]),
-        learned_at=_read(found["learned_at"]),
-    )
-
-
-def _written(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
-
-
-def _read(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)

@@ -16,16 +16,12 @@ from typing import Literal, cast
 
 import aiosmtplib
 
-from adapters.email import errors
 from adapters.email.credentials import AccessTokens, Credentials, Password
+from adapters.email.errors import after_text_error, before_text_error, login_error
 from gateway.errors import (
     AdapterAuthFailed,
     AdapterError,
-    AdapterNotReady,
-    PermanentSendError,
-    SendError,
     TransientSendError,
-    UncertainSendError,
 )
 
 _QUIT_S = 2.0
@@ -143,7 +139,7 @@ class SmtpClient:
                 await smtp.login(server.username, secret)
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
             _hang_up(smtp, smtp.transport)
-            raise login_error(error, server) from error
+            raise login_error(error, f"the SMTP server {server.host}:{server.port}", server.username) from error
         except BaseException:
             _hang_up(smtp, smtp.transport)
             raise
@@ -155,24 +151,6 @@ def _hang_up(smtp: aiosmtplib.SMTP, transport: asyncio.BaseTransport | None) -> 
     smtp.close()
     if transport is not None:  # libuv's is none of asyncio's classes, and does the same
         cast("asyncio.Transport", transport).abort()
-
-
-# ---- errors ---------------------------------------------------------------------------------------------------------
-
-
-def login_error(error: Exception, server: SmtpServer) -> AdapterError:
-    """What an error before the login was done means."""
-    where = f"the SMTP server {server.host}:{server.port}"
-    if isinstance(error, aiosmtplib.SMTPAuthenticationError) and error.code >= 500:
-        return AdapterAuthFailed(
-            f"{where} refuses the login of {server.username} (code {error.code}); check the password or the token"
-        )
-    if isinstance(error, aiosmtplib.SMTPResponseException):
-        return AdapterNotReady(f"{where} answers {error.code}: {_line(error.message)}")
-    explained = errors.explanation(error, "`smtp_port` and `smtp_tls`")
-    if explained is not None:
-        return AdapterNotReady(f"{where} cannot be used: {explained}")
-    return AdapterNotReady(f"{where} cannot be used now: {_describe(error)}")
 
 
 async def _ask_for_text(smtp: aiosmtplib.SMTP) -> None:
@@ -193,32 +171,3 @@ async def _send_text(smtp: aiosmtplib.SMTP, content: bytes) -> None:
     answer = await smtp.protocol.read_response(timeout=smtp.timeout)
     if answer.code != aiosmtplib.SMTPStatus.completed:
         raise aiosmtplib.SMTPDataError(answer.code, answer.message)
-
-
-def before_text_error(error: Exception) -> SendError:
-    """What an error before the text went out means: nothing was delivered."""
-    if isinstance(error, aiosmtplib.SMTPRecipientsRefused) and error.recipients:
-        error = error.recipients[0]
-    if isinstance(error, aiosmtplib.SMTPResponseException):
-        text = f"the SMTP server answers {error.code}: {_line(error.message)}"
-        # 530 and 535 ask for another login, which an operator can mend; the mail itself is good.
-        is_final = error.code >= 500 and error.code not in {530, 535}
-        return PermanentSendError(text) if is_final else TransientSendError(text)
-    if isinstance(error, aiosmtplib.SMTPNotSupported):
-        return PermanentSendError(f"the SMTP server cannot take it: {_line(error.message)}")
-    return TransientSendError(f"the SMTP server did not take it: {_describe(error)}")
-
-
-def after_text_error(error: Exception) -> SendError:
-    """What an error means once the text was on its way: only an answer of the server is certain."""
-    if isinstance(error, aiosmtplib.SMTPResponseException):
-        return before_text_error(error)
-    return UncertainSendError(f"the SMTP server did not confirm: {_describe(error)}")
-
-
-def _describe(error: Exception) -> str:
-    return _line(str(error)) or type(error).__name__
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())[:300]

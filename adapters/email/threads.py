@@ -10,13 +10,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import re
+import secrets
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.messages import ConversationRef, InboundMessage
+from gateway.protocols import AdapterNotes
 
 _CODE_CHARS = 16  # of base32: 80 bits
 _LONGEST_LOCAL_CHARS = 64  # RFC 5321, section 4.5.3.1.1
 _TOKEN = rf"([a-z2-7]{{{_CODE_CHARS}}})\.([a-z2-7]{{{_CODE_CHARS}}})"
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+_MAX_MAILS = 10
+"""Of a thread, the newest: answers to older ones refer to the thread's beginning alone."""
 
 
 class Threads:
@@ -29,6 +38,15 @@ class Threads:
         at = re.escape(self._domain)
         self._in_address = re.compile(rf"{re.escape(self._local)}\+c\.{_TOKEN}@{at}", re.IGNORECASE)
         self._in_message_id = re.compile(rf"<[^<>@]+\.{_TOKEN}@{at}>")
+
+    @classmethod
+    async def load(cls, notes: AdapterNotes, address: str) -> Threads:
+        """With the channel's own key, which is made once."""
+        key = await notes.get("key")
+        if key is None:
+            key = secrets.token_hex(32)
+            await notes.put("key", key)
+        return cls(bytes.fromhex(key), address)
 
     def of(self, person: str, recipients: Iterable[str], references: Sequence[str], message_id: str) -> str:
         """The thread of a mail.
@@ -74,3 +92,56 @@ def is_thread(text: str) -> bool:
 
 def _code(digest: bytes) -> str:
     return base64.b32encode(digest).decode().lower()[:_CODE_CHARS]
+
+
+# ---- what answers need ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What an answer says about where it belongs; see `render.Answer`."""
+
+    subject: str
+    in_reply_to: str | None
+    references: tuple[str, ...]
+
+
+class Correspondence:
+    """Kept among the notes, one for each thread."""
+
+    def __init__(self, notes: AdapterNotes) -> None:
+        self._notes = notes
+
+    async def remember(self, message: InboundMessage, subject: str, references: Sequence[str]) -> None:
+        """Note what the mail says about itself; before it is accepted, so that no answer comes first."""
+        key = _key(message.conversation)
+        known = await self._load(key)
+        mails = {name: refs for name, refs in known.get("mails", {}).items() if name != message.id}
+        mails[message.id] = list(references)
+        newest = dict(list(mails.items())[-_MAX_MAILS:])
+        note = {
+            "subject": known.get("subject") or subject,
+            "root": known.get("root") or next(iter(references), message.id),
+            "mails": newest,
+        }
+        await self._notes.put(key, json.dumps(note), is_durable=False)
+
+    async def look_up(self, conversation: ConversationRef, message_id: str | None) -> Reference:
+        """For an answer to this mail."""
+        known = await self._load(_key(conversation))
+        subject = str(known.get("subject") or "")
+        if message_id is None or not message_id.startswith("<"):  # a mail without a Message-ID cannot be referred to
+            return Reference(subject=subject, in_reply_to=None, references=())
+        root = str(known.get("root") or "")
+        before = known.get("mails", {}).get(message_id, [root] if root.startswith("<") else [])
+        references = dict.fromkeys((*before, message_id))
+        return Reference(subject=subject, in_reply_to=message_id, references=tuple(references))
+
+    async def _load(self, key: str) -> dict[str, Any]:
+        note = await self._notes.get(key)
+        found: dict[str, Any] = json.loads(note) if note is not None else {}
+        return found
+
+
+def _key(conversation: ConversationRef) -> str:
+    return f"thread/{conversation.thread}"

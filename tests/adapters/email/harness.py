@@ -22,7 +22,7 @@ from adapters.email import Config, build
 from adapters.email.adapter import EmailAdapter
 from adapters.email.convert import event_id
 from adapters.email.mail_authentication import METHODS
-from adapters.email.server_probe import _to_json
+from adapters.email.server_probe import _KNOWN
 from adapters.email.threads import Threads
 from gateway.errors import AdapterNotReady
 from gateway.messages import ConversationRef, OutboundMessage
@@ -110,7 +110,7 @@ def make_adapter(
     if is_server_known:
         now = datetime.now(UTC)
         known = replace(adapter._vouching._known, methods=METHODS, learned_at=now, again_at=now + timedelta(days=1))
-        notes.texts.setdefault("server", _to_json(known))
+        notes.texts.setdefault("server", _KNOWN.dump_json(known).decode())
     return adapter
 
 

@@ -9,23 +9,13 @@ import aioimaplib.aioimaplib
 import aiosmtplib
 import pytest
 
-from adapters.email.imap_client import imap_error
-from adapters.email.smtp_client import SmtpServer, after_text_error, before_text_error, login_error
+from adapters.email.errors import after_text_error, before_text_error, imap_error, login_error
 from gateway.errors import (
     AdapterAuthFailed,
     AdapterNotReady,
     PermanentSendError,
     TransientSendError,
     UncertainSendError,
-)
-
-SERVER = SmtpServer(
-    host="smtp.example.net",
-    port=465,
-    tls="implicit",
-    context=ssl.create_default_context(),
-    username="bot",
-    greeting="x",
 )
 
 
@@ -59,7 +49,7 @@ def test_there_are_errors_to_walk() -> None:
 def test_every_error_of_smtp_is_translated_at_each_stage(kind: type[Exception], code: int) -> None:
     error = make(kind, code)
     has_code = isinstance(error, (aiosmtplib.SMTPResponseException, aiosmtplib.SMTPRecipientsRefused))
-    login = login_error(error, SERVER)
+    login = login_error(error, "the server", "bot")
     is_refused = isinstance(error, aiosmtplib.SMTPAuthenticationError) and code >= 500
     assert type(login) is (AdapterAuthFailed if is_refused else AdapterNotReady)
 
@@ -76,7 +66,7 @@ def test_every_error_of_smtp_is_translated_at_each_stage(kind: type[Exception], 
 
 @pytest.mark.parametrize("error", [OSError(104, "reset"), ssl.SSLError("handshake"), ConnectionResetError()])
 def test_errors_of_the_network_are_translated(error: Exception) -> None:
-    assert type(login_error(error, SERVER)) is AdapterNotReady
+    assert type(login_error(error, "the server", "bot")) is AdapterNotReady
     assert type(before_text_error(error)) is TransientSendError
     assert type(after_text_error(error)) is UncertainSendError
     assert type(imap_error(error, "the server", "LOGIN")) is AdapterNotReady

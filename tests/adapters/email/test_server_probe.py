@@ -32,7 +32,7 @@ from tests.conformance.adapters import PATIENCE_S, Inbox, soon
 def learned(notes: WatchedNotes) -> list[str] | None:
     note = notes.texts.get("server")
     methods: list[str] | None = json.loads(note)["methods"] if note is not None else None
-    return methods
+    return None if methods is None else sorted(methods)
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from adapters.email.rate_limit import Allowance
+from adapters.email.inbound import Allowance
 from gateway.messages import OutboundMessage
 from tests.adapters.email.harness import (
     CHANNEL,
