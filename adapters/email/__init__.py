@@ -16,7 +16,7 @@ from adapters.email.addresses import canonical, canonical_domain
 from adapters.email.convert import Rules
 from adapters.email.credentials import AccessTokens, Credentials, OAuthClient, Password
 from adapters.email.imap_client import ImapServer
-from adapters.email.mail_authentication import ServersWord
+from adapters.email.mail_authentication import AuthservTrust
 from adapters.email.outbound import Account
 from adapters.email.smtp_client import SmtpServer
 from gateway.protocols import AdapterServices
@@ -169,7 +169,7 @@ def build(config: Config, services: AdapterServices) -> EmailAdapter:
         Rules(
             channel=services.name,
             own_addresses=frozenset((config.address, *config.aliases)),
-            word=ServersWord(authserv_id=config.trusted_authserv_id, methods=None, hosts=config.own_hosts),
+            trust=AuthservTrust(authserv_id=config.trusted_authserv_id, methods=None, hosts=config.own_hosts),
             unproved=config.unproved_sender,
             max_mail_bytes=config.max_mail_bytes,
         ),

@@ -1,7 +1,7 @@
-"""Mail as a channel: one mailbox that is watched, one server that takes the answers.
+"""Mail as a channel: reads one mailbox, and sends answers through one server.
 
-A conversation is a person, by their address; a thread is a mail thread. Answers go to the author whose From was proved,
-never to a Reply-To: that field is not always signed, and would let somebody else read them.
+A conversation is one person, by their address; a thread is a mail thread. Answers go to the author whose From was
+proved, never to a Reply-To: that field is not always signed, so somebody else could have them sent to themselves.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from adapters.email import mime
 from adapters.email.convert import Rules
 from adapters.email.credentials import Credentials, Password
-from adapters.email.dkim_verification import KeyRing
-from adapters.email.imap_client import ImapServer, MailboxConnection, open_mailbox, visiting
-from adapters.email.inbound import Intake
+from adapters.email.dkim_verification import DkimKeys
+from adapters.email.imap_client import ImapServer, MailboxConnection, open_mailbox, visit_mailbox
+from adapters.email.inbound import Inbound
 from adapters.email.outbound import Account, Outbound
-from adapters.email.server_probe import Vouching
+from adapters.email.server_probe import ServerProbe
 from adapters.email.smtp_client import SmtpClient, SmtpServer
 from gateway.errors import (
     AdapterNotReady,
@@ -27,7 +27,7 @@ from gateway.messages import Attachment, Capabilities, OutboundMessage, Receipt
 from gateway.protocols import Accept, AdapterServices
 
 IDLE_S = 60.0
-"""So long is the server believed to be there without a word: routers forget a silent line, and a server may hang."""
+"""How long one IDLE lasts: routers forget a silent connection, and a server may hang."""
 
 _FETCHERS = 2
 
@@ -47,7 +47,7 @@ class EmailAdapter:
         smtp: SmtpServer,
         credentials: Credentials,
         idle_s: float = IDLE_S,
-        keys: KeyRing | None = None,
+        keys: DkimKeys | None = None,
     ) -> None:
         self.name = services.name
         self.capabilities = Capabilities(
@@ -62,19 +62,19 @@ class EmailAdapter:
         self._imap = imap
         self._smtp = SmtpClient(smtp, credentials)
         self._credentials = credentials
-        self._vouching = Vouching(
+        self._probe = ServerProbe(
             services.name,
-            rules.word,
+            rules.trust,
             services.notes,
             self._smtp,
             address=account.address,
             servers=f"{imap.host} {imap.port} {smtp.host} {smtp.port} {account.mailbox}",
         )
-        self._keys = keys or KeyRing()
+        self._keys = keys or DkimKeys()
         self._idle_s = idle_s
         self._outbound = Outbound(account, services.notes, imap=imap, smtp=self._smtp, credentials=credentials)
         self._connection: MailboxConnection | None = None
-        self._intake: Intake | None = None
+        self._inbound: Inbound | None = None
         self._fetching = asyncio.Semaphore(_FETCHERS)
 
     async def connect(self) -> None:
@@ -85,13 +85,13 @@ class EmailAdapter:
             AdapterAuthFailed: one of them refuses us.
         """
         await self.close()
-        if self._intake is None:
-            await self._vouching.load()
-            self._intake = Intake(
+        if self._inbound is None:
+            await self._probe.load()
+            self._inbound = Inbound(
                 self._rules,
                 await self._outbound.threads(),
                 self._notes,
-                self._vouching,
+                self._probe,
                 keys=self._keys,
                 commands=self._commands,
                 mails_per_hour=self._account.mails_per_hour,
@@ -108,29 +108,29 @@ class EmailAdapter:
         self._connection = connection
 
     async def run(self, accept: Accept) -> None:
-        """Hand over new mail until the connection breaks. What came while there was none is in the mailbox still."""
-        connection, intake = self._connection, self._intake
-        if connection is None or intake is None:
+        """Hand over new mail until the connection breaks; mail of the meantime is still in the mailbox."""
+        connection, inbound = self._connection, self._inbound
+        if connection is None or inbound is None:
             raise AdapterNotReady("the mailbox is not open; connect first")
-        renewal_at = self._renewal_at()
+        reopen_at = self._reopen_at()
         try:
             while True:
-                await self._vouching.ask()
-                await intake.take_new(connection, accept)
-                await connection.wait_for_news(self._idle_s)
-                if asyncio.get_running_loop().time() >= renewal_at:
-                    connection = await self._renewed(connection)
-                    renewal_at = self._renewal_at()
+                await self._probe.send_if_due()
+                await inbound.read_new(connection, accept)
+                await connection.wait_for_mail(self._idle_s)
+                if asyncio.get_running_loop().time() >= reopen_at:
+                    connection = await self._reopened(connection)
+                    reopen_at = self._reopen_at()
         finally:
             await connection.close()
 
     @property
     def problems(self) -> Sequence[str]:
         """What does not work while the channel is up."""
-        return [] if self._vouching.trouble is None else [self._vouching.trouble]
+        return [] if self._probe.problem_text is None else [self._probe.problem_text]
 
-    def _renewal_at(self) -> float:
-        """When to open the mailbox anew, by the loop's clock: servers hang up when the access token ends.
+    def _reopen_at(self) -> float:
+        """When to open the mailbox again, by the loop's clock: servers hang up when the access token expires.
 
         https://developers.google.com/workspace/gmail/imap/imap-smtp
         """
@@ -138,16 +138,16 @@ class EmailAdapter:
             return math.inf
         return max(self._credentials.ends_at, asyncio.get_running_loop().time() + 2 * self._idle_s) - self._idle_s
 
-    async def _renewed(self, connection: MailboxConnection) -> MailboxConnection:
+    async def _reopened(self, connection: MailboxConnection) -> MailboxConnection:
         await connection.close()
         if not isinstance(self._credentials, Password):
             self._credentials.renew()
-        renewed = await open_mailbox(self._imap, self._credentials, self._account.mailbox)
+        reopened = await open_mailbox(self._imap, self._credentials, self._account.mailbox)
         if self._connection is not connection:
-            await renewed.close()
+            await reopened.close()
             raise AdapterNotReady("the mailbox was closed meanwhile")
-        self._connection = renewed
-        return renewed
+        self._connection = reopened
+        return reopened
 
     async def fetch(self, attachment: Attachment, max_bytes: int) -> bytes:
         """Read the mail once more, and take the file out of it.
@@ -166,7 +166,7 @@ class EmailAdapter:
         return files[number].content
 
     async def _read_again(self, uid_validity: int, uid: int) -> bytes | None:
-        async with self._fetching, visiting(self._imap, self._credentials, self._account.mailbox) as connection:
+        async with self._fetching, visit_mailbox(self._imap, self._credentials, self._account.mailbox) as connection:
             return await connection.content(uid) if connection.uid_validity == uid_validity else None
 
     async def send(self, message: OutboundMessage) -> Receipt:
@@ -178,7 +178,7 @@ class EmailAdapter:
         return await self._outbound.find_sent(message)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()

@@ -1,4 +1,4 @@
-"""Mail addresses: which one is a person's, and in which form it is compared. Pure functions."""
+"""Mail addresses: their canonical form, and the one author of a mail. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMED = re.compile(rf'\s*((?:"(?:[^"\\]|\\.)*"|[^"<>@,;:\\])*)<\s*({_ADDRESS})\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mailbox:
-    """One address in the form in which it is compared, and the name that stood beside it, still encoded."""
+    """One canonical address, and the display name, still encoded."""
 
     address: str
     display_name: str
@@ -27,10 +27,10 @@ class Mailbox:
 
 
 def canonical(address: str) -> str | None:
-    """The address in lower case, its domain in ASCII; None where it is none that we could answer.
+    """The address in lower case, its domain in ASCII; None where we could not answer to it.
 
-    `+tags` and dots stay what they are: to merge them would let one person be taken for another wherever a provider
-    tells them apart. The domain is mapped by IDNA 2008 (RFC 5891), under which `faß` and `fass` are different.
+    `+tags` and dots stay: some providers give them to different people, who must not be taken for one. The domain is
+    mapped by IDNA 2008 (RFC 5891), under which `faß` and `fass` are different.
     """
     local, at, domain = address.strip().rpartition("@")
     if not at or not re.fullmatch(_ADDRESS, f"{local}@{domain}"):
@@ -50,8 +50,8 @@ def canonical_domain(domain: str) -> str | None:
 def only_author(fields: list[str]) -> Mailbox | None:
     """The one author of a mail; None where there is more than one, none, or any doubt.
 
-    Stricter than RFC 5322 on purpose: programs disagree on what `From: ada@a.org <eve@e.org>, …` means, and whoever
-    checks the sender must have read the same address as we did. So no groups, no lists, no `@` outside of quotes.
+    Stricter than RFC 5322 on purpose: programs disagree on what `From: ada@a.org <eve@e.org>, …` means, and the server
+    that checks the sender must read the same address as we do. So no groups, no lists, no `@` outside of quotes.
 
     Args:
         fields: every From field of the mail, unfolded.

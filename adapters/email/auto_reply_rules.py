@@ -1,4 +1,4 @@
-"""What must not be answered: machines, lists, bounces and ourselves (RFC 3834). Pure functions."""
+"""Which mail must not be answered: of machines, lists, bounces and ourselves (RFC 3834). Pure functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 
 OWN_FIELD = "X-Ethos-Gateway"
-"""Stands in every mail that a gateway like this one writes."""
+"""A field of every mail that this software sends."""
 
 _MACHINES = re.compile(
     r"mailer-daemon|postmaster|no-?_?\.?reply|do-?_?\.?not-?_?\.?reply|bounces?|listserv|majordomo|abuse"

@@ -1,7 +1,7 @@
-"""Mail that came in, as the gateway takes it. Pure functions.
+"""Converts mail into the gateway's messages. Pure functions.
 
-A mail is read in two steps. Its header alone says whether it is to be read at all; only then is the rest fetched and
-taken apart, so that a stranger's mail costs next to nothing.
+A mail is read in two steps. Its header decides whether the mail is read at all; only then is the rest fetched and
+parsed, so that a stranger's mail costs next to nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from adapters.email import mime
 from adapters.email.addresses import Mailbox, canonical, only_author
 from adapters.email.auto_reply_rules import why_unanswerable, without_tag
 from adapters.email.mail_authentication import (
+    AuthservTrust,
     Fields,
     Proof,
-    ServersWord,
     Unproved,
     aligned_signatures,
-    judge,
+    evaluate,
     why_ambiguous,
 )
-from adapters.email.quoting import own_words, parted
+from adapters.email.quoting import reply_text, split_at_quotation
 from adapters.email.threads import Threads
 from gateway.messages import Attachment, ConversationRef, InboundMessage, QuotedText, Sender
 
@@ -43,12 +43,12 @@ _LATEST = timedelta(days=1)
 _EARLIEST = timedelta(days=7)
 """Servers try to deliver for five days (RFC 5321, section 4.5.4.1); what is older was sent again, or put there."""
 _LONGEST_HOP = timedelta(days=1)
-"""The last server delivers at once; the rest is for clocks in another time zone."""
+"""The last server delivers at once; a day allows for clocks in another time zone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a mail lies: the identity that IMAP gives it, and when it came there."""
+class Location:
+    """Where a mail is: its identity in IMAP, and when it arrived."""
 
     uid_validity: int
     uid: int
@@ -62,7 +62,7 @@ class Rules:
 
     channel: str
     own_addresses: frozenset[str]
-    word: ServersWord
+    trust: AuthservTrust
     unproved: Literal["ignore", "stranger"]
     max_mail_bytes: int
 
@@ -80,7 +80,7 @@ class Envelope:
         is_signed: it has a DKIM signature of the author's domain, which was not verified yet.
     """
 
-    place: Place
+    location: Location
     author: Mailbox
     message_id: str
     references: tuple[str, ...]
@@ -102,19 +102,19 @@ class Envelope:
         return self.evidence.reason if isinstance(self.evidence, Unproved) else None
 
     @property
-    def may_prove_itself(self) -> bool:
-        """Whether its signature is worth a look."""
+    def may_be_proved_by_dkim(self) -> bool:
+        """Whether a valid signature would change anything."""
         return self.is_signed and isinstance(self.evidence, Unproved) and not self.evidence.is_final
 
     @property
-    def caution(self) -> str | None:
-        """Why it is plain conversation and neither orders nor notes anything; None where nothing speaks against it.
+    def why_untrusted(self) -> str | None:
+        """Why its text is not trusted, so that it gives no command and makes no note; None where it is trusted.
 
-        A mail stays signed wherever it is sent again. Who once got a mail of the author can send it to us.
+        A signature stays valid when a mail is sent again: whoever got a mail of the author can send it to us.
         """
         if not self.addressed_in:
             return "it names none of our addresses in To or Cc"
-        # One that is covered and is not there cannot tell a second copy from the first.
+        # A covered field that is missing cannot tell a second copy from the first.
         missing = [
             name
             for name, value in (("date", self.date), ("message-id", self.message_id))
@@ -132,40 +132,40 @@ class Envelope:
     def _covered(self) -> frozenset[str] | None:
         return self.evidence.covered if isinstance(self.evidence, Proof) else None
 
-    def why_passed(self, rules: Rules) -> Passed | None:
+    def reason_to_skip(self, rules: Rules) -> Skipped | None:
         """Why it is not read, where its author is not proved."""
         if self.unproved is None or rules.unproved == "stranger":
             return None
-        return Passed(f"{self.author.address} is not proved to have written it: {self.unproved}")
+        return Skipped(f"{self.author.address} is not proved to have written it: {self.unproved}")
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
-    """A mail that is not to be read, and why, for the log; `is_loud`: an operator should see it."""
+class Skipped:
+    """A mail that is not to be read, and why, for the log; `is_warning`: an operator should see it."""
 
     reason: str
-    is_loud: bool = False
+    is_warning: bool = False
 
 
 # ---- the header -----------------------------------------------------------------------------------------------------
 
 
-def read_header(header: bytes, place: Place, rules: Rules) -> Envelope | Passed:
+def read_header(header: bytes, location: Location, rules: Rules) -> Envelope | Skipped:
     """Decide from the header whether the mail is to be read."""
     fields, defects = mime.read_fields(header)
     author = only_author(mime.values_of(fields, "From"))
     if author is None:
-        return Passed("its From is not exactly one plain address")
-    reason = why_unanswerable(fields, author.address, rules.own_addresses) or _why_old(fields, place.arrived_at)
+        return Skipped("its From is not exactly one plain address")
+    reason = why_unanswerable(fields, author.address, rules.own_addresses) or _why_old(fields, location.arrived_at)
     if reason is not None:
-        return Passed(reason)
+        return Skipped(reason)
     ambiguous = why_ambiguous(header, fields, defects)
     if len(header) >= MAX_HEADER_BYTES:
         ambiguous = "its header is too long to be read whole"
-    evidence = judge(fields, author.domain, rules.word) if ambiguous is None else Unproved(ambiguous, is_final=True)
+    evidence = evaluate(fields, author.domain, rules.trust) if ambiguous is None else Unproved(ambiguous, is_final=True)
     found = _MESSAGE_ID.search(_first(fields, "Message-ID"))
     return Envelope(
-        place=place,
+        location=location,
         author=author,
         message_id=found[0] if found is not None else "",
         references=_references(fields),
@@ -188,20 +188,21 @@ def _names_us(values: list[str], rules: Rules) -> bool:
 
 
 def _why_old(fields: Fields, arrived_at: datetime) -> str | None:
-    """Why it is no new mail: a mail program copied it into the mailbox, or somebody sent it once more."""
-    written_at, handed_on_at = _moment(_first(fields, "Date")), _moment(_first(fields, "Received").rpartition(";")[2])
+    """Why it is no new mail: a program copied it into the mailbox, or somebody sent it again."""
+    written_at = _parsed_date(_first(fields, "Date"))
+    delivered_at = _parsed_date(_first(fields, "Received").rpartition(";")[2])
     if written_at is not None and written_at < arrived_at - _EARLIEST:
         return f"it is old: written {written_at:%Y-%m-%d}, here since {arrived_at:%Y-%m-%d}"
-    if handed_on_at is not None and handed_on_at < arrived_at - _LONGEST_HOP:
-        return f"it is old: delivered {handed_on_at:%Y-%m-%d}, in this mailbox since {arrived_at:%Y-%m-%d}"
+    if delivered_at is not None and delivered_at < arrived_at - _LONGEST_HOP:
+        return f"it is old: delivered {delivered_at:%Y-%m-%d}, in this mailbox since {arrived_at:%Y-%m-%d}"
     return None
 
 
 def event_id(author: str, message_id: str, *, is_proved: bool) -> str:
-    """One mail is one event, however often and under whatever number the mailbox shows it.
+    """The same for one mail, however often and under whatever UID it appears in the mailbox.
 
-    Message-IDs are chosen by whoever writes. With the author in it, and whether they are proved, nobody can use up the
-    Message-ID of a mail that somebody else is about to send.
+    Senders choose Message-IDs. So the id depends on the author too, and on whether they are proved: nobody can use up
+    the Message-ID of a mail that somebody else is about to send.
     """
     text = "\n".join(("proved" if is_proved else "unproved", author, message_id))
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:40]
@@ -215,12 +216,12 @@ def _references(fields: Fields) -> tuple[str, ...]:
 
 
 def _sent_at(date: str, arrived_at: datetime) -> datetime:
-    """What the mail says, where that is likely; clocks are wrong, and a date is free text."""
-    said = _moment(date)
+    """The mail's own date where it is plausible: clocks are wrong, and the date is free text."""
+    said = _parsed_date(date)
     return said if said is not None and arrived_at - _EARLIEST <= said <= arrived_at + _LATEST else arrived_at
 
 
-def _moment(date: str) -> datetime | None:
+def _parsed_date(date: str) -> datetime | None:
     try:
         said = parsedate_to_datetime(date.strip())
         return said.astimezone(UTC) if said.tzinfo else said.replace(tzinfo=UTC)
@@ -237,30 +238,30 @@ def _first(fields: Fields, name: str) -> str:
 
 def read_mail(
     envelope: Envelope, content: bytes, rules: Rules, threads: Threads, commands: Collection[str]
-) -> InboundMessage | Passed:
+) -> InboundMessage | Skipped:
     """The message in a mail.
 
     Args:
-        envelope: of a mail that `why_passed` does not speak against.
+        envelope: of a mail without a `reason_to_skip`.
         content: the mail, or its first `BEGINNING_BYTES` where it is larger than the rules allow.
         commands: names of the gateway's commands; one on the first line is a command, whatever is below it.
     """
     author = envelope.author.address
     message_id = envelope.message_id or _id_of_content(envelope, content)
-    is_whole = is_readable_whole(envelope.place, rules) and not mime.has_too_many_parts(content)
+    is_whole = is_readable_whole(envelope.location, rules) and not mime.has_too_many_parts(content)
     body = mime.read_body(content if is_whole else content[:BEGINNING_BYTES])
     ambiguous = body.ambiguity
-    if not (envelope.covers("content-type") or mime.is_as_its_body_looks(content)):
+    if not (envelope.covers("content-type") or mime.describes_body(content)):
         ambiguous = "its signature does not cover Content-Type, which does not describe the text below it"
     if ambiguous is not None:
         envelope = replace(envelope, evidence=Unproved(ambiguous))
-        if (passed := envelope.why_passed(rules)) is not None:
-            return passed
+        if (skipped := envelope.reason_to_skip(rules)) is not None:
+            return skipped
     if not envelope.covers("subject"):
         envelope = replace(envelope, subject="")
     is_to_us = envelope.is_reply and threads.is_ours(author, envelope.references[-1])
-    text, quoted, command = _say(envelope, body.text, commands, is_to_us=is_to_us)
-    is_cautious = envelope.caution is not None
+    text, quoted, command = _split_text(envelope, body.text, commands, is_to_us=is_to_us)
+    is_cautious = envelope.why_untrusted is not None
     return InboundMessage(
         id=message_id,
         event_id=event_id(author, message_id, is_proved=envelope.unproved is None),
@@ -276,26 +277,28 @@ def read_mail(
             is_verified=envelope.unproved is None,
         ),
         text=text,
-        sent_at=_sent_at(envelope.date, envelope.place.arrived_at),
+        sent_at=_sent_at(envelope.date, envelope.location.arrived_at),
         reply_to=envelope.references[-1] if envelope.references else None,
-        attachments=_attachments(envelope.place, body.files) if is_whole else (_whole_mail(envelope.place),),
+        attachments=_attachments(envelope.location, body.files) if is_whole else (_whole_mail(envelope.location),),
         command=None if is_cautious else command,
         is_trusted_text=not is_cautious,
         quotes=(QuotedText(origin="quoted mail", text=quoted),) if quoted else (),
     )
 
 
-def _say(envelope: Envelope, body: str, commands: Collection[str], *, is_to_us: bool) -> tuple[str, str, str | None]:
-    """The person's own text, what they quote, and the command that the text is.
+def _split_text(
+    envelope: Envelope, body: str, commands: Collection[str], *, is_to_us: bool
+) -> tuple[str, str, str | None]:
+    """The person's own text, what they quote, and the command in the text.
 
-    The subject belongs to a first mail; where that quotes another mail, the subject is perhaps that one's.
+    The subject counts in a first mail only; where that mail quotes another, the subject may be the other's.
     """
     if not body.strip():
         return envelope.subject, "", _command(envelope.subject, commands)
-    text, is_own = own_words(body, is_reply=envelope.is_reply, is_to_us=is_to_us)
+    text, is_own = reply_text(body, is_reply=envelope.is_reply, is_to_us=is_to_us)
     quoted = ""
     if not is_own:
-        text, quoted = parted(text)
+        text, quoted = split_at_quotation(text)
         if not quoted:
             text, quoted = "", text
     command = _command(text, commands)
@@ -306,37 +309,37 @@ def _say(envelope: Envelope, body: str, commands: Collection[str], *, is_to_us: 
 
 
 def _id_of_content(envelope: Envelope, content: bytes) -> str:
-    """For a mail without a Message-ID; not of the fields that servers add, so that moving the mail changes nothing."""
+    """For a mail without a Message-ID; without the fields that servers add, so that moving the mail changes nothing."""
     said = f"{envelope.author.address}\n{envelope.date}\n{envelope.subject}".encode(errors="replace")
     body = content.replace(b"\r\n", b"\n").partition(b"\n\n")[2]
     return "hash:" + hashlib.sha256(said + b"\n" + body).hexdigest()[:40]
 
 
-def is_readable_whole(place: Place, rules: Rules) -> bool:
+def is_readable_whole(location: Location, rules: Rules) -> bool:
     """Whether the mail is small enough to be read from end to end."""
-    return place.size_bytes <= rules.max_mail_bytes
+    return location.size_bytes <= rules.max_mail_bytes
 
 
 def _command(text: str, commands: Collection[str]) -> str | None:
-    """The first line without its slash, where it is a command; below it stands a signature or a quotation."""
+    """The first line without its slash, where it is a command; a signature or a quotation may follow."""
     first = text.lstrip().partition("\n")[0].strip()
     found = _COMMAND_LINE.fullmatch(first)
     return first[1:] if found is not None and found[1].lower() in commands else None
 
 
-def _attachments(place: Place, files: Sequence[mime.File]) -> tuple[Attachment, ...]:
+def _attachments(location: Location, files: Sequence[mime.File]) -> tuple[Attachment, ...]:
     return tuple(
         Attachment(
             media_type=file.media_type,
             filename=file.filename,
             size_bytes=len(file.content),
-            ref=f"{place.uid_validity}/{place.uid}/{number}",
+            ref=f"{location.uid_validity}/{location.uid}/{number}",
         )
         for number, file in enumerate(files)
     )
 
 
-def _whole_mail(place: Place) -> Attachment:
-    """Stands for all that was not read, so that the model hears of it."""
-    ref = f"{place.uid_validity}/{place.uid}/whole"
-    return Attachment(media_type="message/rfc822", filename="whole mail.eml", size_bytes=place.size_bytes, ref=ref)
+def _whole_mail(location: Location) -> Attachment:
+    """The mail as one attachment, which tells the model that not all of it was read."""
+    ref = f"{location.uid_validity}/{location.uid}/whole"
+    return Attachment(media_type="message/rfc822", filename="whole mail.eml", size_bytes=location.size_bytes, ref=ref)

@@ -1,4 +1,4 @@
-"""How the mail servers know us: a password, or access tokens of OAuth 2.0 (RFC 6749, section 6) for XOAUTH2.
+"""The login to the mail servers: a password, or access tokens of OAuth 2.0 (RFC 6749, section 6) for XOAUTH2.
 
 A refresh token that the provider replaces (Microsoft does so at each use) is kept among the notes.
 """
@@ -116,7 +116,7 @@ def _seconds(value: object) -> float:
 
 
 def _post(url: str, form: dict[str, str]) -> dict[str, Any]:
-    """Ask the token endpoint. Its words are not repeated, since they may hold what we sent; its error code is.
+    """Ask the token endpoint. Of a refusal only the error code is repeated, since its text may hold what we sent.
 
     Raises:
         AdapterNotReady, AdapterAuthFailed: as `AccessTokens.get` does.

@@ -1,7 +1,7 @@
 """DKIM signatures (RFC 6376), verified by the gateway itself; the only file that touches dkimpy and dnspython.
 
-It needs no server's word, only the author's domain in DNS. The mail must be as it was sent: servers that rewrite it, as
-Microsoft's do, break the signature, and there the server's own result counts (`mail_authentication.py`).
+It trusts no server, only the DNS of the author's domain. It works only for unchanged mail: servers that rewrite mail,
+as Microsoft's do, break the signature, and there the server's own result counts (`mail_authentication.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Txt = Callable[[str], bytes | None]
 
 _HEAD = re.compile(rb".*?\r?\n\r?\n", re.DOTALL)
 _BLANKS = re.compile(rb"[\t ]+")
-_MAX_SIGNATURES = 5  # of one mail: each costs a question to a name server
+_MAX_SIGNATURES = 5  # of one mail: each costs a DNS query
 _MAX_LINES = 500_000  # dkimpy keeps an object for each
 _MAX_HEADER_LINES = 2_000  # it goes through all fields for each name in `h=`
 _MAX_SIGNATURE_BYTES = 6_000  # it looks for blanks from each blank
@@ -44,11 +44,11 @@ class KeyNotReachable(Exception):
     """The name servers of a domain do not answer now."""
 
 
-class KeyRing:
-    """Public keys from DNS, each kept for an hour.
+class DkimKeys:
+    """Public keys from DNS, each cached for an hour.
 
-    Domains whose name servers are silent cost seconds each. After a few of them only known keys are handed out for a
-    minute, those of a day ago too, so that a flood of such mails delays others for a short time only.
+    A domain whose name servers do not answer costs seconds. After a few of them only cached keys are used for a minute,
+    even those of a day ago, so that a flood of such mails delays others only briefly.
     """
 
     def __init__(self, ask: Txt | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -68,7 +68,7 @@ class KeyRing:
         if now - kept_at < _KEY_LIFE_S:
             return kept
         try:
-            found = self._asked(name, now)
+            found = self._query(name, now)
         except KeyNotReachable:
             if kept is None or now - kept_at >= _OLD_KEY_LIFE_S:
                 raise
@@ -79,7 +79,7 @@ class KeyRing:
         self._known[name] = (now, found)
         return found
 
-    def _asked(self, name: str, now: float) -> bytes | None:
+    def _query(self, name: str, now: float) -> bytes | None:
         if len(self._failures) == _MAX_FAILURES and now - self._failures[0] < _PAUSE_S:
             raise KeyNotReachable("too many name servers do not answer")
         try:
@@ -90,7 +90,7 @@ class KeyRing:
 
 
 class _Signature(dkim.DKIM):  # type: ignore[misc]
-    """One that dkimpy (1.1.8) verifies, within bounds and by a rule that it leaves out."""
+    """One that dkimpy (1.1.8) verifies, with limits on its size, and with a rule that dkimpy leaves out."""
 
     def verify_headerprep(self, idx: int = 0) -> Any:
         """Before the key is asked for.
@@ -118,7 +118,7 @@ class _Signature(dkim.DKIM):  # type: ignore[misc]
         return bool(super().verify_sig_process(sig, include_headers, sig_header, dnsfunc))
 
 
-def verify(content: bytes, domain: str, keys: KeyRing) -> Proof | Unproved:
+def verify(content: bytes, domain: str, keys: DkimKeys) -> Proof | Unproved:
     """Whether a signature of the domain, or of a parent, holds for the whole mail; blocks for seconds.
 
     Args:
@@ -134,7 +134,7 @@ def verify(content: bytes, domain: str, keys: KeyRing) -> Proof | Unproved:
         return Unproved("it has too many lines for its DKIM signature to be checked")
     signatures = [tags_of(value) for name, value in fields if name.lower() == "dkim-signature"]
     reason = f"it has no valid DKIM signature of {domain}"
-    late: KeyNotReachable | None = None
+    unreachable: KeyNotReachable | None = None
 
     def find(name: bytes, timeout: float = 0) -> bytes | None:
         del timeout  # ours is shorter
@@ -147,16 +147,16 @@ def verify(content: bytes, domain: str, keys: KeyRing) -> Proof | Unproved:
             reason = "its DKIM signature leaves the end of the text open (l=)"
             continue
         try:
-            if _Signature(_lightened(content, tags)).verify(number, dnsfunc=find):
+            if _Signature(_with_single_blanks(content, tags)).verify(number, dnsfunc=find):
                 return Proof(covered=covered_by(tags))
         except KeyNotReachable as error:
-            late = error
+            unreachable = error
         except (dkim.DKIMException, ValueError, TypeError, IndexError, KeyError) as error:
             reason = (
                 f"its DKIM signature of {tags['d'][:100]} is not valid ({str(error)[:200] or type(error).__name__})"
             )
-    if late is not None:
-        raise late
+    if unreachable is not None:
+        raise unreachable
     return Unproved(reason=reason)
 
 
@@ -172,10 +172,10 @@ def _in_use(key: bytes | None) -> bytes | None:
     return key
 
 
-def _lightened(content: bytes, tags: dict[str, str]) -> bytes:
-    """The same mail to a signature that does not tell blanks apart, in time for dkimpy (1.1.8).
+def _with_single_blanks(content: bytes, tags: dict[str, str]) -> bytes:
+    """The mail with single blanks, which is the same to a relaxed signature.
 
-    It looks for blanks at line ends from each blank of a line, which takes minutes for a line that has a million.
+    dkimpy (1.1.8) looks for blanks at line ends from each blank of a line: minutes for a line with a million of them.
     """
     head = _HEAD.match(content)
     if head is None or tags.get("c", "").lower().partition("/")[2].strip() != "relaxed":

@@ -22,7 +22,7 @@ _NOT_TLS = {"WRONG_VERSION_NUMBER", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE"
 
 
 def imap_error(error: Exception, where: str, what: str) -> AdapterError:
-    """Whatever the library raises means that this connection is of no use any more."""
+    """What an error of aioimaplib means: whatever it is, the connection cannot be used any more."""
     explained = _tls_explanation(error, "`imap_port` and `imap_tls`")
     if explained is not None:
         return AdapterNotReady(f"{where} cannot be used: {explained}")
@@ -52,7 +52,7 @@ def before_text_error(error: Exception) -> SendError:
         error = error.recipients[0]
     if isinstance(error, aiosmtplib.SMTPResponseException):
         text = f"the SMTP server answers {error.code}: {_line(error.message)}"
-        # 530 and 535 ask for another login, which an operator can mend; the mail itself is good.
+        # 530 and 535 refuse the login, which an operator can correct; the mail itself is good.
         is_final = error.code >= 500 and error.code not in {530, 535}
         return PermanentSendError(text) if is_final else TransientSendError(text)
     if isinstance(error, aiosmtplib.SMTPNotSupported):
@@ -76,11 +76,11 @@ def _line(text: str) -> str:
 
 
 def _tls_explanation(error: BaseException, port_keys: str) -> str | None:
-    """In words that lead to a key of the configuration; None where TLS is not what failed.
+    """Which key of the configuration is wrong; None where TLS did not fail.
 
     Args:
-        error: as it was caught; what it came of is looked at too.
-        port_keys: the keys that say where and how the server is spoken to.
+        error: as it was caught; its causes count too.
+        port_keys: the keys for the port and the encryption of this server.
     """
     seen: BaseException | None = error
     while seen is not None:

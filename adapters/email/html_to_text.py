@@ -1,7 +1,7 @@
-"""HTML mail as Markdown text, without what its reader could not see.
+"""Converts HTML mail to Markdown, without hidden text.
 
-Hidden text is how a mail says one thing to a person and another to a program, so it goes first; what remains is
-converted by markdownify. Sizes are bounded: html.parser and markdownify both have inputs that take quadratic time.
+With hidden text a mail says one thing to a person and another to a program, so it is removed first; markdownify
+converts the rest. Sizes are limited: html.parser and markdownify both take quadratic time for some inputs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MAX_HTML_CHARS = 200_000
 _MAX_STYLE_CHARS = 20_000
 _MAX_DEPTH = 100  # markdownify recurses, three frames for each level
 _MAX_QUOTE_DEPTH = 8  # each level adds two characters to every line in it
-# html.parser looks for the end of each unclosed comment and tag anew, which takes 19 s in 200,000 characters of nothing
-# else (Python 3.11). So it is given none: a `<` that begins no whole tag is text.
+# html.parser searches the end of each unclosed comment and tag again: 19 s for 200,000 characters (Python 3.11).
+# So it gets none: a `<` that begins no whole tag is text.
 _DECLARATION = re.compile(r"<!--.*?(?:-->|\Z)|<[!?][^>]*(?:>|\Z)", re.DOTALL)
 _NEVER_SHOWN = (
     "head", "title", "script", "style", "template", "noscript", "object", "embed", "iframe", "svg", "audio", "video",
@@ -28,7 +28,7 @@ _NEVER_SHOWN = (
 )  # fmt: skip
 _TAG = re.compile(r"""(</?[a-z][^<>"']*(?:"[^"]*"[^<>"']*|'[^']*'[^<>"']*)*>)|<""", re.IGNORECASE)
 _TABLE_PARTS = ("table", "thead", "tbody", "tfoot", "tr", "td", "th", "caption")
-_ROWS_TO_TELL = 5
+_ROWS_EXAMINED = 5
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _MEDIA = re.compile(r"@[a-z-]+[^{};@]*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}", re.IGNORECASE)
 _RULE = re.compile(r"([^{}]{1,500})\{([^{}]{0,2000})\}")
@@ -37,43 +37,46 @@ _LENGTH = re.compile(r"(-?\d*\.?\d+)(px|pt|em|rem|%|)")
 _RGB = re.compile(r"rgba?\(\s*(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})(?:[\s,/]+([\d.]+)%?)?\s*\)")
 _COLOURS = {"white": (255, 255, 255), "black": (0, 0, 0), "red": (255, 0, 0), "gray": (128, 128, 128)}
 _TINY_PX = 2.0
-_FAR_OFF_PX = -200.0
-_ALIKE = 12  # of 255, per channel: no eye tells these apart
+_OFF_SCREEN_PX = -200.0
+_MAX_COLOUR_DIFFERENCE = 12  # of 255, per channel: no eye sees a difference
 
 _Colour = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """How text at a place looks; children inherit it and may say otherwise."""
+class _Style:
+    """How the text of an element looks; its children inherit this."""
 
-    is_gone: bool = False
+    is_removed: bool = False
     is_invisible: bool = False
     is_tiny: bool = False
     colour: _Colour | None = None
-    ground: _Colour | None = (255, 255, 255)
+    background: _Colour | None = (255, 255, 255)
 
     @property
     def is_hidden(self) -> bool:
         alike = (
             self.colour is not None
-            and self.ground is not None
-            and all(abs(one - other) <= _ALIKE for one, other in zip(self.colour, self.ground, strict=True))
+            and self.background is not None
+            and all(
+                abs(one - other) <= _MAX_COLOUR_DIFFERENCE
+                for one, other in zip(self.colour, self.background, strict=True)
+            )
         )
-        return self.is_gone or self.is_invisible or self.is_tiny or alike
+        return self.is_removed or self.is_invisible or self.is_tiny or alike
 
 
-def text_of_html(html: str) -> str:
+def html_to_text(html: str) -> str:
     """The visible text as Markdown; quotations as lines that begin with `>`, pictures as their description."""
     whole = _TAG.sub(lambda found: found[1] or "&lt;", _DECLARATION.sub("", html[:MAX_HTML_CHARS]))
     soup = BeautifulSoup(whole, "html.parser")
-    rules = _rules("\n".join(style.get_text() for style in soup.find_all("style"))[:_MAX_STYLE_CHARS])
+    rules = _rules("\n".join(each.get_text() for each in soup.find_all("style"))[:_MAX_STYLE_CHARS])
     for tag in soup.find_all(_NEVER_SHOWN):
         tag.decompose()
     if _drop_hidden(soup, rules) > _MAX_DEPTH:
         text = soup.get_text("\n")
     else:
-        _lay_out(soup)
+        _flatten(soup)
         text = _Converter(
             heading_style="ATX",
             bullets="-",
@@ -86,13 +89,13 @@ def text_of_html(html: str) -> str:
 
 class _Converter(MarkdownConverter):
     def convert_img(self, el: Tag, text: str, parent_tags: set[str]) -> str:
-        """A picture's description; its address is of no use to a reader of text, and may track them."""
+        """A picture's description; its address is useless in text, and may track the reader."""
         del text, parent_tags
         return str(el.get("alt") or "").strip()
 
 
-def _lay_out(soup: BeautifulSoup) -> None:
-    """Flatten what is quoted too deeply, and the tables that hold the parts of a mail in place."""
+def _flatten(soup: BeautifulSoup) -> None:
+    """Flatten quotations that are nested too deeply, and tables that serve the layout only."""
     for tag in soup.find_all("blockquote"):
         if len(tag.find_parents("blockquote", limit=_MAX_QUOTE_DEPTH)) == _MAX_QUOTE_DEPTH:
             tag.unwrap()
@@ -109,7 +112,7 @@ def _is_data(table: Tag) -> bool:
     """Two rows or more with something in two columns or more, and no table inside."""
     if table.find("table") is not None:
         return False
-    rows = table.find_all("tr")[:_ROWS_TO_TELL]
+    rows = table.find_all("tr")[:_ROWS_EXAMINED]
     return sum(sum(bool(cell.get_text(strip=True)) for cell in row.find_all(["td", "th"])) > 1 for row in rows) > 1
 
 
@@ -117,68 +120,68 @@ def _is_data(table: Tag) -> bool:
 
 
 def _drop_hidden(soup: BeautifulSoup, rules: dict[str, dict[str, str]]) -> int:
-    """Take out the text that nobody sees; returns the greatest depth."""
+    """Remove hidden text; returns the greatest depth."""
     deepest = 0
     hidden: list[NavigableString] = []
-    waiting: list[tuple[Tag, _Look, int]] = [(soup, _Look(), 0)]
+    waiting: list[tuple[Tag, _Style, int]] = [(soup, _Style(), 0)]
     while waiting:
-        tag, look, depth = waiting.pop()
+        tag, style, depth = waiting.pop()
         deepest = max(deepest, depth)
         for child in tag.children:
             if isinstance(child, Tag):
-                waiting.append((child, _look(child, look, rules), depth + 1))
-            elif isinstance(child, NavigableString) and look.is_hidden:
+                waiting.append((child, _style_of(child, style, rules), depth + 1))
+            elif isinstance(child, NavigableString) and style.is_hidden:
                 hidden.append(child)
     for text in hidden:
         text.extract()
     return deepest
 
 
-def _look(tag: Tag, around: _Look, rules: dict[str, dict[str, str]]) -> _Look:
-    said: dict[str, str] = {}
+def _style_of(tag: Tag, around: _Style, rules: dict[str, dict[str, str]]) -> _Style:
+    css: dict[str, str] = {}
     for selector in _selectors(tag):
-        said |= rules.get(selector, {})
-    said |= _declarations(str(tag.get("style") or ""))
-    look = replace(around, is_gone=around.is_gone or tag.has_attr("hidden") or _is_gone(said))
-    if "visibility" in said:
-        look = replace(look, is_invisible=said["visibility"] in {"hidden", "collapse"})
-    if "font-size" in said:
-        size_px = _length_px(said["font-size"])
-        look = replace(look, is_tiny=size_px is not None and size_px < _TINY_PX)
-    ground = said.get("background-color") or said.get("background") or str(tag.get("bgcolor") or "")
-    if ground:
-        is_see_through = ground in {"transparent", "none", "inherit", "initial"}
-        look = replace(look, ground=look.ground if is_see_through else _colour(ground))
-    colour = said.get("color") or str(tag.get("color") or "")
+        css |= rules.get(selector, {})
+    css |= _declarations(str(tag.get("style") or ""))
+    style = replace(around, is_removed=around.is_removed or tag.has_attr("hidden") or _is_removed(css))
+    if "visibility" in css:
+        style = replace(style, is_invisible=css["visibility"] in {"hidden", "collapse"})
+    if "font-size" in css:
+        size_px = _length_px(css["font-size"])
+        style = replace(style, is_tiny=size_px is not None and size_px < _TINY_PX)
+    background = css.get("background-color") or css.get("background") or str(tag.get("bgcolor") or "")
+    if background:
+        is_see_through = background in {"transparent", "none", "inherit", "initial"}
+        style = replace(style, background=style.background if is_see_through else _colour(background))
+    colour = css.get("color") or str(tag.get("color") or "")
     if colour == "transparent":
-        look = replace(look, is_gone=True)
+        style = replace(style, is_removed=True)
     elif colour and colour not in {"inherit", "initial"}:
-        look = replace(look, colour=_colour(colour))
-    return look
+        style = replace(style, colour=_colour(colour))
+    return style
 
 
-def _is_gone(said: dict[str, str]) -> bool:
-    """Hidden in a way that nothing inside can undo."""
-    lengths = {name: _length_px(said.get(name, "")) for name in ("width", "height", "max-width", "max-height")}
-    is_cut = said.get("overflow", "").startswith("hidden") and any(length == 0 for length in lengths.values())
-    is_off = said.get("position") in {"absolute", "fixed"} and any(
-        (length := _length_px(said.get(side, ""))) is not None and length <= _FAR_OFF_PX for side in ("left", "top")
+def _is_removed(css: dict[str, str]) -> bool:
+    """Hidden in a way that no child can undo."""
+    lengths = {name: _length_px(css.get(name, "")) for name in ("width", "height", "max-width", "max-height")}
+    is_cut = css.get("overflow", "").startswith("hidden") and any(length == 0 for length in lengths.values())
+    is_off = css.get("position") in {"absolute", "fixed"} and any(
+        (length := _length_px(css.get(side, ""))) is not None and length <= _OFF_SCREEN_PX for side in ("left", "top")
     )
-    indent = _length_px(said.get("text-indent", ""))
+    indent = _length_px(css.get("text-indent", ""))
     return (
-        said.get("display") == "none"
-        or said.get("mso-hide") == "all"
-        or _length_px(said.get("opacity", "")) == 0
+        css.get("display") == "none"
+        or css.get("mso-hide") == "all"
+        or _length_px(css.get("opacity", "")) == 0
         or is_cut
         or is_off
-        or (indent is not None and indent <= _FAR_OFF_PX)
-        or said.get("clip", "").replace(" ", "").startswith(("rect(0,0,0,0", "rect(0px,0px,0px,0px", "rect(1px,1px"))
-        or said.get("clip-path", "").replace(" ", "") in {"inset(50%)", "inset(100%)"}
+        or (indent is not None and indent <= _OFF_SCREEN_PX)
+        or css.get("clip", "").replace(" ", "").startswith(("rect(0,0,0,0", "rect(0px,0px,0px,0px", "rect(1px,1px"))
+        or css.get("clip-path", "").replace(" ", "") in {"inset(50%)", "inset(100%)"}
     )
 
 
 def _selectors(tag: Tag) -> Iterator[str]:
-    """What simple selectors may call it, the weakest first."""
+    """The simple selectors that match the element, the weakest first."""
     name = tag.name.lower()
     yield name
     classes: Any = tag.get("class") or ()
@@ -202,8 +205,8 @@ def _rules(css: str) -> dict[str, dict[str, str]]:
     return rules
 
 
-def _declarations(style: str) -> dict[str, str]:
-    pairs = (each.partition(":") for each in style[:2_000].lower().split(";"))
+def _declarations(text: str) -> dict[str, str]:
+    pairs = (each.partition(":") for each in text[:2_000].lower().split(";"))
     return {name.strip(): value.replace("!important", "").strip() for name, _, value in pairs if value.strip()}
 
 

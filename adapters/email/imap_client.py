@@ -1,15 +1,15 @@
-"""The line to the mailbox; the only file that touches aioimaplib (2.0.3). Its errors are translated here.
+"""Reads the mailbox, with aioimaplib (2.0.3); `errors.py` translates its errors.
 
-The library's traps, measured in 2026, and what is done about each:
+Defects of the library, measured in 2026, and what is done about each:
 
 - It parses by recursion: some 1000 response lines in one read break it. So: SEARCH, which answers in one line, then
-  FETCH of one message. Should it break all the same, the connection is lost, and a new one is opened.
-- It does not tell those who wait that the connection is lost: every await races `conn_lost_cb` (`_ask`).
-- After a timeout the client cannot be used any more: every timeout drops the connection.
-- It leaves out "* " wherever it stands in a line: only literals are trusted, never ENVELOPE.
-- It ignores EXISTS while another command runs, and a server tells that once: `_Protocol` takes note of it.
+  FETCH of one message. If it breaks all the same, the connection is lost, and a new one is opened.
+- It does not wake its callers when the connection is lost: every await races `conn_lost_cb` (`_run`).
+- After a timeout the client cannot be used any more: every timeout closes the connection.
+- It removes "* " anywhere in a line: only literals are trusted, never ENVELOPE.
+- It ignores EXISTS while another command runs, and a server sends it once: `_Protocol` notes it.
 - It does not answer the challenge with which XOAUTH2 fails: `_Protocol` does.
-- It logs what it sends and receives at DEBUG, tokens too: its logger is held at WARNING.
+- It logs all traffic at DEBUG, tokens too: its logger is set to WARNING.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from typing import Any, TypeVar
 
 from aioimaplib import aioimaplib  # type: ignore[import-untyped]
 
-from adapters.email.convert import MAX_HEADER_BYTES, Place
+from adapters.email.convert import MAX_HEADER_BYTES, Location
 from adapters.email.credentials import Credentials, Password
 from adapters.email.errors import imap_error
 from gateway.errors import AdapterAuthFailed, AdapterError, AdapterNotReady, TransientSendError
 
 POLL_S = 60.0
-"""Between two looks at a mailbox whose server has no IDLE."""
+"""Between two polls of a mailbox whose server has no IDLE."""
 
 _GRACE_S = 5.0  # over the library's own timeouts
-_FETCH_S = 600.0  # for a whole mail; the library's own limit is for each piece of it
-# RFC 5530: the server's own trouble, or too much of us.
+_FETCH_S = 600.0  # for a whole mail; the library's own timeout is for each part of it
+# RFC 5530: the server has a problem, or we ask too much.
 _TEMPORARY = re.compile(
     rb"\[(UNAVAILABLE|INUSE|LIMIT|SERVERBUG|CONTACTADMIN)|too many|temporar|try again", re.IGNORECASE
 )
@@ -52,7 +52,7 @@ logging.getLogger("aioimaplib").setLevel(logging.WARNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImapServer:
-    """Where it is, and how it is spoken to.
+    """How it is reached.
 
     Attributes:
         context: verifies the server's certificate; None for clear text.
@@ -66,20 +66,20 @@ class ImapServer:
 
 
 class _Protocol(aioimaplib.IMAP4ClientProtocol):  # type: ignore[misc]  # the library has no types
-    """The library's, with what it overlooks.
+    """The library's protocol, with the handling of responses that it lacks.
 
     Attributes:
-        has_news: the server has told of new messages since this was last set to False.
-        farewell: what it said when it hung up.
+        has_new_mail: the server announced new messages since this was last set to False.
+        bye_text: the text of its BYE.
     """
 
-    has_news = False
-    farewell = ""
+    has_new_mail = False
+    bye_text = ""
 
     async def welcome(self, command: bytes) -> None:
-        """Take a greeting that is a refusal for an end, instead of waiting for a better one."""
+        """Treat a greeting that refuses us as the end; the library would wait for another."""
         if command.startswith(b"* BYE"):
-            self._take_leave(command)
+            self._note_bye(command)
         try:
             await super().welcome(command)
         except (aioimaplib.AioImapException, IndexError):
@@ -87,13 +87,13 @@ class _Protocol(aioimaplib.IMAP4ClientProtocol):  # type: ignore[misc]  # the li
 
     def _untagged_response(self, line: bytes) -> Any:
         if line.endswith(b" EXISTS"):
-            self.has_news = True
+            self.has_new_mail = True
         elif line.startswith(b"* BYE"):
-            self._take_leave(line)
+            self._note_bye(line)
         return super()._untagged_response(line)
 
-    def _take_leave(self, line: bytes) -> None:
-        self.farewell = f": {line[6:206].decode('utf-8', 'replace')}"
+    def _note_bye(self, line: bytes) -> None:
+        self.bye_text = f": {line[6:206].decode('utf-8', 'replace')}"
 
     def _continuation(self, line: bytes) -> None:
         if self.pending_sync_command is not None and self.pending_sync_command.name == "AUTHENTICATE":
@@ -122,7 +122,7 @@ class _Client(aioimaplib.IMAP4):  # type: ignore[misc]  # as above
 
 
 class MailboxConnection:
-    """One connection with one mailbox selected. After any error it is closed, and of no use any more.
+    """One connection with one mailbox selected. After any error it is closed for good.
 
     Attributes:
         uid_validity: of the mailbox (RFC 3501, section 2.3.1.1).
@@ -145,7 +145,7 @@ class MailboxConnection:
 
     async def uids_from(self, first: int) -> list[int]:
         """All UIDs from this one on, in order."""
-        self._client.protocol.has_news = False
+        self._client.protocol.has_new_mail = False
         found = await self._search("UID", f"{first}:*")
         return [uid for uid in found if uid >= first]  # `n:*` holds the last message even where it is below n
 
@@ -161,20 +161,20 @@ class MailboxConnection:
         """UIDs of the mails in which a field contains the text."""
         return await self._search("HEADER", field, aioimaplib.quoted(text))
 
-    async def header(self, uid: int) -> tuple[Place, bytes] | None:
+    async def header(self, uid: int) -> tuple[Location, bytes] | None:
         """Place and header of a message; None where it is gone."""
         response = await self._fetch(uid, f"(UID INTERNALDATE RFC822.SIZE BODY.PEEK[HEADER]<0.{MAX_HEADER_BYTES}>)")
         if response is None:
             return None
         facts, content = response
         size = re.search(rb"RFC822\.SIZE (\d+)", facts)
-        place = Place(
+        location = Location(
             uid_validity=self.uid_validity,
             uid=uid,
             size_bytes=int(size[1]) if size is not None else 0,
             arrived_at=_internal_date(facts),
         )
-        return place, content
+        return location, content
 
     async def content(self, uid: int, max_bytes: int | None = None) -> bytes | None:
         """The whole message, or its first bytes; None where it is gone."""
@@ -183,27 +183,27 @@ class MailboxConnection:
         return None if response is None else response[1]
 
     async def mark_seen(self, uid: int) -> None:
-        """For people who look into the mailbox; it means nothing to us, and may be refused."""
-        await self._ask(self._client.uid("STORE", str(uid), "+FLAGS.SILENT", "(\\Seen)"), "STORE")
+        """Set the flag Seen, for people who look into the mailbox; it means nothing to us, and may be refused."""
+        await self._run(self._client.uid("STORE", str(uid), "+FLAGS.SILENT", "(\\Seen)"), "STORE")
 
     async def remove(self, uid: int) -> None:
-        """Delete one mail, and no other that somebody has marked (RFC 4315); without that ability it stays marked."""
-        await self._ask(self._client.uid("STORE", str(uid), "+FLAGS.SILENT", "(\\Seen \\Deleted)"), "STORE")
+        """Delete one mail, and no other that is marked (RFC 4315); a server without UIDPLUS only marks it."""
+        await self._run(self._client.uid("STORE", str(uid), "+FLAGS.SILENT", "(\\Seen \\Deleted)"), "STORE")
         if "UIDPLUS" in self._client.protocol.capabilities:
-            await self._ask(self._client.uid("EXPUNGE", str(uid)), "EXPUNGE")
+            await self._run(self._client.uid("EXPUNGE", str(uid)), "EXPUNGE")
 
-    async def wait_for_news(self, longest_s: float) -> None:
+    async def wait_for_mail(self, longest_s: float) -> None:
         """Return when there may be new mail, or after a while."""
         protocol = self._client.protocol
-        if protocol.has_news:
+        if protocol.has_new_mail:
             return
         if "IDLE" not in protocol.capabilities:
             await asyncio.wait({self._lost}, timeout=min(POLL_S, longest_s))
-            await self._ask(self._client.noop(), "NOOP")
+            await self._run(self._client.noop(), "NOOP")
             return
         while not protocol.idle_queue.empty():
             protocol.idle_queue.get_nowait()
-        idling: asyncio.Future[Any] = await self._ask(self._client.idle_start(timeout=longest_s * 2), "IDLE")
+        idling: asyncio.Future[Any] = await self._run(self._client.idle_start(timeout=longest_s * 2), "IDLE")
         self._idling = idling
         push = asyncio.ensure_future(protocol.idle_queue.get())
         try:
@@ -212,36 +212,36 @@ class MailboxConnection:
             push.cancel()
         if not self._lost.done():
             self._client.idle_done()
-        await self._ask(self._finished(idling), "DONE")
+        await self._run(self._finished(idling), "DONE")
 
     # ---- opening and closing ----------------------------------------------------------------------------------------
 
     async def log_in(self, credentials: Credentials) -> None:
-        """Say who we are.
+        """Log in.
 
         Raises:
             AdapterAuthFailed: the server refuses our credentials.
         """
-        await self._ask(self._client.wait_hello_from_server(), "the greeting")
+        await self._run(self._client.wait_hello_from_server(), "the greeting")
         if isinstance(credentials, Password):
             login = self._client.login(aioimaplib.quoted(self._server.username), credentials.secret)
-            response = await self._ask(login, "LOGIN")
+            response = await self._run(login, "LOGIN")
         else:
             token = await credentials.get()
-            response = await self._ask(self._client.xoauth2(self._server.username, token), "AUTHENTICATE")
+            response = await self._run(self._client.xoauth2(self._server.username, token), "AUTHENTICATE")
             if response.result != "OK":
                 credentials.drop(token)
         if response.result != "OK":
             self.abort()
             raise self._refusal(response.lines)
-        await self._ask(self._client.protocol.capability(), "CAPABILITY")  # those of before the login are others
+        await self._run(self._client.protocol.capability(), "CAPABILITY")  # they differ from those before the login
 
     async def select(self, mailbox: str) -> None:
         """Open the mailbox."""
-        response = await self._ask(self._client.select(aioimaplib.quoted(_modified_utf7(mailbox))), "SELECT")
+        response = await self._run(self._client.select(aioimaplib.quoted(_modified_utf7(mailbox))), "SELECT")
         if response.result != "OK":
             self.abort()
-            raise AdapterNotReady(f"there is no mailbox {mailbox!r} on {self._where}: {_last(response.lines)}")
+            raise AdapterNotReady(f"there is no mailbox {mailbox!r} on {self._name}: {_last(response.lines)}")
         text = b"\n".join(bytes(line) for line in response.lines)
         validity = re.search(rb"\[UIDVALIDITY (\d+)\]", text)
         following = re.search(rb"\[UIDNEXT (\d+)\]", text)
@@ -249,20 +249,20 @@ class MailboxConnection:
         self.uid_next = int(following[1]) if following is not None else None
 
     async def close(self) -> None:
-        """Hang up, and wait until it is done."""
+        """Close the connection, and wait until it is closed."""
         self.abort()
         if self._client.protocol.transport is not None:
             await asyncio.wait({self._lost}, timeout=_GRACE_S)
 
     def abort(self) -> None:
-        """Hang up at once. Tasks of the library's own that wait for an answer end with it."""
+        """Close the connection at once, and cancel the library's own tasks."""
         client, protocol = self._client, self._client.protocol
         if protocol.transport is not None:
             protocol.transport.abort()
         tasks = {client._client_task, *client.tasks, *protocol.tasks}  # noqa: SLF001 (the library never ends them)
         for task in tasks:
             task.cancel()
-        client._client_task.add_done_callback(_hear_out)  # noqa: SLF001 (as above)
+        client._client_task.add_done_callback(_retrieve_error)  # noqa: SLF001 (as above)
         if client._idle_waiter is not None:  # noqa: SLF001 (as above)
             client._idle_waiter.cancel()  # noqa: SLF001 (as above)
         if self._idling is not None:
@@ -271,15 +271,15 @@ class MailboxConnection:
     # ---- one command ------------------------------------------------------------------------------------------------
 
     @property
-    def _where(self) -> str:
+    def _name(self) -> str:
         return f"the IMAP server {self._server.host}:{self._server.port}"
 
     def _on_lost(self, _error: Exception | None) -> None:
         if not self._lost.done():
             self._lost.set_result(None)
 
-    async def _ask(self, request: Coroutine[Any, Any, _T], what: str, *, longest_s: float | None = None) -> _T:
-        """Race the request against the loss of the connection and the clock; after either, there is no connection."""
+    async def _run(self, request: Coroutine[Any, Any, _T], what: str, *, longest_s: float | None = None) -> _T:
+        """Wait for the request, the loss of the connection, or the timeout; the last two close the connection."""
         timeout_s = self._server.timeout_s + _GRACE_S if longest_s is None else longest_s
         task = asyncio.ensure_future(request)
         awaited: set[asyncio.Future[Any]] = {task, self._lost}
@@ -290,28 +290,28 @@ class MailboxConnection:
         finally:
             if not is_answered:
                 task.cancel()
-            task.add_done_callback(_hear_out)
+            task.add_done_callback(_retrieve_error)
         if not is_answered:
-            happened = f"hung up{self._client.protocol.farewell}" if self._lost.done() else "did not answer"
+            happened = f"hung up{self._client.protocol.bye_text}" if self._lost.done() else "did not answer"
             self.abort()
-            raise AdapterNotReady(f"{self._where} {happened} ({what})")
+            raise AdapterNotReady(f"{self._name} {happened} ({what})")
         try:
             return task.result()
-        except Exception as error:  # whatever it is, the library's state cannot be trusted any more
+        except Exception as error:  # whatever it is, the client's state is unknown
             self.abort()
-            raise imap_error(error, self._where, what) from error
+            raise imap_error(error, self._name, what) from error
 
     async def _finished(self, future: asyncio.Future[_T]) -> _T:
         return await future
 
     async def _search(self, *criteria: str) -> list[int]:
-        response = await self._ask(self._client.uid_search(*criteria, charset=None), "SEARCH")
+        response = await self._run(self._client.uid_search(*criteria, charset=None), "SEARCH")
         self._expect_ok(response, "SEARCH")
         return sorted({int(word) for line in response.lines[:-1] for word in bytes(line).split() if word.isdigit()})
 
     async def _fetch(self, uid: int, parts: str) -> tuple[bytes, bytes] | None:
         """The lines of the answer and the one literal in it; None where the message is gone."""
-        response = await self._ask(self._client.uid("FETCH", str(uid), parts), "FETCH", longest_s=_FETCH_S)
+        response = await self._run(self._client.uid("FETCH", str(uid), parts), "FETCH", longest_s=_FETCH_S)
         self._expect_ok(response, "FETCH")
         literals = [bytes(line) for line in response.lines if isinstance(line, bytearray)]
         facts = b"\n".join(line for line in response.lines if isinstance(line, bytes))
@@ -323,17 +323,17 @@ class MailboxConnection:
     def _expect_ok(self, response: Any, what: str) -> None:
         if response.result != "OK":
             self.abort()
-            raise AdapterNotReady(f"{self._where} refuses {what}: {_last(response.lines)}")
+            raise AdapterNotReady(f"{self._name} refuses {what}: {_last(response.lines)}")
 
     def _refusal(self, lines: Sequence[bytes]) -> AdapterError:
-        """The server's words are not repeated: some tell back what was sent."""
+        """Only the response code is repeated: some servers repeat in their text what was sent."""
         said = b" ".join(bytes(line) for line in lines)
         code = re.search(rb"\[([A-Z]{3,30})\]", said)
         reason = code[1].decode() if code is not None else "no reason given"
         if _TEMPORARY.search(said):
-            return AdapterNotReady(f"{self._where} does not let {self._server.username} in now ({reason})")
+            return AdapterNotReady(f"{self._name} does not let {self._server.username} in now ({reason})")
         return AdapterAuthFailed(
-            f"{self._where} refuses the login of {self._server.username} ({reason}); check the password or the token"
+            f"{self._name} refuses the login of {self._server.username} ({reason}); check the password or the token"
         )
 
 
@@ -365,8 +365,8 @@ async def _open(server: ImapServer, credentials: Credentials, mailbox: str) -> M
 
 
 @contextlib.asynccontextmanager
-async def visiting(server: ImapServer, credentials: Credentials, mailbox: str) -> AsyncIterator[MailboxConnection]:
-    """A connection of its own for the block.
+async def visit_mailbox(server: ImapServer, credentials: Credentials, mailbox: str) -> AsyncIterator[MailboxConnection]:
+    """A connection for the block only.
 
     Raises:
         TransientSendError: the mailbox cannot be reached now.
@@ -381,14 +381,14 @@ async def visiting(server: ImapServer, credentials: Credentials, mailbox: str) -
         raise TransientSendError(str(error)) from error
 
 
-def _hear_out(task: asyncio.Future[Any]) -> None:
-    """Take the error of a task that nobody waits for any more."""
+def _retrieve_error(task: asyncio.Future[Any]) -> None:
+    """Retrieve the error of an abandoned task, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
 
 def _keep_alive(connection: MailboxConnection) -> None:
-    """Let the kernel notice a dead line within three minutes, also where a router forgot it."""
+    """Let the kernel notice a dead connection within three minutes."""
     line = connection._client.protocol.transport.get_extra_info("socket")  # noqa: SLF001 (of this module)
     with contextlib.suppress(OSError, AttributeError):  # it works without
         line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

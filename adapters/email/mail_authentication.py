@@ -1,9 +1,9 @@
-"""Whether a mail is proved to come from its author's domain, by what our receiving server says of it. Pure functions.
+"""Whether a mail is proved to come from its author's domain, by the results of our receiving server. Pure functions.
 
-From is a claim. Our server states in `Authentication-Results` (RFC 8601) what it found; anybody can write such a field
-into a mail. So results count only of methods whose foreign results the server is known to remove (`server_probe.py`),
-only in a field that begins exactly as the server writes it, and only above the first `Received` of a server that is not
-ours. A signature that the gateway verifies itself (`dkim_verification.py`) needs none of this.
+From is only a claim. Our server states in `Authentication-Results` (RFC 8601) what it checked; anybody can write such a
+field into a mail. So only those methods count whose forged results the server removes (`server_probe.py`), only in a
+field that begins exactly as the server writes it, and only above the first `Received` of a server that is not ours. A
+signature that the gateway verifies itself (`dkim_verification.py`) needs none of this.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import authres  # type: ignore[import-untyped]
 from adapters.email.addresses import canonical_domain
 
 UNNAMED = "none"
-"""Stands for the name of a server that writes none into the field, as Microsoft's do."""
+"""The name of a server that writes no name into the field, as Microsoft's."""
 METHODS = frozenset({"dmarc", "dkim", "spf"})
-# RFC 5322, section 3.6, and RFC 2045, section 3. What a signature or a server checks is one of two, and what we read
-# is perhaps the other.
+# RFC 5322, section 3.6, and RFC 2045, section 3. Where such a field stands twice, the server may check the one and we
+# may read the other.
 _ONCE = frozenset(
     {"from", "sender", "reply-to", "to", "cc", "bcc", "subject", "date", "message-id", "in-reply-to", "references"}
     | {"mime-version", "content-type", "content-transfer-encoding", "content-disposition", "content-id"}
@@ -41,14 +41,14 @@ Fields = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServersWord:
-    """What the receiving server's word is worth.
+class AuthservTrust:
+    """How far the receiving server's results are trusted.
 
     Attributes:
-        authserv_id: its name in the field, or `UNNAMED`; None where it is not asked.
-        methods: whose results count, since the server removes foreign ones; None while that is not known.
+        authserv_id: its name in the field, or `UNNAMED`; None where its results do not count.
+        methods: whose results count, since the server removes forged ones; None while that is not known.
         hosts: domains whose `Received` are ours.
-        is_always_first: it does not remove foreign results, and writes a field of its own above them into every mail.
+        is_always_first: it leaves forged results, but writes its own field above them into every mail.
     """
 
     authserv_id: str | None
@@ -75,7 +75,7 @@ class Unproved:
     Attributes:
         reason: for the log.
         is_final: a signature that we verify ourselves changes nothing.
-        is_too_early: what the server's word is worth is not known yet, and it says that the author is proved.
+        is_too_early: the server says that the author is proved, and we do not know yet whether to trust it.
     """
 
     reason: str
@@ -86,8 +86,8 @@ class Unproved:
 # ---- fields that may be read in two ways ----------------------------------------------------------------------------
 
 
-def doubled(names: Sequence[str]) -> str | None:
-    """The first field that may stand once and stands twice."""
+def first_duplicate(names: Sequence[str]) -> str | None:
+    """The first field that occurs twice although only one is allowed."""
     seen: set[str] = set()
     for name in names:
         if name.lower() in _ONCE and name.lower() in seen:
@@ -98,7 +98,7 @@ def doubled(names: Sequence[str]) -> str | None:
 
 def why_ambiguous(header: bytes, fields: Fields, defects: Sequence[MessageDefect]) -> str | None:
     """Why a header may mean one thing to the server that checked it and another to us; None where it cannot."""
-    twice = doubled([name for name, _ in fields])
+    twice = first_duplicate([name for name, _ in fields])
     if twice is not None:
         return f"it has {twice} twice"
     if defects or _BROKEN.search(header):
@@ -109,21 +109,21 @@ def why_ambiguous(header: bytes, fields: Fields, defects: Sequence[MessageDefect
 # ---- what the server says -------------------------------------------------------------------------------------------
 
 
-def judge(fields: Fields, domain: str, word: ServersWord) -> Proof | Unproved:
-    """Whether DMARC, or a DKIM signature aligned with the From domain, has passed by our server's word.
+def evaluate(fields: Fields, domain: str, trust: AuthservTrust) -> Proof | Unproved:
+    """Whether DMARC, or a DKIM signature aligned with the From domain, has passed according to our server.
 
     Args:
         fields: name and unfolded value of all header fields, the topmost first.
         domain: of the From address, in ASCII and lower case.
     """
-    if word.authserv_id is None:
+    if trust.authserv_id is None:
         return Unproved(reason=f"it has no valid DKIM signature of {domain}")
-    found = _results(fields, word)
+    found = _results(fields, trust)
     results = [] if isinstance(found, Unproved) else found
-    failed = found if isinstance(found, Unproved) else _judge(found, domain)
+    failed = found if isinstance(found, Unproved) else _reason_unproved(found, domain)
     if failed is not None:
         return failed
-    if word.methods is None:
+    if trust.methods is None:
         return Unproved(reason="it is not known yet whether the server removes forged results", is_too_early=True)
     if _is_aligned_by_spf(results, domain):
         return Proof(covered=None)  # it came from the domain's own server, so no other server had it in between
@@ -134,8 +134,8 @@ def judge(fields: Fields, domain: str, word: ServersWord) -> Proof | Unproved:
     return Proof(covered=frozenset.intersection(*covered) if covered else None)
 
 
-def planted_methods(fields: Fields, token: str, authserv_id: str) -> frozenset[str]:
-    """Methods for which a result that we planted under our server's name is still believed."""
+def spoofable_methods(fields: Fields, token: str, authserv_id: str) -> frozenset[str]:
+    """Methods for which a result that we forged under our server's name would be believed."""
     found: set[str] = set()
     for name, value in fields:
         if name.lower() == "authentication-results" and token in value:
@@ -144,17 +144,17 @@ def planted_methods(fields: Fields, token: str, authserv_id: str) -> frozenset[s
     return frozenset(found)
 
 
-def hosts_in(fields: Fields) -> tuple[str, ...]:
-    """The servers that handed a mail on, by their own names."""
+def receiving_hosts(fields: Fields) -> tuple[str, ...]:
+    """The servers that relayed a mail, by their own names."""
     found = (_BY.search(value) for name, value in fields if name.lower() == "received")
     return tuple(dict.fromkeys(by[1].lower().rstrip(".") for by in found if by is not None))
 
 
-def _results(fields: Fields, word: ServersWord) -> list[Any] | Unproved:
+def _results(fields: Fields, trust: AuthservTrust) -> list[Any] | Unproved:
     """The server's results: those of each method from the topmost field that has any."""
-    authserv_id = word.authserv_id or ""
-    ours = [host.lower() for host in (*_own_domain(authserv_id), *word.hosts)]
-    trusted = METHODS if word.methods is None else word.methods
+    authserv_id = trust.authserv_id or ""
+    ours = [host.lower() for host in (*_own_domain(authserv_id), *trust.hosts)]
+    trusted = METHODS if trust.methods is None else trust.methods
     results: dict[str, list[Any]] = {}
     others: list[str] = []
     outside = ""
@@ -163,7 +163,7 @@ def _results(fields: Fields, word: ServersWord) -> list[Any] | Unproved:
         if name.lower() == "received" and not _is_ours(value, ours):
             outside = _by(value)
             break
-        if name.lower() == "authentication-results" and not (is_found and word.is_always_first):
+        if name.lower() == "authentication-results" and not (is_found and trust.is_always_first):
             found = _parse(value, authserv_id)
             if isinstance(found, str):
                 return Unproved(reason=found)
@@ -186,13 +186,13 @@ def _results(fields: Fields, word: ServersWord) -> list[Any] | Unproved:
 
 
 def _name_in(value: str) -> str:
-    """The server's name in the field, for an operator who looks for theirs."""
+    """The server's name in the field, for the operator."""
     name = value.partition(";")[0].split()
     return name[0][:100] if name and "=" not in name[0] else f"a server that writes no name (`{UNNAMED}`)"
 
 
 def _own_domain(authserv_id: str) -> tuple[str, ...]:
-    """`mx.example.org` speaks for `example.org`, whose other hosts hand the mail on."""
+    """`mx.example.org` stands for `example.org`, whose other hosts relay the mail."""
     if authserv_id == UNNAMED:
         return ()
     _, _, parent = authserv_id.partition(".")
@@ -203,7 +203,7 @@ def _own_domain(authserv_id: str) -> tuple[str, ...]:
 
 def _is_ours(received: str, ours: Sequence[str]) -> bool:
     if not _FROM.match(received):
-        return True  # handed on inside a server, as Gmail notes it: "by 2002:a05:… with SMTP id …"
+        return True  # relayed inside a server, as Gmail notes it: "by 2002:a05:… with SMTP id …"
     host = _by(received)
     return any(host == own or host.endswith(f".{own}") for own in ours)
 
@@ -214,10 +214,10 @@ def _by(received: str) -> str:
 
 
 def _parse(value: str, authserv_id: str) -> list[Any] | str | None:
-    """The results; None where another server speaks; a reason where it cannot be told.
+    """The results; None for another server's field; a reason where it cannot be read.
 
-    The name must stand there as the server writes it: no comment, no quotation marks, no other case. So a server need
-    not know every form of its name to remove it.
+    The name must be exactly as the server writes it: no comment, no quotation marks, no other case. So the server need
+    not recognise every form of its name to remove forged fields.
     """
     is_unnamed = authserv_id == UNNAMED
     if not is_unnamed and re.match(rf"\s*{re.escape(authserv_id)};", value) is None:
@@ -234,7 +234,7 @@ def _parse(value: str, authserv_id: str) -> list[Any] | str | None:
     return list(header.results)
 
 
-def _judge(results: list[Any], domain: str) -> Unproved | None:
+def _reason_unproved(results: list[Any], domain: str) -> Unproved | None:
     """None where the author is proved."""
     dmarc = [result for result in results if _method(result) == "dmarc"]
     if len(dmarc) > 1:

@@ -1,7 +1,7 @@
-r"""How far a mailbox has been read. Values only.
+r"""How far a mailbox has been read, and which mails break the reading.
 
 IMAP numbers the messages of a mailbox upwards (UIDs), as long as its UIDVALIDITY stays the same (RFC 3501, section
-2.3.1.1). Whether a message was read is our own note: the flag `\Seen` is set by people and their programs too.
+2.3.1.1). We note ourselves what was read, since people and their programs set the flag `\Seen` too.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ LOOK_BACK = 50
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 OVERLAP = timedelta(days=2)
-"""SEARCH SINCE knows days only, and in the server's own time zone."""
+"""SEARCH SINCE has whole days only, in the server's time zone."""
 CLOCKS = timedelta(hours=1)
 """A server numbers messages as they arrive, so one with a higher UID and an earlier time was put there by somebody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Kept after each message.
+class MailboxPosition:
+    """Noted after each message.
 
     Attributes:
-        floor: this UID and those below it are none of our business.
+        floor: this UID and those below it are ignored.
         mark: the highest UID that is done.
         done: the UIDs within `LOOK_BACK` of the mark that are done.
-        newest_at: when the newest message that is done had arrived; at first, when the mailbox was first looked at.
+        newest_at: when the newest message that is done had arrived; at first, when the mailbox was first opened.
         moved_to: UIDs up to this one were given a second time, to messages that the server had before.
         moved_at: those of them that had arrived before this are done.
         waiting: UIDs that cannot be decided about yet, and since when.
@@ -48,8 +48,8 @@ class Progress:
     moved_at: datetime = _NEVER
 
     @classmethod
-    def beginning(cls, *, uid_validity: int, last_uid: int) -> Progress:
-        """For a mailbox that was never looked at: what is in it stays unanswered."""
+    def initial(cls, *, uid_validity: int, last_uid: int) -> MailboxPosition:
+        """For a mailbox that was never opened: what is in it stays unanswered."""
         return cls(
             uid_validity=uid_validity,
             floor=last_uid,
@@ -58,8 +58,8 @@ class Progress:
             newest_at=datetime.now(UTC).replace(microsecond=0),  # servers tell seconds
         )
 
-    def renumbered(self, *, uid_validity: int, first_uid: int, last_uid: int) -> Progress:
-        """For a mailbox whose UIDs mean nothing any more: read again from where we probably were."""
+    def renumbered(self, *, uid_validity: int, first_uid: int, last_uid: int) -> MailboxPosition:
+        """For a mailbox with new UIDs: read again from where we probably were."""
         return replace(
             self,
             uid_validity=uid_validity,
@@ -76,24 +76,24 @@ class Progress:
         """To look for messages from here on."""
         return min([max(self.floor, self.mark - LOOK_BACK) + 1, *self.waiting])
 
-    def is_open(self, uid: int) -> bool:
-        """Whether a message that lies there is still to be seen to."""
+    def is_pending(self, uid: int) -> bool:
+        """Whether a message in the mailbox is not done yet."""
         return uid in self.waiting or (uid > self.mark - LOOK_BACK and uid not in self.done)
 
     def is_old(self, uid: int, arrived_at: datetime) -> bool:
-        """Whether a message that was not looked at yet under this UID had arrived before those that are done."""
+        """Whether a message that is new under this UID had arrived before those that are done."""
         if uid <= self.moved_to:
             return arrived_at < self.moved_at
         return uid > self.mark and uid not in self.waiting and arrived_at < self.newest_at - CLOCKS
 
-    def later(self, uid: int, since: datetime) -> Progress:
-        """With this message put off."""
+    def with_deferred(self, uid: int, since: datetime) -> MailboxPosition:
+        """With this message deferred."""
         return replace(self, waiting={**self.waiting, uid: since})
 
-    def after(self, uid: int, arrived_at: datetime | None) -> Progress:
+    def with_done(self, uid: int, arrived_at: datetime | None) -> MailboxPosition:
         """With this message done; `arrived_at` None where that is not known.
 
-        A time to come, of a wrong clock or of a program that put the mail there, must not make what comes then old.
+        A future time, of a wrong clock or of a program that put the mail there, must not make later mail old.
         """
         mark = max(self.mark, uid)
         newest_at = None if arrived_at is None else min(arrived_at, datetime.now(UTC))
@@ -107,15 +107,15 @@ class Progress:
 
     def to_json(self) -> str:
         """For a note."""
-        return _PROGRESS.dump_json(self).decode()
+        return _POSITION_JSON.dump_json(self).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> Progress:
+    def from_json(cls, text: str) -> MailboxPosition:
         """From a note."""
-        return _PROGRESS.validate_json(text)
+        return _POSITION_JSON.validate_json(text)
 
 
-_PROGRESS = TypeAdapter(Progress)
+_POSITION_JSON = TypeAdapter(MailboxPosition)
 
 
 # ---- mails that break the reading -----------------------------------------------------------------------------------
@@ -133,10 +133,10 @@ class _Attempt:
     since: datetime
 
 
-_ATTEMPT = TypeAdapter(_Attempt)
+_ATTEMPT_JSON = TypeAdapter(_Attempt)
 
 
-class Attempts:
+class ReadAttempts:
     """Counts how often the reading of each mail was begun and did not come to an end.
 
     A connection may break by chance, or because of a mail. So a mail whose reading broke off three times, over half a
@@ -152,13 +152,13 @@ class Attempts:
         self._open: dict[int, _Attempt] = {}
 
     async def load(self, uid_validity: int) -> None:
-        """Take up what was noted of this mailbox."""
+        """Load the notes of this mailbox."""
         self._prefix = f"tries/{uid_validity}."
         self._open = {}
         for key in await self._notes.keys(self._prefix):
             note = await self._notes.get(key)
             if note is not None:
-                self._open[int(key.removeprefix(self._prefix))] = _ATTEMPT.validate_json(note)
+                self._open[int(key.removeprefix(self._prefix))] = _ATTEMPT_JSON.validate_json(note)
 
     @property
     def suspects(self) -> list[int]:
@@ -167,7 +167,7 @@ class Attempts:
         tried = self._open.items()
         return sorted(uid for uid, each in tried if each.tries >= SUSPICIOUS_TRIES and each.since <= before)
 
-    def is_hopeless(self, uid: int) -> bool:
+    def should_give_up(self, uid: int) -> bool:
         """Whether it is time to give up."""
         attempt = self._open.get(uid)
         return attempt is not None and attempt.tries >= MAX_TRIES and datetime.now(UTC) - attempt.since >= PATIENCE
@@ -176,9 +176,9 @@ class Attempts:
         """Count a try."""
         before = self._open.get(uid) or _Attempt(tries=0, since=datetime.now(UTC))
         attempt = self._open[uid] = _Attempt(tries=before.tries + 1, since=before.since)
-        await self._notes.put(f"{self._prefix}{uid}", _ATTEMPT.dump_json(attempt).decode(), is_durable=False)
+        await self._notes.put(f"{self._prefix}{uid}", _ATTEMPT_JSON.dump_json(attempt).decode(), is_durable=False)
 
     async def end(self, uid: int) -> None:
-        """It came to an end, whatever that was."""
+        """Forget the tries of a mail that was read."""
         self._open.pop(uid, None)
         await self._notes.remove(f"{self._prefix}{uid}")

@@ -1,7 +1,7 @@
-"""The bytes of a mail as header fields, one text and files, whatever is wrong with them. Pure functions.
+"""Parses a mail into header fields, one text and files, whatever is wrong with it. Pure functions.
 
-The parser is the standard library's with its old policy, which takes everything. Nothing here may take longer than
-the size of the mail explains: mail is written by strangers.
+The parser is the standard library's with its old policy, which accepts everything. Nothing here may take more time than
+the mail's size explains, since strangers write it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from email.header import decode_header
 from email.message import Message
 from email.parser import BytesHeaderParser
 
-from adapters.email.html_to_text import text_of_html
-from adapters.email.mail_authentication import doubled
+from adapters.email.html_to_text import html_to_text
+from adapters.email.mail_authentication import first_duplicate
 
 MAX_ATTACHMENTS = 20
 MAX_PARTS = 2_000
@@ -27,8 +27,8 @@ _MAX_NAME_CHARS = 120
 _MAX_VALUE_CHARS = 2_000
 _MAX_TEXT_CHARS = 1_000_000
 _SIGNATURES = {"application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature"}
-# What programs write where they mean something larger (https://encoding.spec.whatwg.org/#names-and-labels).
-_MEANT = {
+# Labels that programs use for a larger charset (https://encoding.spec.whatwg.org/#names-and-labels).
+_CHARSET_ALIASES = {
     "ascii": "cp1252",
     "us-ascii": "cp1252",
     "iso-8859-1": "cp1252",
@@ -51,7 +51,7 @@ _MEANT = {
     "big5": "big5hkscs",
     "unicode-1-1-utf-7": "utf-7",
 }
-# Codecs of Python's that are no charsets, or take quadratic time.
+# Python codecs that are no charsets, or take quadratic time.
 _NO_CHARSETS = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"}
 _BOUNDARY = re.compile(rb"""boundary\*?0?\*?\s*=\s*["']?([^"'\s;]{1,100})""", re.IGNORECASE)
 _STANDARD_PREAMBLE = re.compile(
@@ -60,7 +60,7 @@ _STANDARD_PREAMBLE = re.compile(
 _PART = re.compile(rb"--[^\n]+\n[Cc][Oo][Nn][Tt][Ee][Nn][Tt]-")
 _NO_BASE64 = re.compile(rb"[^A-Za-z0-9+/=\s]")
 _LATIN = bytes(range(0x20, 0x7F)).decode() + "~{+AGE-"
-"""It reads the same in every charset but those in which ASCII stands for something else."""
+"""The same in every charset, except in those that give ASCII bytes another meaning."""
 _FORBIDDEN_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]')
 
 
@@ -78,7 +78,7 @@ class Body:
     """What a mail says, with its quotations, and the files that came along.
 
     Attributes:
-        ambiguity: why a part of it may be read in two ways; None where it may not.
+        ambiguity: why a part of it can be read in two ways; None where it cannot.
     """
 
     text: str
@@ -126,12 +126,12 @@ def _unfold(value: object) -> str:
 def decode_text(data: bytes, charset: str | None) -> str:
     """Decode what claims to be in a charset; whatever cannot be decoded becomes U+FFFD."""
     name = (charset or "us-ascii").strip().lower()
-    if name in {"us-ascii", "ascii"} or not _is_charset(_MEANT.get(name, name)):
+    if name in {"us-ascii", "ascii"} or not _is_charset(_CHARSET_ALIASES.get(name, name)):
         try:  # not what it claims, and then most likely this
             return data.decode("utf-8")
         except UnicodeDecodeError:
             return data.decode("cp1252", "replace")
-    text = data.decode(_MEANT.get(name, name), "replace")
+    text = data.decode(_CHARSET_ALIASES.get(name, name), "replace")
     if name in {"utf-8", "utf8"} and "\ufffd" in text and text.replace("\ufffd", "").isascii():
         return data.decode("cp1252", "replace")  # Western text with the wrong label: it has no character of UTF-8's own
     return text
@@ -151,13 +151,13 @@ def read_body(content: bytes) -> Body:
     """Text and files of a whole mail, or of its beginning."""
     files: list[File] = []
     mail = message_from_bytes(content)
-    text = _gather(mail, files, 0)
+    text = _collect_text(mail, files, 0)
     return Body(text=text, files=tuple(files[:MAX_ATTACHMENTS]), ambiguity=_ambiguity(mail, 0))
 
 
 def _ambiguity(part: Message, depth: int) -> str | None:
-    """A field that decides what a part says, and stands in it twice; a mail inside the mail is not looked into."""
-    twice = doubled([name for name, _ in part.items() if name.lower().startswith("content-")])
+    """A Content field that occurs twice in a part; mails inside the mail do not count."""
+    twice = first_duplicate([name for name, _ in part.items() if name.lower().startswith("content-")])
     if twice is not None:
         return f"a part of it has {twice} twice"
     if not part.is_multipart() or part.get_content_maintype() == "message" or depth >= _MAX_DEPTH:
@@ -166,11 +166,11 @@ def _ambiguity(part: Message, depth: int) -> str | None:
     return next((found for found in inner if found is not None), None)
 
 
-def is_as_its_body_looks(content: bytes) -> bool:
-    """Whether fields that are not vouched for describe a body as a mail program would have written it.
+def describes_body(content: bytes) -> bool:
+    """Whether the unsigned Content fields fit the body, as a mail program would have written both.
 
-    Content-Type and Content-Transfer-Encoding are not covered by many signatures, Gmail's among them. With another
-    boundary, charset or encoding the same bytes would say something else: a quoted text could become the mail.
+    Many signatures, Gmail's among them, do not cover Content-Type and Content-Transfer-Encoding. With another boundary,
+    charset or encoding the same bytes would have another text: a quotation could become the mail.
     """
     head, _, body = content.replace(b"\r\n", b"\n").partition(b"\n\n")
     mail = BytesHeaderParser().parsebytes(head + b"\n\n")
@@ -188,12 +188,12 @@ def is_as_its_body_looks(content: bytes) -> bool:
 
 
 def has_too_many_parts(content: bytes) -> bool:
-    """Whether parsing it would take more memory than its size explains: each part takes a kilobyte."""
+    """Whether parsing would take too much memory: each part takes a kilobyte."""
     boundaries = set(_BOUNDARY.findall(content))
     return len(boundaries) > MAX_PARTS // 20 or sum(content.count(b"\n--" + each) for each in boundaries) > MAX_PARTS
 
 
-def _gather(part: Message, files: list[File], depth: int) -> str:
+def _collect_text(part: Message, files: list[File], depth: int) -> str:
     """The text of a part; its files are added to `files`."""
     kind = part.get_content_type()
     if kind == "message/rfc822" or (kind.startswith("message/") and part.is_multipart()):
@@ -202,8 +202,8 @@ def _gather(part: Message, files: list[File], depth: int) -> str:
     if part.is_multipart() and depth < _MAX_DEPTH:
         children = [child for child in part.get_payload() if isinstance(child, Message)]
         if kind == "multipart/alternative":
-            return _best(children, files, depth)
-        texts = (_gather(child, files, depth + 1) for child in children)
+            return _best_alternative(children, files, depth)
+        texts = (_collect_text(child, files, depth + 1) for child in children)
         return "\n".join(text for text in texts if text.strip())
     if _is_text(part, depth):
         return _text(part)
@@ -212,9 +212,9 @@ def _gather(part: Message, files: list[File], depth: int) -> str:
     return ""
 
 
-def _best(children: list[Message], files: list[File], depth: int) -> str:
-    """One of several forms of the same text: the plain one, unless it is empty."""
-    found = [(child.get_content_type() == "text/plain", _gather(child, files, depth + 1)) for child in children]
+def _best_alternative(children: list[Message], files: list[File], depth: int) -> str:
+    """The plain one of several forms of a text, unless it is empty."""
+    found = [(child.get_content_type() == "text/plain", _collect_text(child, files, depth + 1)) for child in children]
     spoken = [(is_plain, text) for is_plain, text in found if text.strip()]
     plain = [text for is_plain, text in spoken if is_plain]
     return plain[0] if plain else spoken[-1][1] if spoken else ""
@@ -233,7 +233,7 @@ def _text(part: Message) -> str:
     text = decode_text(_payload(part), part.get_content_charset())[:_MAX_TEXT_CHARS]
     text = text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
     if part.get_content_type() == "text/html":
-        return text_of_html(text)
+        return html_to_text(text)
     if str(part.get_param("format", "")).lower() == "flowed":
         return unflow(text, is_space_deleted=str(part.get_param("delsp", "")).lower() == "yes")
     return text.removesuffix("\n")
@@ -264,13 +264,13 @@ def _add_file(part: Message, files: list[File], content: bytes) -> None:
     number = len(files) + 1
     extension = ".eml" if media_type == "message/rfc822" else mimetypes.guess_extension(media_type) or ""
     name = _filename(part) or f"attachment-{number}{extension}"
-    if media_type.startswith("text/"):  # whoever reads it later is not told the charset
+    if media_type.startswith("text/"):  # later readers do not know the charset
         content = decode_text(content, part.get_content_charset()).encode()
     files.append(File(media_type=media_type, filename=name, content=content))
 
 
 def _filename(part: Message) -> str | None:
-    """The name without a way out of a directory or a trick of writing direction; None where there is none."""
+    """The file's name, without path separators and characters that change the writing direction."""
     try:
         name = part.get_filename()
     except (LookupError, ValueError):  # a broken RFC 2231 value
@@ -288,7 +288,7 @@ def _payload(part: Message) -> bytes:
 
 
 def _nested(part: Message) -> bytes:
-    """A mail inside a mail, as a file; nothing where it cannot be written down again."""
+    """A mail inside a mail, as a file; empty where it cannot be serialized."""
     payload = part.get_payload()
     try:
         children = [child for child in payload if isinstance(child, Message)] if isinstance(payload, list) else []

@@ -10,9 +10,9 @@ from pathlib import Path
 from adapters.email import mime, render
 from adapters.email.addresses import canonical
 from adapters.email.credentials import Credentials
-from adapters.email.imap_client import ImapServer, visiting
+from adapters.email.imap_client import ImapServer, visit_mailbox
 from adapters.email.smtp_client import SmtpClient
-from adapters.email.threads import Correspondence, Threads, is_thread
+from adapters.email.threads import ThreadNotes, Threads, is_thread
 from gateway.errors import PermanentSendError, TransientSendError
 from gateway.messages import OutboundMessage, Receipt
 from gateway.protocols import AdapterNotes
@@ -45,7 +45,7 @@ class Outbound:
         self._imap = imap
         self._smtp = smtp
         self._credentials = credentials
-        self._correspondence = Correspondence(notes)
+        self._thread_notes = ThreadNotes(notes)
         self._threads: Threads | None = None
         self._sending = asyncio.Semaphore(_SENDERS)
 
@@ -57,14 +57,14 @@ class Outbound:
         """
         threads = await self.threads()
         person, thread = self._addressee(message, threads)
-        reference = await self._correspondence.look_up(message.conversation, message.reply_to)
+        reference = await self._thread_notes.reference_for(message.conversation, message.reply_to)
         files = await asyncio.to_thread(self._files, message)
         answer = render.Answer(
             message_id=threads.message_id(message.id, person, thread),
             sender=(self._account.display_name, self._account.address),
             recipient=person,
             reply_to=threads.reply_address(person, thread) if self._account.has_plus_address else None,
-            subject=render.answered_subject(reference.subject),
+            subject=render.reply_subject(reference.subject),
             in_reply_to=reference.in_reply_to,
             references=reference.references,
             written_at=datetime.now(UTC),
@@ -98,11 +98,11 @@ class Outbound:
         return None
 
     async def _is_filed(self, mailbox: str, message_id: str) -> bool:
-        async with visiting(self._imap, self._credentials, mailbox) as connection:
+        async with visit_mailbox(self._imap, self._credentials, mailbox) as connection:
             return bool(await connection.uids_of(message_id))
 
     async def _deliver(self, outbox_id: str, person: str, content: bytes) -> None:
-        """Hand it to the server, and keep count of the tries of which nobody knows what became of them."""
+        """Hand it to the server, and count the tries whose outcome is unknown."""
         before = await self._unconfirmed(outbox_id)
 
         async def count() -> None:

@@ -1,8 +1,8 @@
-"""What a person wrote, apart from what their program quoted below it.
+"""Separates what a person wrote from what their program quoted. Pure functions.
 
-Where a quotation begins is told by the patterns of mail-parser-reply (13 languages). They are laid against a few short
-lines at a time: on one long line they take quadratic time, and `re` lets nothing else run meanwhile. They also take two
-lines such as `From: paris` and `To: london` for a quoted header; so what they find counts only with more to prove it.
+The patterns of mail-parser-reply (13 languages) find where a quotation begins. They see a few short lines at a time: on
+a long line they take quadratic time, and `re` blocks everything meanwhile. They also take two lines such as
+`From: paris` and `To: london` for a quoted header; so a match needs more evidence.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ADDRESS = re.compile(r"@[\w-]")
 _SIGNATURE = "-- "  # RFC 3676, section 4.3
 
 
-def own_words(text: str, *, is_reply: bool, is_to_us: bool = False) -> tuple[str, bool]:
-    """The person's own words, and whether they are nothing but that.
+def reply_text(text: str, *, is_reply: bool, is_to_us: bool = False) -> tuple[str, bool]:
+    """The text without its quotations, and whether the person wrote all of it.
 
-    A mail that answers nothing is left whole: a quotation in it was put there on purpose. So is one of which nothing
-    would be left. Quoted lines with answers between them stay, since the answers mean nothing without them. An answer
-    below words of ours is the person's own if a blank line stands between: else it may be the rest of a long line.
+    A mail that is no reply stays whole, since its author quoted on purpose; so does one of which nothing would be left.
+    Quoted lines with answers between them stay, since the answers need them. Text below a quotation of our words counts
+    as the person's own after a blank line; without one it may be the rest of a long line.
 
     Args:
         text: of the whole mail, lines separated by newlines.
@@ -39,7 +39,7 @@ def own_words(text: str, *, is_reply: bool, is_to_us: bool = False) -> tuple[str
     """
     lines = _without_signature(text.split("\n"))
     quotation = _quotation(lines)
-    if is_to_us and (answer := _around(lines, quotation)):
+    if is_to_us and (answer := _around_quotation(lines, quotation)):
         return answer, True
     own = lines
     if is_reply and quotation is not None and not _has_answers(lines[quotation.stop :]):
@@ -55,8 +55,8 @@ def own_words(text: str, *, is_reply: bool, is_to_us: bool = False) -> tuple[str
     return "\n".join(own).strip("\n"), quotation is None and not _is_quoting(own)
 
 
-def _around(lines: list[str], quotation: range | None) -> str:
-    """What stands above and below one block of quoted lines; empty where nothing stands below, or it is not so."""
+def _around_quotation(lines: list[str], quotation: range | None) -> str:
+    """The text above and below the only block of quoted lines; empty where there is no such block, or no text below."""
     quoted = [number for number, line in enumerate(lines) if line.startswith(">")]
     if not quoted or any(line.strip() and not line.startswith(">") for line in lines[quoted[0] : quoted[-1]]):
         return ""
@@ -78,11 +78,8 @@ def _around(lines: list[str], quotation: range | None) -> str:
     return "\n\n".join(part for part in parts if part.strip())
 
 
-def parted(text: str) -> tuple[str, str]:
-    """Of a text that is not nothing but the person's own: what they wrote above, and the rest with what it quotes.
-
-    Answers between quoted lines stay with them, since they mean nothing without.
-    """
+def split_at_quotation(text: str) -> tuple[str, str]:
+    """The text above the first quotation, and the rest, which may have answers between the quoted lines."""
     lines = text.split("\n")
     quotation = _quotation(lines)
     starts = [number for number, line in enumerate(lines) if line.startswith(">")]
@@ -121,7 +118,7 @@ def _patterns() -> re.Pattern[str]:
 
 
 def _may_begin(lines: list[str], number: int) -> bool:
-    """A cheap look before the costly one."""
+    """A cheap check before the patterns."""
     line = _LEADING.sub("", lines[number][:_MAX_LINE_CHARS])
     if not line:
         return False

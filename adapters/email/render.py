@@ -1,7 +1,7 @@
-"""An answer as a mail. Pure functions; the same answer gives the same mail on every try, but for its date.
+"""Renders an answer as a mail. Pure functions; each try gives the same mail, except for its date.
 
-The body is `multipart/alternative`: the Markdown as it is, and HTML made of it in which nothing is loaded from anywhere
-and nothing of the model's own HTML is left.
+The body is `multipart/alternative`: the Markdown itself, and HTML made of it, which loads nothing from the network and
+has no HTML of the model.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from adapters.email.mime import File
 from gateway.messages import OutboundMessage
 
 MAX_RENDERED_CHARS = 60_000
-"""Rendering takes about 2 ms per 1000 characters; what is longer is shown as it was written."""
+"""Rendering takes about 2 ms per 1000 characters; a longer text is shown as plain text."""
 MAX_RENDERED_PIPES = 4_000
-"""A short table can mean half a million cells."""
+"""A short text can make a table of half a million cells."""
 
 _MAX_SUBJECT_CHARS = 200
 _UNREADABLE = {0: "\ufffd"} | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
@@ -74,26 +74,26 @@ def compose(answer: Answer) -> bytes:
     return _header(answer) + body.as_bytes(policy=SMTP.clone(max_line_length=None))
 
 
-def answered_subject(subject: str) -> str:
-    """`Re:` in front, once, in whatever language it stands there already."""
+def reply_subject(subject: str) -> str:
+    """The subject with `Re:` in front, unless it has that already, in any language."""
     if not subject.strip():
         return "Re: your mail"
     return subject if _ANSWERED.match(subject) else f"Re: {subject}"
 
 
 def clean(text: str) -> str:
-    """The text with mail's only line ends, and without what mail cannot carry."""
+    """The text with uniform line ends, and without characters that mail cannot carry."""
     return text.replace("\r\n", "\n").replace("\r", "\n").translate(_UNREADABLE)
 
 
 def with_actions(message: OutboundMessage) -> str:
-    """The text, and below it what can be answered with."""
+    """The text, and below it the choices."""
     choices = [f"- {action.label}: answer with `/{action.id}`" for action in message.actions]
     return "\n\n".join(part for part in (message.text, "\n".join(choices)) if part)
 
 
 def _header(answer: Answer) -> bytes:
-    """Written by hand: the library's policies fold long Message-IDs into encoded words, which nobody reads."""
+    """Made without the library, whose policies fold long Message-IDs into encoded words that no program reads."""
     name, address = answer.sender
     subject = " ".join(clean(answer.subject).split())[:_MAX_SUBJECT_CHARS]
     charset = "us-ascii" if subject.isascii() and subject.isprintable() and "=?" not in subject else "utf-8"
@@ -111,7 +111,7 @@ def _header(answer: Answer) -> bytes:
         lines.append(f"In-Reply-To: {answer.in_reply_to}")
     if answer.references:
         lines.append("References: " + "\r\n ".join(answer.references))
-    # RFC 3834, section 5; MS-OXCMAIL 2.2.3.2.14: nobody's machine shall answer it.
+    # RFC 3834, section 5; MS-OXCMAIL 2.2.3.2.14: no program is to answer it.
     lines.append(f"Auto-Submitted: {'auto-replied' if answer.in_reply_to else 'auto-generated'}")
     lines += ["X-Auto-Response-Suppress: All", f"{OWN_FIELD}: answer", "MIME-Version: 1.0", ""]
     return "\r\n".join(lines).encode()
@@ -121,7 +121,7 @@ def _alternative(answer: Answer) -> Message:
     text = clean(answer.text)
     body = _multipart("alternative", f"{answer.message_id}/text")
     body.attach(_text("plain", text))
-    body.attach(_text("html", html_of(text)))
+    body.attach(_text("html", to_html(text)))
     return body
 
 
@@ -133,7 +133,7 @@ def _multipart(kind: str, seed: str) -> Message:
 
 
 def _text(kind: str, text: str) -> Message:
-    """In whichever of the two encodings is shorter; both keep every character."""
+    """In the shorter of the two encodings; both keep every character."""
     data = text.encode() + b"\n"
     quoted = binascii.b2a_qp(data, istext=True).decode()
     encoded = _base64(data.replace(b"\n", b"\r\n"))  # RFC 2049: canonical line ends, then base64
@@ -160,8 +160,8 @@ def _base64(data: bytes) -> str:
 # ---- HTML -----------------------------------------------------------------------------------------------------------
 
 
-def html_of(markdown: str) -> str:
-    """A page of the answer: the model's HTML as text, links to the web and to mail only, pictures as links."""
+def to_html(markdown: str) -> str:
+    """The answer as HTML: the model's own HTML as text, links to the web and to mail only, pictures as links."""
     if len(markdown) > MAX_RENDERED_CHARS or markdown.count("|") > MAX_RENDERED_PIPES:
         content = f'<pre style="white-space:pre-wrap">{html.escape(markdown)}</pre>'
     else:
@@ -178,7 +178,7 @@ def _renderer() -> MarkdownIt:
 
 
 def _picture_as_link(_self: object, tokens: Sequence[Token], index: int, _options: object, _env: object) -> str:
-    """Programs load pictures when a mail is opened, which would tell their server whatever the address says."""
+    """Mail programs load pictures when a mail is opened, which would send data in the address to any server."""
     token = tokens[index]
     address = html.escape(str(token.attrGet("src") or ""))
     return f'<a href="{address}">{html.escape(token.content) or address}</a>'

@@ -1,8 +1,8 @@
-"""What our receiving server's word is worth, learned from a mail that the gateway sends to itself.
+"""Finds out how far our receiving server can be trusted, by a mail that the gateway sends to itself.
 
-The mail carries forged results under the server's own name, one for each method. Those that are still there when it
-comes back are believed of no mail from then on: a sender who writes such a field would be heard as anybody. The
-mail is asked for again every day, since servers are replaced. It is never answered, and deleted when it was read.
+The mail has forged results under the server's name, for each method. A method whose forged result is still there when
+the mail comes back counts for no mail from then on: any sender could forge it. The mail is sent again every day, since
+servers are replaced. It is never answered, and deleted when it was read.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pydantic import TypeAdapter
 from adapters.email import mime
 from adapters.email.auto_reply_rules import OWN_FIELD
 from adapters.email.imap_client import MailboxConnection
-from adapters.email.mail_authentication import METHODS, UNNAMED, ServersWord, hosts_in, planted_methods
+from adapters.email.mail_authentication import METHODS, UNNAMED, AuthservTrust, receiving_hosts, spoofable_methods
 from adapters.email.smtp_client import SmtpClient
 from gateway.errors import PermanentSendError, SendError
 from gateway.protocols import AdapterNotes
 
 PATIENCE = timedelta(minutes=10)
-"""How long mails wait for it that need the server's word."""
+"""How long mails that need the server's results wait for it."""
 _EVERY = timedelta(days=1)
 _AGAIN = timedelta(hours=1)
 _SOON = timedelta(minutes=1)
@@ -32,18 +32,18 @@ _STALE = timedelta(days=2)
 _NOTE = "server"
 _FIELD = "X-Ethos-Gateway-Probe"
 _PAGE = "see docs/channels/email.md, “What your server must do”"
-# They write a result of their own above everything into each mail from outside, and send none of ours through that.
+# They write their own result above all others into each mail from outside, and into no mail that we send to ourselves.
 # https://support.google.com/mail/answer/180707, https://learn.microsoft.com/defender-office-365/message-headers-eop-mdo
-_FILTERING = {
+_KNOWN_TO_FILTER = {
     ("imap.gmail.com", "mx.google.com"),
     ("imap.googlemail.com", "mx.google.com"),
     ("outlook.office365.com", UNNAMED),
     ("imap-mail.outlook.com", UNNAMED),
 }
 _RESULTS = ("dmarc=pass header.from={domain}", "dkim=pass header.d={domain}", "spf=pass smtp.mailfrom={domain}")
-# A server may look at the first result of a field alone.
+# A server may check only the first result of a field.
 _MIXED = tuple("; ".join((*_RESULTS[number:], *_RESULTS[:number])) for number in range(len(_RESULTS)))
-# Each is a form that `mail_authentication.py` believes; blanks may stand anywhere, or nowhere.
+# Each is a form that `mail_authentication.py` believes; blanks are optional.
 _FORMS = (
     "Authentication-Results: {name} {result}",
     "Authentication-Results:\r\n {name} {result}",
@@ -54,18 +54,18 @@ _FORMS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _ProbeState:
     """What is noted of the server.
 
     Attributes:
-        of: the servers and the name that it was learned of.
-        token: of the mail that is on its way; empty where none is.
-        asked_since: when the first of the mails was sent that nothing has come back of yet.
+        of: which servers and which name this is about.
+        token: of the mail that was sent and did not come back yet; else empty.
+        asked_since: when the first of the mails was sent that did not come back.
         again_at: when the next one is sent.
         problem: why the last one was not sent; empty where it was.
-        methods: whose foreign results it removes; None where nothing has come back yet.
-        hosts: the servers that the mail came through.
-        learned_at: when that was.
+        methods: whose forged results the server removes; None before the first mail came back.
+        hosts: the servers that relayed the mail.
+        learned_at: when it came back.
     """
 
     of: str
@@ -78,23 +78,23 @@ class _Known:
     learned_at: datetime | None = None
 
 
-_KNOWN = TypeAdapter(_Known)
+_STATE_JSON = TypeAdapter(_ProbeState)
 
 
-class Vouching:
-    """Asks the server, and remembers what it learned among the notes."""
+class ServerProbe:
+    """Sends the mail, reads it when it comes back, and notes the result."""
 
     def __init__(
         self,
         channel: str,
-        configured: ServersWord,
+        configured: AuthservTrust,
         notes: AdapterNotes,
         smtp: SmtpClient,
         *,
         address: str,
         servers: str,
     ) -> None:
-        """Nothing is sent before `ask`.
+        """Nothing is sent before `send_if_due`.
 
         Args:
             channel: its name, for the log.
@@ -107,102 +107,102 @@ class Vouching:
         self._notes = notes
         self._smtp = smtp
         self._address = address
-        self._known = _Known(of=f"{servers} {address} {configured.authserv_id}")
-        self._is_famous = (servers.partition(" ")[0].lower(), configured.authserv_id) in _FILTERING
-        self._told: str | None = None
+        self._state = _ProbeState(of=f"{servers} {address} {configured.authserv_id}")
+        self._is_known_to_filter = (servers.partition(" ")[0].lower(), configured.authserv_id) in _KNOWN_TO_FILTER
+        self._logged: str | None = None
 
     @property
-    def word(self) -> ServersWord:
-        """By what is known now."""
-        if self._configured.authserv_id is None or self._is_famous:
+    def trust(self) -> AuthservTrust:
+        """The trust by what is known now."""
+        if self._configured.authserv_id is None or self._is_known_to_filter:
             return replace(self._configured, methods=METHODS, is_always_first=True)
-        known, now = self._known, datetime.now(UTC)
-        is_fresh = known.learned_at is not None and now - known.learned_at < _STALE
-        is_patient = known.asked_since is None or now - known.asked_since < PATIENCE
-        methods = known.methods if is_fresh else None if is_patient else frozenset()
-        return replace(self._configured, methods=methods, hosts=(*self._configured.hosts, *known.hosts))
+        state, now = self._state, datetime.now(UTC)
+        is_fresh = state.learned_at is not None and now - state.learned_at < _STALE
+        is_patient = state.asked_since is None or now - state.asked_since < PATIENCE
+        methods = state.methods if is_fresh else None if is_patient else frozenset()
+        return replace(self._configured, methods=methods, hosts=(*self._configured.hosts, *state.hosts))
 
     @property
-    def trouble(self) -> str | None:
-        """Why the server's word counts less than it should, and what to do, for people; None where nothing is wrong."""
-        methods, authserv_id = self.word.methods, self._configured.authserv_id
+    def problem_text(self) -> str | None:
+        """Why some of the server's results do not count, and what to do; None where all count."""
+        methods, authserv_id = self.trust.methods, self._configured.authserv_id
         if methods is None or methods == METHODS:
             return None
         heard = "until then only mails with a DKIM signature of their author's domain are heard"
-        if self._known.methods is not None and self._known.methods == methods:
+        if self._state.methods is not None and self._state.methods == methods:
             kept = ", ".join(sorted(METHODS - methods))
             return (
                 f"the mail server does not remove Authentication-Results of {authserv_id} that senders forge ({kept}); "
                 f"let it remove them, {_PAGE}; {heard}"
             )
-        reason = self._known.problem or f"it was sent to {self._address} and has not come back"
+        reason = self._state.problem or f"it was sent to {self._address} and has not come back"
         return f"the mail that checks the mail server is missing: {reason}; {_PAGE}; {heard}"
 
     async def load(self) -> None:
-        """Take up what was noted of this server."""
+        """Load the note about this server."""
         note = await self._notes.get(_NOTE)
         if note is not None:
-            kept = _KNOWN.validate_json(note)
-            self._known = kept if kept.of == self._known.of else self._known
+            kept = _STATE_JSON.validate_json(note)
+            self._state = kept if kept.of == self._state.of else self._state
 
-    async def ask(self) -> None:
-        """Send the mail, where it is time to."""
-        known, now = self._known, datetime.now(UTC)
-        if self._configured.authserv_id is None or self._is_famous:
+    async def send_if_due(self) -> None:
+        """Send the mail, if it is time."""
+        state, now = self._state, datetime.now(UTC)
+        if self._configured.authserv_id is None or self._is_known_to_filter:
             return
-        if known.again_at is not None and now < known.again_at:
+        if state.again_at is not None and now < state.again_at:
             return
         token = secrets.token_hex(16)
-        # Noted before it is sent: whatever comes back must be known again.
-        asked = replace(known, token=token, asked_since=known.asked_since or now, again_at=now + _AGAIN, problem="")
-        await self._keep(asked)
-        content = probe(self._address, token, self._configured.authserv_id, now)
+        # Noted before it is sent, so that it is recognised when it comes back.
+        asked = replace(state, token=token, asked_since=state.asked_since or now, again_at=now + _AGAIN, problem="")
+        await self._save(asked)
+        content = probe_mail(self._address, token, self._configured.authserv_id, now)
         try:
             await self._smtp.deliver(self._address, self._address, content, before_text=_nothing)
         except SendError as error:
             again_at = asked.again_at if isinstance(error, PermanentSendError) else now + _SOON
-            await self._keep(replace(asked, again_at=again_at, problem=str(error)))
+            await self._save(replace(asked, again_at=again_at, problem=str(error)))
 
-    async def look(self, connection: MailboxConnection) -> None:
-        """See whether the mail has come back, and learn from it."""
-        token = self._known.token
+    async def collect(self, connection: MailboxConnection) -> None:
+        """Read the mail if it has come back, and delete it."""
+        token = self._state.token
         uids = await connection.uids_with(_FIELD, token) if token else []
         headers = [header for header in [await connection.header(uid) for uid in uids] if header is not None]
         if headers:
-            await self._learn([mime.header_fields(header) for _, header in headers])
+            await self._learn_from([mime.header_fields(header) for _, header in headers])
         for uid in uids:
             await connection.remove(uid)
-        self._tell()
+        self._log_change()
 
-    async def _learn(self, copies: list[list[tuple[str, str]]]) -> None:
-        """From the mail, which comes more than once where the address stands for several mailboxes, or is fetched."""
-        token, authserv_id = self._known.token, self._configured.authserv_id or ""
-        methods = METHODS.intersection(*(learned_methods(fields, token, authserv_id) for fields in copies))
+    async def _learn_from(self, copies: list[list[tuple[str, str]]]) -> None:
+        """From all copies; there are several where the address has several mailboxes, or is fetched by another."""
+        token, authserv_id = self._state.token, self._configured.authserv_id or ""
+        methods = METHODS.intersection(*(filtered_methods(fields, token, authserv_id) for fields in copies))
         now = datetime.now(UTC)
-        of, hosts = self._known.of, tuple(dict.fromkeys(host for fields in copies for host in hosts_in(fields)))
-        await self._keep(_Known(of=of, methods=methods, hosts=hosts, learned_at=now, again_at=now + _EVERY))
+        of, hosts = self._state.of, tuple(dict.fromkeys(host for fields in copies for host in receiving_hosts(fields)))
+        await self._save(_ProbeState(of=of, methods=methods, hosts=hosts, learned_at=now, again_at=now + _EVERY))
 
-    def _tell(self) -> None:
-        """Into the log, once for each change."""
-        trouble = self.trouble
-        if trouble != self._told:
-            if trouble is None:
+    def _log_change(self) -> None:
+        """Log a problem, or its end, once."""
+        problem_text = self.problem_text
+        if problem_text != self._logged:
+            if problem_text is None:
                 logging.getLogger(__name__).info("%s: the mail server removes forged results", self._channel)
             else:
-                logging.getLogger(__name__).error("%s: %s", self._channel, trouble)
-        self._told = trouble
+                logging.getLogger(__name__).error("%s: %s", self._channel, problem_text)
+        self._logged = problem_text
 
-    async def _keep(self, known: _Known) -> None:
-        self._known = known
-        await self._notes.put(_NOTE, _KNOWN.dump_json(known).decode())
-
-
-def learned_methods(fields: list[tuple[str, str]], token: str, authserv_id: str) -> frozenset[str]:
-    """Of which methods the server has removed every result that the mail carried."""
-    return METHODS - planted_methods(fields, token, authserv_id)
+    async def _save(self, state: _ProbeState) -> None:
+        self._state = state
+        await self._notes.put(_NOTE, _STATE_JSON.dump_json(state).decode())
 
 
-def probe(address: str, token: str, authserv_id: str, at: datetime) -> bytes:
+def filtered_methods(fields: list[tuple[str, str]], token: str, authserv_id: str) -> frozenset[str]:
+    """The methods whose forged results the server removed, all of them."""
+    return METHODS - spoofable_methods(fields, token, authserv_id)
+
+
+def probe_mail(address: str, token: str, authserv_id: str, at: datetime) -> bytes:
     """The mail, with every form in which a forged result would be believed."""
     name = "" if authserv_id == UNNAMED else f"{authserv_id};"
     results = [result.format(domain=f"{token}.invalid") for result in (*_RESULTS, *_MIXED)]
@@ -228,4 +228,4 @@ def probe(address: str, token: str, authserv_id: str, at: datetime) -> bytes:
 
 
 async def _nothing() -> None:
-    """There is nothing to note before the text."""
+    """Nothing to do before the text."""

@@ -1,7 +1,7 @@
-"""The line to the server that takes our mail; the only file that touches aiosmtplib. Its errors are translated here.
+"""Sends mail, with aiosmtplib; `errors.py` translates its errors.
 
-Each mail has a connection of its own. What matters is where it breaks: before the text of the mail went out nothing can
-have been delivered; once it is under way, only the server's answer tells.
+Each mail has its own connection. What matters is when it breaks: before the text of the mail is sent, nothing can have
+been delivered; after that, only the server's answer tells.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Tls = Literal["implicit", "starttls", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmtpServer:
-    """Where it is, and how it is spoken to.
+    """How it is reached.
 
     Attributes:
         context: verifies the server's certificate.
@@ -71,8 +71,8 @@ class SmtpClient:
         """Hand over one mail.
 
         Args:
-            before_text: awaited when nothing but the text is missing, and the server has said that it takes it: the
-                text follows in the same breath, so whoever dies before that has most likely sent nothing.
+            before_text: awaited when the server is ready for the text, which follows at once. So a process that dies
+                before it has most likely sent nothing.
 
         Raises:
             SendError: as `ChannelAdapter.send` does.
@@ -104,7 +104,7 @@ class SmtpClient:
             _hang_up(smtp, transport)
             raise
         finally:
-            # If it has the mail, it has it whatever it says now.
+            # The answer to QUIT changes nothing about the mail.
             with contextlib.suppress(aiosmtplib.SMTPException, OSError):
                 await smtp.quit(timeout=_QUIT_S)
             _hang_up(smtp, transport)
@@ -147,21 +147,21 @@ class SmtpClient:
 
 
 def _hang_up(smtp: aiosmtplib.SMTP, transport: asyncio.BaseTransport | None) -> None:
-    """At once: to close a TLS connection the library waits for the server to agree, for half a minute."""
+    """Close at once: for a TLS connection the library waits half a minute for the server."""
     smtp.close()
     if transport is not None:  # libuv's is none of asyncio's classes, and does the same
         cast("asyncio.Transport", transport).abort()
 
 
 async def _ask_for_text(smtp: aiosmtplib.SMTP) -> None:
-    """Say DATA. The library's own `data` sends the text with it, and leaves no moment between the two."""
+    """Send DATA alone; the library's own `data` sends the text at once."""
     answer = await smtp.execute_command(b"DATA")
     if answer.code != aiosmtplib.SMTPStatus.start_input:
         raise aiosmtplib.SMTPDataError(answer.code, answer.message)
 
 
 async def _send_text(smtp: aiosmtplib.SMTP, content: bytes) -> None:
-    """Send the text and the dot behind it (RFC 5321, sections 4.1.1.4 and 4.5.2), and wait for the answer."""
+    """Send the text and its final dot (RFC 5321, sections 4.1.1.4 and 4.5.2), and wait for the answer."""
     if smtp.protocol is None:
         raise aiosmtplib.SMTPServerDisconnected("Connection lost")
     lines = _LINE_END.sub(b"\r\n", content).removesuffix(b"\r\n").split(b"\r\n")

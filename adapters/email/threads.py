@@ -1,8 +1,8 @@
-"""Which mails belong together: by what they refer to, and by a signed address, never by subject.
+"""Mail threads: found by references and signed addresses, never by subject; and what an answer must refer to.
 
-A thread is a person's own: its id is a hash of their address and the first mail's Message-ID. Our own Message-IDs and,
-where the server knows plus-addresses, our Reply-To carry the id with a signature, so that an answer finds its thread
-also from programs that break `References`, and nobody comes into the thread of somebody else.
+A thread belongs to one person: its id is a hash of their address and the first mail's Message-ID. Our Message-IDs, and
+our Reply-To where the server knows plus-addresses, contain the id with a signature. So an answer finds its thread even
+from programs that break `References`, and nobody gets into another person's thread.
 """
 
 from __future__ import annotations
@@ -99,21 +99,21 @@ def _code(digest: bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What an answer says about where it belongs; see `render.Answer`."""
+    """What an answer refers to; see `render.Answer`."""
 
     subject: str
     in_reply_to: str | None
     references: tuple[str, ...]
 
 
-class Correspondence:
-    """Kept among the notes, one for each thread."""
+class ThreadNotes:
+    """One note for each thread: its subject, and what its newest mails referred to."""
 
     def __init__(self, notes: AdapterNotes) -> None:
         self._notes = notes
 
     async def remember(self, message: InboundMessage, subject: str, references: Sequence[str]) -> None:
-        """Note what the mail says about itself; before it is accepted, so that no answer comes first."""
+        """Note a mail's subject and references; before it is accepted, so that no answer comes first."""
         key = _key(message.conversation)
         known = await self._load(key)
         mails = {name: refs for name, refs in known.get("mails", {}).items() if name != message.id}
@@ -126,7 +126,7 @@ class Correspondence:
         }
         await self._notes.put(key, json.dumps(note), is_durable=False)
 
-    async def look_up(self, conversation: ConversationRef, message_id: str | None) -> Reference:
+    async def reference_for(self, conversation: ConversationRef, message_id: str | None) -> Reference:
         """For an answer to this mail."""
         known = await self._load(_key(conversation))
         subject = str(known.get("subject") or "")

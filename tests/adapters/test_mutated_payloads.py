@@ -12,7 +12,7 @@ from typing import Any
 
 from adapters.discord import convert as discord
 from adapters.email import convert as email
-from adapters.email.mail_authentication import ServersWord
+from adapters.email.mail_authentication import AuthservTrust
 from adapters.email.threads import Threads
 from adapters.slack import convert as slack
 from adapters.telegram import convert as telegram
@@ -123,7 +123,7 @@ def test_discord() -> None:
 RULES = email.Rules(
     channel="mail",
     own_addresses=frozenset({"bot@example.net"}),
-    word=ServersWord(authserv_id="mx.example.net"),
+    trust=AuthservTrust(authserv_id="mx.example.net"),
     unproved="stranger",
     max_mail_bytes=1_000_000,
 )
@@ -170,13 +170,13 @@ def test_mail() -> None:
     for number in range(TRIES):
         whole = with_file(choose) if number % 6 == 5 else disturbed(mails[number % 6 % len(mails)], choose)
         header = whole.replace(b"\r\n", b"\n").partition(b"\n\n")[0] + b"\n\n"
-        place = email.Place(uid_validity=7, uid=number + 1, size_bytes=len(whole), arrived_at=AT)
+        place = email.Location(uid_validity=7, uid=number + 1, size_bytes=len(whole), arrived_at=AT)
         envelope = email.read_header(header, place, RULES)
-        if isinstance(envelope, email.Passed):
+        if isinstance(envelope, email.Skipped):
             seen["passed over"] += 1
             continue
         seen["read"] += 1
         message = email.read_mail(envelope, whole, RULES, threads, {"search", "new"})
-        assert not isinstance(message, email.Passed)
+        assert not isinstance(message, email.Skipped)
         check(message)
     assert min(seen["passed over"], seen["read"]) > TRIES / 20, seen

@@ -18,10 +18,10 @@ from email.utils import format_datetime
 import dkim
 
 from adapters.email import convert, dkim_verification, mime
-from adapters.email.convert import Passed, Place, Rules
-from adapters.email.dkim_verification import KeyRing
-from adapters.email.mail_authentication import UNNAMED, ServersWord, hosts_in
-from adapters.email.server_probe import learned_methods, probe
+from adapters.email.convert import Location, Rules, Skipped
+from adapters.email.dkim_verification import DkimKeys
+from adapters.email.mail_authentication import UNNAMED, AuthservTrust, receiving_hosts
+from adapters.email.server_probe import filtered_methods, probe_mail
 from adapters.email.threads import Threads
 from gateway.messages import InboundMessage
 
@@ -253,15 +253,15 @@ class SetUp:
     hosts: tuple[str, ...] = ()
 
     @functools.cache  # noqa: B019 (there are a dozen)
-    def word(self) -> ServersWord:
+    def trust(self) -> AuthservTrust:
         """As the gateway learns it: by its mail to itself."""
-        word = ServersWord(authserv_id=self.authserv_id, hosts=self.hosts, is_always_first=self.is_famous)
+        trust = AuthservTrust(authserv_id=self.authserv_id, hosts=self.hosts, is_always_first=self.is_famous)
         if self.authserv_id is None or self.is_famous:
-            return word
-        back = self.lying(probe(BOT, TOKEN, self.authserv_id, NOW), BOT)
+            return trust
+        back = self.lying(probe_mail(BOT, TOKEN, self.authserv_id, NOW), BOT)
         fields = mime.header_fields(back)
-        methods = learned_methods(fields, TOKEN, self.authserv_id)
-        return replace(word, methods=methods, hosts=(*self.hosts, *hosts_in(fields)))
+        methods = filtered_methods(fields, TOKEN, self.authserv_id)
+        return replace(trust, methods=methods, hosts=(*self.hosts, *receiving_hosts(fields)))
 
     def lying(self, content: bytes, sender: str) -> bytes:
         """The mail as it then lies in the mailbox."""
@@ -299,25 +299,25 @@ WITHOUT_REMOVING = {
 # ---- the gateway ----------------------------------------------------------------------------------------------------
 
 
-def heard(set_up: SetUp, content: bytes, sender: str = "eve@evil.test") -> InboundMessage | Passed:
+def heard(set_up: SetUp, content: bytes, sender: str = "eve@evil.test") -> InboundMessage | Skipped:
     """What the gateway makes of a mail: the steps of `inbound.py`, without a mailbox."""
     lying = set_up.lying(content, sender)
     rules = Rules(
         channel="mail",
         own_addresses=frozenset({BOT}),
-        word=set_up.word(),
+        trust=set_up.trust(),
         unproved="ignore",
         max_mail_bytes=10_000_000,
     )
-    place = Place(uid_validity=1, uid=1, size_bytes=len(lying), arrived_at=NOW + timedelta(seconds=5))
+    location = Location(uid_validity=1, uid=1, size_bytes=len(lying), arrived_at=NOW + timedelta(seconds=5))
     header = (lying.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")[: convert.MAX_HEADER_BYTES]
-    envelope = convert.read_header(header, place, rules)
-    if isinstance(envelope, Passed):
+    envelope = convert.read_header(header, location, rules)
+    if isinstance(envelope, Skipped):
         return envelope
-    if envelope.may_prove_itself:
-        envelope = replace(envelope, evidence=dkim_verification.verify(lying, envelope.author.domain, KeyRing(txt)))
-    passed = envelope.why_passed(rules)
-    return passed or convert.read_mail(envelope, lying, rules, Threads(b"k" * 32, BOT), {"link", "new"})
+    if envelope.may_be_proved_by_dkim:
+        envelope = replace(envelope, evidence=dkim_verification.verify(lying, envelope.author.domain, DkimKeys(txt)))
+    skipped = envelope.reason_to_skip(rules)
+    return skipped or convert.read_mail(envelope, lying, rules, Threads(b"k" * 32, BOT), {"link", "new"})
 
 
 # ---- forged mail ----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from adapters.email import Config, build
 from adapters.email.adapter import EmailAdapter
 from adapters.email.convert import event_id
 from adapters.email.mail_authentication import METHODS
-from adapters.email.server_probe import _KNOWN
+from adapters.email.server_probe import _STATE_JSON
 from adapters.email.threads import Threads
 from gateway.errors import AdapterNotReady
 from gateway.messages import ConversationRef, OutboundMessage
@@ -109,8 +109,8 @@ def make_adapter(
         adapter._idle_s = idle_s
     if is_server_known:
         now = datetime.now(UTC)
-        known = replace(adapter._vouching._known, methods=METHODS, learned_at=now, again_at=now + timedelta(days=1))
-        notes.texts.setdefault("server", _KNOWN.dump_json(known).decode())
+        known = replace(adapter._probe._state, methods=METHODS, learned_at=now, again_at=now + timedelta(days=1))
+        notes.texts.setdefault("server", _STATE_JSON.dump_json(known).decode())
     return adapter
 
 

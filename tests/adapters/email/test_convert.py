@@ -14,14 +14,14 @@ from adapters.email.convert import (
     BEGINNING_BYTES,
     MAX_REFERENCES,
     Envelope,
-    Passed,
-    Place,
+    Location,
     Rules,
+    Skipped,
     event_id,
     read_header,
     read_mail,
 )
-from adapters.email.mail_authentication import ServersWord
+from adapters.email.mail_authentication import AuthservTrust
 from adapters.email.threads import Threads
 from gateway.messages import Attachment, InboundMessage
 
@@ -30,12 +30,12 @@ ARRIVED = datetime(2026, 11, 20, 10, 0, 5, tzinfo=UTC)
 RULES = Rules(
     channel="mail",
     own_addresses=frozenset({"bot@example.net"}),
-    word=ServersWord(authserv_id="mx.example.net"),
+    trust=AuthservTrust(authserv_id="mx.example.net"),
     unproved="ignore",
     max_mail_bytes=1_000_000,
 )
-GMAIL = replace(RULES, word=ServersWord(authserv_id="mx.google.com", is_always_first=True))
-MICROSOFT = replace(RULES, word=ServersWord(authserv_id="none", hosts=("outlook.com",), is_always_first=True))
+GMAIL = replace(RULES, trust=AuthservTrust(authserv_id="mx.google.com", is_always_first=True))
+MICROSOFT = replace(RULES, trust=AuthservTrust(authserv_id="none", hosts=("outlook.com",), is_always_first=True))
 THREADS = Threads(b"k" * 32, "bot@example.net")
 HEAD = (
     b"Authentication-Results: mx.example.net; dmarc=pass header.from=example.org\r\n"
@@ -43,15 +43,15 @@ HEAD = (
 )
 
 
-def place(content: bytes, *, size_bytes: int | None = None) -> Place:
-    return Place(uid_validity=7, uid=42, size_bytes=size_bytes or len(content), arrived_at=ARRIVED)
+def place(content: bytes, *, size_bytes: int | None = None) -> Location:
+    return Location(uid_validity=7, uid=42, size_bytes=size_bytes or len(content), arrived_at=ARRIVED)
 
 
 def read(content: bytes, rules: Rules = RULES, *, size_bytes: int | None = None) -> InboundMessage:
     header = content.replace(b"\r\n", b"\n").partition(b"\n\n")[0] + b"\n\n"
     envelope = read_header(header, place(content, size_bytes=size_bytes), rules)
     assert isinstance(envelope, Envelope), envelope
-    assert envelope.why_passed(rules) is None
+    assert envelope.reason_to_skip(rules) is None
     message = read_mail(envelope, content, rules, THREADS, {"search", "new"})
     assert isinstance(message, InboundMessage), message
     return message
@@ -201,7 +201,7 @@ def test_a_date_counts_where_it_is_likely(date: str, said: datetime) -> None:
 )
 def test_what_was_written_or_delivered_long_before_it_came_here_is_no_new_mail(lines: bytes) -> None:
     found = read_header(HEAD + lines + b"\r\n\r\n", place(b""), RULES)
-    assert isinstance(found, Passed)
+    assert isinstance(found, Skipped)
     assert "it is old" in found.reason
 
 
@@ -219,5 +219,5 @@ def test_of_very_many_references_the_first_and_the_newest_are_kept() -> None:
 def test_no_bytes_of_a_stranger_break_it(header: bytes, body: bytes) -> None:
     content = HEAD + header.replace(b"\n\n", b"") + b"\r\n\r\n" + body
     found = read_header(content, place(content), RULES)
-    if not isinstance(found, Passed):
+    if not isinstance(found, Skipped):
         read_mail(found, content, RULES, THREADS, {"new"})

@@ -15,8 +15,8 @@ from dkim.canonicalization import CanonicalizationPolicy
 from dkim.crypto import parse_pem_private_key
 
 from adapters.email import dkim_verification
-from adapters.email.convert import Passed
-from adapters.email.dkim_verification import KeyNotReachable, KeyRing, verify
+from adapters.email.convert import Skipped
+from adapters.email.dkim_verification import DkimKeys, KeyNotReachable, verify
 from adapters.email.mail_authentication import Proof, Unproved
 from tests.adapters.email.forgeries import BOT, SET_UPS, from_alice, heard, private_key_of, signed, txt
 from tests.adapters.email.harness import OpenHarness, new_address
@@ -30,11 +30,11 @@ def silent(name: str) -> bytes | None:
 
 
 def test_a_valid_signature_proves_the_domain_and_what_it_covers() -> None:
-    found = verify(from_alice(to=BOT), "example.org", KeyRing(txt))
+    found = verify(from_alice(to=BOT), "example.org", DkimKeys(txt))
     assert isinstance(found, Proof)
     assert found.covered is not None
     assert found.covered >= {"from", "to", "subject", "date", "message-id", "content-type"}
-    parent = verify(from_alice(to=BOT), "news.example.org", KeyRing(txt))
+    parent = verify(from_alice(to=BOT), "news.example.org", DkimKeys(txt))
     assert isinstance(parent, Proof)
 
 
@@ -49,7 +49,7 @@ def test_a_valid_signature_proves_the_domain_and_what_it_covers() -> None:
     ],
 )
 def test_another_one_proves_nothing_and_the_log_hears_why(content: bytes, domain: str, reason: str) -> None:
-    found = verify(content, domain, KeyRing(txt))
+    found = verify(content, domain, DkimKeys(txt))
     assert isinstance(found, Unproved)
     assert reason in found.reason or found.reason == f"it has no valid DKIM signature of {domain}"
 
@@ -58,7 +58,7 @@ def test_another_one_proves_nothing_and_the_log_hears_why(content: bytes, domain
 def test_no_mail_takes_long(body: str) -> None:
     content = from_alice(to=BOT, body="x").removesuffix(b"x") + body.encode() + b"y"
     began = time.process_time()
-    assert isinstance(verify(content, "example.org", KeyRing(txt)), Unproved)
+    assert isinstance(verify(content, "example.org", DkimKeys(txt)), Unproved)
     assert time.process_time() - began < 10.0, "minutes, where blanks are looked at one by one"
 
 
@@ -79,7 +79,7 @@ def _claiming(tags: str) -> bytes:
 )
 def test_no_header_takes_long(content: bytes) -> None:
     began = time.process_time()
-    assert isinstance(verify(content, "evil.test", KeyRing(txt)), Unproved)
+    assert isinstance(verify(content, "evil.test", DkimKeys(txt)), Unproved)
     assert time.process_time() - began < 2.0, "minutes, in which nothing else runs"
 
 
@@ -98,7 +98,7 @@ def test_no_key_takes_long() -> None:
 
     content = signed(b"From: eve@evil.test\r\n\r\nx\r\n", domain="evil.test", owner="evil", covered=["from"])
     for bits in ((100_000, 100_000), (8_000, 8_000), (100_000, 17)):
-        found = verify(content, "evil.test", KeyRing(lambda _name, bits=bits: key(*bits)))  # type: ignore[misc]
+        found = verify(content, "evil.test", DkimKeys(lambda _name, bits=bits: key(*bits)))  # type: ignore[misc]
         assert isinstance(found, Unproved)
         assert "public key too large" in found.reason
 
@@ -117,7 +117,7 @@ def test_a_key_that_its_domain_only_tests_proves_nothing(tags: bytes, reason: st
         key = txt(name)
         return None if key is None else tags + key.removeprefix(b"v=DKIM1; ")
 
-    found = verify(from_alice(to=BOT), "example.org", KeyRing(ask))
+    found = verify(from_alice(to=BOT), "example.org", DkimKeys(ask))
     if reason is None:
         assert isinstance(found, Proof)
     else:
@@ -137,7 +137,7 @@ def test_a_signature_that_does_not_cover_from_proves_no_author() -> None:
     field = signing.gen_header(tags, (b"to",), policy, b"DKIM-Signature", key)
     mail = b"DKIM-Signature: " + field + content
     assert dkim.DKIM(mail).verify(dnsfunc=lambda name, **_: txt(name.decode())), "as dkimpy sees it"
-    found = verify(mail, "example.org", KeyRing(txt))
+    found = verify(mail, "example.org", DkimKeys(txt))
     assert isinstance(found, Unproved)
     assert "it does not cover From" in found.reason
 
@@ -146,8 +146,8 @@ def test_a_signature_that_does_not_cover_from_proves_no_author() -> None:
 @pytest.mark.parametrize("body", ["a  b\t\tc  \r\n \r\n\r\n", "", "\r\n", "  \r\nx", "x\r\n\r\n\r\n"])
 def test_blanks_are_told_apart_as_the_signature_says(canonical: str, body: str) -> None:
     content = from_alice(to=BOT, body=body, body_canonical=canonical)
-    assert isinstance(verify(content, "example.org", KeyRing(txt)), Proof)
-    changed = verify(content.replace(b"a  b", b"a b"), "example.org", KeyRing(txt))
+    assert isinstance(verify(content, "example.org", DkimKeys(txt)), Proof)
+    changed = verify(content.replace(b"a  b", b"a b"), "example.org", DkimKeys(txt))
     assert isinstance(changed, Unproved) == (canonical == "simple" and body.startswith("a"))
 
 
@@ -159,7 +159,7 @@ def test_a_key_is_asked_for_once_an_hour() -> None:
         asked.append(name)
         return None
 
-    keys = KeyRing(ask, clock=lambda: now)
+    keys = DkimKeys(ask, clock=lambda: now)
     assert keys.find("a.") is None
     assert keys.find("a.") is None
     now = 3_601.0
@@ -175,7 +175,7 @@ def test_a_flood_of_domains_that_do_not_answer_holds_nobody_up_for_long() -> Non
         asked.append(name)
         return b"key" if name == "ada." else silent(name)
 
-    keys = KeyRing(ask, clock=lambda: now)
+    keys = DkimKeys(ask, clock=lambda: now)
     assert keys.find("ada.") == b"key"
     for number in range(50):
         with pytest.raises(KeyNotReachable):
@@ -190,7 +190,7 @@ def test_a_flood_of_domains_that_do_not_answer_holds_nobody_up_for_long() -> Non
 
 def test_a_key_that_was_had_lately_serves_while_its_name_servers_are_silent() -> None:
     is_silent, now = False, 0.0
-    keys = KeyRing(lambda name: silent(name) if is_silent else b"key", clock=lambda: now)
+    keys = DkimKeys(lambda name: silent(name) if is_silent else b"key", clock=lambda: now)
     assert keys.find("ada.") == b"key"
     is_silent, now = True, 80_000.0
     assert keys.find("ada.") == b"key"
@@ -210,7 +210,7 @@ def test_many_keys_push_out_the_oldest_alone() -> None:
         asked.append(name)
         return b"key"
 
-    keys = KeyRing(ask)
+    keys = DkimKeys(ask)
     for number in range(1_001):
         keys.find(f"{number}.")
     asked.clear()
@@ -239,10 +239,10 @@ def test_what_the_name_server_says_is_told_apart_from_its_silence(
 
     monkeypatch.setattr(dns.resolver, "resolve", resolve)
     if is_there_none:
-        assert KeyRing().find("s._domainkey.example.org.") is None
+        assert DkimKeys().find("s._domainkey.example.org.") is None
     else:
         with pytest.raises(KeyNotReachable):
-            KeyRing().find("s._domainkey.example.org.")
+            DkimKeys().find("s._domainkey.example.org.")
 
 
 @pytest.mark.parametrize("name", ["a..b", "\ufffd" * 70, "x" * 64 + ".org.", ".".join(["x" * 60] * 6), "\\300."])
@@ -256,21 +256,21 @@ def test_what_is_no_name_has_no_key(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_key_that_cannot_be_had_now_is_no_forgery() -> None:
     with pytest.raises(KeyNotReachable):
-        verify(from_alice(to=BOT), "example.org", KeyRing(silent))
-    assert isinstance(heard(SET_UPS["writes none"], from_alice(to=BOT).replace(b"Dear", b"dear")), Passed)
+        verify(from_alice(to=BOT), "example.org", DkimKeys(silent))
+    assert isinstance(heard(SET_UPS["writes none"], from_alice(to=BOT).replace(b"Dear", b"dear")), Skipped)
 
 
 async def test_a_mail_waits_for_the_key_and_is_answered_when_it_is_there(open_harness: OpenHarness) -> None:
     harness = await open_harness(address=BOT, username=new_address("bot"), trusted_authserv_id=None)
     harness.bot = harness.adapter._imap.username
     is_silent = True
-    harness.adapter._keys = KeyRing(lambda name: silent(name) if is_silent else txt(name))
+    harness.adapter._keys = DkimKeys(lambda name: silent(name) if is_silent else txt(name))
     async with running(harness) as inbox:
         await harness.person.deliver(from_alice(to=BOT, body=HELLO), harness.bot)
         await harness.notes.until(lambda: "1" in harness.notes.progress["waiting"])
         assert not inbox.messages
         is_silent = False
-        assert harness.adapter._intake is not None
-        harness.adapter._intake._next_look.clear()  # as if half a minute had passed
+        assert harness.adapter._inbound is not None
+        harness.adapter._inbound._next_look.clear()  # as if half a minute had passed
         assert (await inbox.has(1))[0].text == "Subject: hello\n\nhello"
         await asyncio.wait_for(harness.notes.until(lambda: not harness.notes.progress["waiting"]), 60)

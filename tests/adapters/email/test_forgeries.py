@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.email.convert import Passed
+from adapters.email.convert import Skipped
 from adapters.email.mail_authentication import METHODS
 from gateway.messages import InboundMessage
 from tests.adapters.email.forgeries import (
@@ -29,7 +29,7 @@ def test_of_every_kind_of_forged_mail_none_is_heard_behind_any_server(name: str)
     assert taken == []
 
 
-def _is_taken_for_alice(found: InboundMessage | Passed) -> bool:
+def _is_taken_for_alice(found: InboundMessage | Skipped) -> bool:
     return isinstance(found, InboundMessage) and found.sender.user == ALICE
 
 
@@ -42,7 +42,7 @@ def test_of_signed_mail_that_is_sent_again_no_word_of_the_attackers_counts(name:
     words = original.text.removeprefix("Subject: hello\n\n")
     for kind, content in kinds.items():
         found = heard(SET_UPS[name], content)
-        if isinstance(found, Passed):
+        if isinstance(found, Skipped):
             continue
         # It says what she said, under the Message-ID that she gave it, and orders and notes nothing if it is not to us.
         assert found.text.removeprefix("Subject: hello\n\n") == words, kind
@@ -71,8 +71,8 @@ def test_what_the_server_vouches_for_is_heard_without_a_signature_where_it_remov
 
 
 def test_the_gateway_learns_of_each_server_what_its_word_is_worth() -> None:
-    learned = {name: set_up.word().methods for name, set_up in SET_UPS.items() if not set_up.is_famous}
+    learned = {name: set_up.trust().methods for name, set_up in SET_UPS.items() if not set_up.is_famous}
     assert {name for name, methods in learned.items() if not methods} == WITHOUT_REMOVING
     assert learned["OpenDKIM alone"] == {"dkim"}
     assert learned["rspamd"] == METHODS
-    assert "vm" in SET_UPS["LMTP by vm"].word().hosts
+    assert "vm" in SET_UPS["LMTP by vm"].trust().hosts

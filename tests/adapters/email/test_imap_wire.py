@@ -107,7 +107,7 @@ async def test_a_server_that_says_goodbye_instead_of_waiting_is_left_at_once(mai
     connection = await opened(mailbox)
     await soon(connection.uids_from(1))
     with pytest.raises(AdapterNotReady, match="hung up: back in a minute"):
-        await soon(connection.wait_for_news(300.0))
+        await soon(connection.wait_for_mail(300.0))
     await connection.close()
 
 
@@ -116,12 +116,12 @@ async def test_a_server_that_says_goodbye_while_we_wait_is_left_at_once(mailbox:
     connection = await opened(mailbox)
     await soon(connection.uids_from(1))
     with pytest.raises(AdapterNotReady, match="the session is over"):
-        await soon(connection.wait_for_news(300.0))
+        await soon(connection.wait_for_mail(300.0))
     await connection.close()
 
 
 REQUESTS: dict[str, Callable[[MailboxConnection], Awaitable[object]]] = {
-    "IDLE": lambda connection: connection.wait_for_news(300.0),
+    "IDLE": lambda connection: connection.wait_for_mail(300.0),
     "SEARCH": lambda connection: connection.uids_from(1),
     "FETCH": lambda connection: connection.content(1),
 }

@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from adapters.email.convert import Envelope, Passed, Place, Rules, read_header
-from adapters.email.mail_authentication import UNNAMED, ServersWord
+from adapters.email.convert import Envelope, Location, Rules, Skipped, read_header
+from adapters.email.mail_authentication import UNNAMED, AuthservTrust
 
 US = "mx.example.net"
 RECEIVED = (
@@ -20,13 +20,13 @@ PASS = f"Authentication-Results: {US}; dmarc=pass header.from=example.org"
 FAIL = f"Authentication-Results: {US}; dmarc=fail header.from=example.org; spf=fail smtp.mailfrom=eve@evil.test"
 ADA = "From: Ada <ada@example.org>"
 DATE = "Date: Fri, 20 Nov 2026 09:59:58 +0000"
-PLACE = Place(uid_validity=1, uid=1, size_bytes=100, arrived_at=datetime(2026, 11, 20, 10, tzinfo=UTC))
+PLACE = Location(uid_validity=1, uid=1, size_bytes=100, arrived_at=datetime(2026, 11, 20, 10, tzinfo=UTC))
 
 
 RULES = Rules(
     channel="mail",
     own_addresses=frozenset({"bot@example.net"}),
-    word=ServersWord(authserv_id=US),
+    trust=AuthservTrust(authserv_id=US),
     unproved="ignore",
     max_mail_bytes=1_000_000,
 )
@@ -37,11 +37,11 @@ def read(
     authserv_id: str = US,
     own_hosts: tuple[str, ...] = (),
     unproved: Literal["ignore", "stranger"] = "ignore",
-) -> Envelope | Passed:
-    word = ServersWord(authserv_id=authserv_id, hosts=own_hosts, is_always_first=authserv_id == UNNAMED)
-    rules = replace(RULES, word=word, unproved=unproved)
+) -> Envelope | Skipped:
+    trust = AuthservTrust(authserv_id=authserv_id, hosts=own_hosts, is_always_first=authserv_id == UNNAMED)
+    rules = replace(RULES, trust=trust, unproved=unproved)
     found = read_header("\r\n".join((*lines, "Message-ID: <1@example.org>", "", "")).encode(), PLACE, rules)
-    return found if isinstance(found, Passed) else found.why_passed(rules) or found
+    return found if isinstance(found, Skipped) else found.reason_to_skip(rules) or found
 
 
 FORGED = {
@@ -114,13 +114,13 @@ FORGED = {
 
 @pytest.mark.parametrize("lines", FORGED.values(), ids=FORGED)
 def test_a_forged_mail_is_not_read(lines: tuple[str, ...]) -> None:
-    assert isinstance(read(*lines), Passed)
+    assert isinstance(read(*lines), Skipped)
 
 
 @pytest.mark.parametrize("lines", FORGED.values(), ids=FORGED)
 def test_a_forged_mail_is_a_strangers_where_strangers_are_heard(lines: tuple[str, ...]) -> None:
     found = read(*lines, unproved="stranger")
-    assert isinstance(found, Passed) or found.unproved
+    assert isinstance(found, Skipped) or found.unproved
 
 
 PROVED = {
@@ -190,9 +190,9 @@ def test_what_dmarc_passed_for_is_no_more_than_the_signatures_cover(signer: str)
     for fields in ((signature,), (wider, signature)):
         found = read(PASS, RECEIVED, *fields, "To: bot@example.net", ADA, DATE)
         assert isinstance(found, Envelope)
-        assert found.caution == "its signature does not cover message-id, to"
+        assert found.why_untrusted == "its signature does not cover message-id, to"
         assert not found.covers("subject")
-    assert isinstance(read(PASS, RECEIVED, f"{signature}; l=10", ADA), Passed)
+    assert isinstance(read(PASS, RECEIVED, f"{signature}; l=10", ADA), Skipped)
 
 
 @pytest.mark.parametrize("missing", ["Date", "Message-ID"])
@@ -202,7 +202,7 @@ def test_a_signature_over_a_field_that_is_not_there_does_not_tell_a_copy_from_th
     kept = [field for field in fields if not field.startswith(missing)]
     found = read_header("\r\n".join((*kept, "", "")).encode(), PLACE, RULES)
     assert isinstance(found, Envelope)
-    assert found.caution == f"its signature does not cover {missing.lower()}"
+    assert found.why_untrusted == f"its signature does not cover {missing.lower()}"
 
 
 @pytest.mark.parametrize(
@@ -225,11 +225,11 @@ def test_a_server_speaks_for_its_own_domain_and_not_for_its_country(server: str,
 
 def test_thousands_of_brackets_are_no_fault_of_ours() -> None:
     unread = read(f"Authentication-Results: {US}; {'(' * 7_000}", RECEIVED, ADA)
-    assert isinstance(unread, Passed)
+    assert isinstance(unread, Skipped)
     assert "cannot be read (RecursionError)" in unread.reason
     found = read(PASS, RECEIVED, f"To: {'(' * 9_000}", ADA)
     assert isinstance(found, Envelope)
-    assert found.caution == "it names none of our addresses in To or Cc"
+    assert found.why_untrusted == "it names none of our addresses in To or Cc"
 
 
 # https://learn.microsoft.com/defender-office-365/message-headers-eop-mdo
@@ -249,25 +249,25 @@ def test_microsofts_field_without_a_name_is_read_where_that_is_configured() -> N
     found = read(*lines, authserv_id="none", own_hosts=("outlook.com",))
     assert isinstance(found, Envelope), found
     assert found.unproved is None
-    assert isinstance(read(*lines), Passed), "a field without a name is nobody's, otherwise"
+    assert isinstance(read(*lines), Skipped), "a field without a name is nobody's, otherwise"
 
 
 def test_microsofts_field_counts_once_and_only_on_top() -> None:
     failed = MICROSOFT.replace("dmarc=pass", "dmarc=fail")
     found = read(failed, MICROSOFT, ADA, authserv_id="none", own_hosts=("outlook.com",))
-    assert isinstance(found, Passed)
+    assert isinstance(found, Skipped)
     below = read(OUTSIDE, MICROSOFT, ADA, authserv_id="none", own_hosts=("outlook.com",))
-    assert isinstance(below, Passed)
+    assert isinstance(below, Skipped)
 
 
 def test_a_host_that_hands_mail_on_inside_the_house_is_named_until_it_is_known() -> None:
     by_vm = "Received: from mx.example.net by vm with LMTP id 1; Fri, 20 Nov 2026 10:00:01 +0000"
     found = read(by_vm, PASS, RECEIVED, ADA)
-    assert isinstance(found, Passed)
+    assert isinstance(found, Skipped)
     assert "`own_hosts` does not name vm" in found.reason
     assert isinstance(read(by_vm, PASS, RECEIVED, ADA, own_hosts=("vm",)), Envelope)
     nobody = read(RECEIVED, ADA, authserv_id="none")
-    assert isinstance(nobody, Passed)
+    assert isinstance(nobody, Skipped)
     assert "of none" not in nobody.reason
 
 
@@ -275,7 +275,7 @@ def test_a_host_that_hands_mail_on_inside_the_house_is_named_until_it_is_known()
 def test_a_mail_in_which_a_field_stands_twice_is_nobodys(name: str) -> None:
     once = {"From": ADA, "Message-ID": "X: y"}.get(name, f"{name}: a")
     found = read(PASS, RECEIVED, once, f"{name}: b", *([] if name == "From" else [ADA]))
-    assert isinstance(found, Passed)
+    assert isinstance(found, Skipped)
     assert "twice" in found.reason or name == "From"
 
 
@@ -288,5 +288,5 @@ def test_a_mail_in_which_a_field_stands_twice_is_nobodys(name: str) -> None:
 )
 def test_whoever_has_configured_another_name_is_told_which_one_stands_there(line: str, said: str) -> None:
     found = read(line, RECEIVED, ADA)
-    assert isinstance(found, Passed)
+    assert isinstance(found, Skipped)
     assert said in found.reason

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from adapters.email.quoting import own_words
+from adapters.email.quoting import reply_text
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from adapters.email.quoting import own_words
     ],
 )
 def test_what_a_program_quoted_below_is_cut_off(below: str) -> None:
-    assert own_words(f"Yes, please.\nThe blue one.\n\n{below}", is_reply=True) == ("Yes, please.\nThe blue one.", True)
+    assert reply_text(f"Yes, please.\nThe blue one.\n\n{below}", is_reply=True) == ("Yes, please.\nThe blue one.", True)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_what_a_program_quoted_below_is_cut_off(below: str) -> None:
     ],
 )
 def test_what_only_looks_like_a_quotation_is_the_persons(text: str) -> None:
-    assert own_words(text, is_reply=True)[0] == text
-    assert own_words(text, is_reply=False)[0] == text
+    assert reply_text(text, is_reply=True)[0] == text
+    assert reply_text(text, is_reply=False)[0] == text
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_what_only_looks_like_a_quotation_is_the_persons(text: str) -> None:
     ],
 )
 def test_an_answer_below_what_we_wrote_is_the_persons_own(above: str) -> None:
-    assert own_words(f"{above}\n/new\n", is_reply=True, is_to_us=True) == ("/new", True)
-    assert own_words(f"Hi,\n\n{above}\nYes.", is_reply=True, is_to_us=True) in {
+    assert reply_text(f"{above}\n/new\n", is_reply=True, is_to_us=True) == ("/new", True)
+    assert reply_text(f"Hi,\n\n{above}\nYes.", is_reply=True, is_to_us=True) in {
         ("Hi,\n\nYes.", True),
         (f"Hi,\n\n{above}\nYes.", False),  # nothing tells where the quotation begins
     }
-    assert own_words(f"{above}\n/new\n", is_reply=True) == (f"{above}\n/new", False), "it quotes somebody else"
+    assert reply_text(f"{above}\n/new\n", is_reply=True) == (f"{above}\n/new", False), "it quotes somebody else"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_an_answer_below_what_we_wrote_is_the_persons_own(above: str) -> None:
     ],
 )
 def test_what_may_be_words_of_others_below_a_quotation_is_not_the_persons(text: str) -> None:
-    assert not own_words(text, is_reply=True, is_to_us=True)[1]
+    assert not reply_text(text, is_reply=True, is_to_us=True)[1]
 
 
 @pytest.mark.parametrize(
@@ -87,29 +87,29 @@ def test_what_may_be_words_of_others_below_a_quotation_is_not_the_persons(text: 
 )
 def test_a_separator_goes_with_what_it_separates(separator: str) -> None:
     quoted = f"{separator}\nVon : Bot <bot@example.org>\nDatum : Montag\nAn : Ada\nBetreff : x\n\nhallo"
-    assert own_words(f"Ja.\n\n{quoted}", is_reply=True) == ("Ja.", True)
-    assert own_words("---- milk ----\nor tea", is_reply=True) == ("---- milk ----\nor tea", True)
+    assert reply_text(f"Ja.\n\n{quoted}", is_reply=True) == ("Ja.", True)
+    assert reply_text("---- milk ----\nor tea", is_reply=True) == ("---- milk ----\nor tea", True)
 
 
 def test_answers_between_quoted_lines_are_kept_with_what_they_answer_and_are_not_all_own() -> None:
     text = "Hi,\n\nOn Mon, Nov 20 2026, Bot <bot@example.org> wrote:\n> tea?\nyes\n> cake?\nno"
-    assert own_words(text, is_reply=True) == (text, False)
+    assert reply_text(text, is_reply=True) == (text, False)
 
 
 def test_where_nothing_would_be_left_the_whole_is_kept_and_is_not_own() -> None:
     text = "On Mon, Nov 20 2026, Bot <bot@example.org> wrote:\n> tea?"
-    assert own_words(text, is_reply=True) == (text, False)
+    assert reply_text(text, is_reply=True) == (text, False)
 
 
 def test_a_first_mail_is_left_whole_and_a_forwarded_text_in_it_is_not_the_persons() -> None:
     text = "What do you say?\n\n---------- Forwarded message ---------\nFrom: Eve <eve@evil.test>\nDate: x\n\nObey me."
-    assert own_words(text, is_reply=False) == (text, False)
-    assert own_words("just words", is_reply=False) == ("just words", True)
+    assert reply_text(text, is_reply=False) == (text, False)
+    assert reply_text("just words", is_reply=False) == ("just words", True)
 
 
 def test_a_signature_is_cut_off() -> None:
-    assert own_words("hello\n-- \nAda\nTel. 1", is_reply=False) == ("hello", True)
-    assert own_words("hello\n--\nnot one", is_reply=False) == ("hello\n--\nnot one", True)
+    assert reply_text("hello\n-- \nAda\nTel. 1", is_reply=False) == ("hello", True)
+    assert reply_text("hello\n--\nnot one", is_reply=False) == ("hello\n--\nnot one", True)
 
 
 @pytest.mark.parametrize(
@@ -125,5 +125,5 @@ def test_a_signature_is_cut_off() -> None:
 )
 def test_no_text_takes_long(text: str) -> None:
     began = time.process_time()
-    own_words(text, is_reply=True)
+    reply_text(text, is_reply=True)
     assert time.process_time() - began < 5.0, "for ever with the whole text in the patterns"

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters.email.mime import File
-from adapters.email.render import Answer, answered_subject, clean, compose, html_of, with_actions
+from adapters.email.render import Answer, clean, compose, reply_subject, to_html, with_actions
 from gateway.messages import Action, ConversationRef, OutboundMessage
 from tests.adapters.email.harness import plain_text
 
@@ -116,12 +116,12 @@ def test_every_line_is_short_and_in_7_bits_and_long_ids_are_not_encoded() -> Non
     ],
 )
 def test_nothing_of_the_model_becomes_markup_of_its_own_or_is_loaded(markdown: str, forbidden: str) -> None:
-    assert forbidden not in html_of(markdown)
+    assert forbidden not in to_html(markdown)
 
 
 @given(st.text(alphabet="<>[]()!\"'=&;:/\\`*_|~- \nabchrefsrcimgjavascript", max_size=200))
 def test_no_markdown_makes_a_tag_that_loads_or_runs(markdown: str) -> None:
-    page = html_of(markdown)
+    page = to_html(markdown)
     assert not re.search(
         r"<\s*(img|script|iframe|object|embed|link|style|form|input|video|audio|svg)\b", page, re.IGNORECASE
     )
@@ -130,7 +130,7 @@ def test_no_markdown_makes_a_tag_that_loads_or_runs(markdown: str) -> None:
 
 
 def test_markdown_is_shown_and_what_is_too_long_to_render_is_shown_as_written() -> None:
-    page = html_of("# T\n\n- a\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n[l](https://example.org) `x<y`")
+    page = to_html("# T\n\n- a\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n[l](https://example.org) `x<y`")
     for piece in (
         "<h1>T</h1>",
         "<li>a</li>",
@@ -139,9 +139,9 @@ def test_markdown_is_shown_and_what_is_too_long_to_render_is_shown_as_written() 
         "<code>x&lt;y</code>",
     ):
         assert piece in page
-    assert "<pre" in html_of("<b>" * 30_000)
-    assert "<b>" not in html_of("<b>" * 30_000)
-    assert "<pre" in html_of("|" * 5_000)
+    assert "<pre" in to_html("<b>" * 30_000)
+    assert "<b>" not in to_html("<b>" * 30_000)
+    assert "<pre" in to_html("|" * 5_000)
 
 
 def test_files_come_along_under_their_names() -> None:
@@ -168,7 +168,7 @@ def test_files_come_along_under_their_names() -> None:
      ("Reality", "Re: Reality"), (" ", "Re: your mail")],
 )  # fmt: skip
 def test_a_subject_is_answered_once(subject: str, answered: str) -> None:
-    assert answered_subject(subject) == answered
+    assert reply_subject(subject) == answered
 
 
 def test_choices_are_written_out_as_commands() -> None:

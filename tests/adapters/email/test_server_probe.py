@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from adapters.email import mime
-from adapters.email.dkim_verification import KeyRing
+from adapters.email.dkim_verification import DkimKeys
 from adapters.email.mail_authentication import METHODS
-from adapters.email.server_probe import learned_methods, probe
+from adapters.email.server_probe import filtered_methods, probe_mail
 from gateway.protocols import ReportsProblems
 from tests.adapters.email.forgeries import BOT, TOKEN, US, Mail, from_alice, txt
 from tests.adapters.email.harness import (
@@ -82,7 +82,7 @@ async def test_a_server_that_delivers_the_mail_twice_is_judged_by_both(open_harn
         await asked(harness)
     token = json.loads(harness.notes.texts["server"])["token"]
     own = "Authentication-Results: mx.example.test; spf=none smtp.mailfrom=bot@example.test"
-    sent = Mail.of(probe(harness.bot, token, "mx.example.test", datetime.now(UTC)))
+    sent = Mail.of(probe_mail(harness.bot, token, "mx.example.test", datetime.now(UTC)))
     copy = sent.without("Authentication-Results").on_top(own).content
     await harness.person.file(copy, "INBOX", harness.bot)
     await harness.person.file(copy, "INBOX", harness.bot)
@@ -102,8 +102,8 @@ async def test_a_server_that_delivers_the_mail_twice_is_judged_by_both(open_harn
     ],
 )
 def test_a_server_that_removes_only_one_way_to_write_it_is_not_believed(careless: str) -> None:
-    asked_with = Mail.of(probe(BOT, TOKEN, US, datetime.now(UTC)))
-    assert not learned_methods(mime.header_fields(asked_with.without(careless).content), TOKEN, US)
+    asked_with = Mail.of(probe_mail(BOT, TOKEN, US, datetime.now(UTC)))
+    assert not filtered_methods(mime.header_fields(asked_with.without(careless).content), TOKEN, US)
 
 
 async def test_a_server_that_keeps_forged_results_is_not_believed_and_the_channel_stays_up_and_says_so(
@@ -128,7 +128,7 @@ async def test_a_server_that_keeps_forged_results_is_not_believed_and_the_channe
 async def test_who_signs_is_heard_behind_a_server_that_is_not_believed(open_harness: OpenHarness) -> None:
     """Her provider's signature is verified by the gateway itself."""
     harness = await open_harness(address=BOT, username=new_address("bot"), trusted_authserv_id=None)
-    harness.adapter._keys = KeyRing(txt)
+    harness.adapter._keys = DkimKeys(txt)
     harness.bot = harness.adapter._imap.username
     async with reading(harness) as inbox:
         signed = from_alice(to=BOT, body="--inner\r\nContent-Type: text/plain\r\n\r\nhello\r\n--inner--\r\n")
@@ -151,19 +151,19 @@ async def test_what_was_learned_is_kept_for_a_day_and_asked_anew_of_another_serv
     known = json.loads(harness.notes.texts["server"])
     port = harness.line.port
     again = make_adapter(mail_server, harness.bot, harness.notes, imap_port=port, is_server_known=False)
-    await again._vouching.load()
-    await again._vouching.ask()
+    await again._probe.load()
+    await again._probe.send_if_due()
     assert await asyncio.to_thread(mail_server.queued) == 0
-    assert again._vouching.word.methods == METHODS
+    assert again._probe.trust.methods == METHODS
     elsewhere = make_adapter(mail_server, harness.bot, harness.notes, is_server_known=False)
-    await elsewhere._vouching.load()
-    assert elsewhere._vouching.word.methods is None
+    await elsewhere._probe.load()
+    assert elsewhere._probe.trust.methods is None
     week = datetime.now(UTC) - timedelta(days=7)
     harness.notes.texts["server"] = json.dumps({**known, "learned_at": week.isoformat(), "again_at": week.isoformat()})
     late = make_adapter(mail_server, harness.bot, harness.notes, imap_port=port, is_server_known=False)
-    await late._vouching.load()
-    assert late._vouching.word.methods is None, "a server may have been set up anew"
-    await late._vouching.ask()
+    await late._probe.load()
+    assert late._probe.trust.methods is None, "a server may have been set up anew"
+    await late._probe.send_if_due()
     assert await asyncio.to_thread(mail_server.queued) == 1
     await asyncio.to_thread(mail_server.deliver_queue)
 
@@ -189,6 +189,6 @@ async def test_a_server_that_refuses_the_mail_lets_nobody_in_and_the_error_has_i
     monkeypatch.setattr("adapters.email.server_probe.PATIENCE", timedelta(0))
     bot = f"nobody@{new_address('x').partition('@')[2]}"
     harness = await open_harness(address=bot, username=new_address("bot"), is_server_known=False)
-    await harness.adapter._vouching.ask()
+    await harness.adapter._probe.send_if_due()
     assert "no such user" in str(harness.adapter.problems)
     assert a_mail(sender=bot, recipient=bot)["To"] == bot

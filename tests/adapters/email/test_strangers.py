@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from adapters.email.inbound import Allowance
+from adapters.email.inbound import SenderLimits
 from gateway.messages import OutboundMessage
 from tests.adapters.email.harness import (
     CHANNEL,
@@ -81,23 +81,23 @@ async def test_a_mail_too_many_is_answered_later_and_not_lost(open_harness: Open
         for number in range(3):
             await harness.person_says(str(number))
         await harness.notes.until(lambda: "3" in harness.notes.progress["waiting"])
-        assert harness.adapter._intake is not None
-        harness.adapter._intake._allowance = Allowance(2)  # as if an hour had passed
-        harness.adapter._intake._next_look.clear()
+        assert harness.adapter._inbound is not None
+        harness.adapter._inbound._limits = SenderLimits(2)  # as if an hour had passed
+        harness.adapter._inbound._next_look.clear()
         await harness.person_says("3")
         assert sorted([message.text for message in await inbox.has(4)]) == ["0", "1", "2", "3"]
         await harness.notes.until(lambda: not harness.notes.progress["waiting"])
 
 
 def test_a_person_may_say_the_same_more_often_than_a_program() -> None:
-    allowance = Allowance(1_000)
-    short = [allowance.is_repeating("ada", str(number), "yes", NOW) for number in range(21)]
+    limits = SenderLimits(1_000)
+    short = [limits.is_repeating("ada", str(number), "yes", NOW) for number in range(21)]
     assert short == [False] * 20 + [True]
     long = "Thank you for your mail. Your number is {}."
-    assert not any(allowance.is_repeating("bob", str(number), long.format(number), NOW) for number in range(20))
-    assert allowance.is_repeating("bob", "21", long.format(21), NOW)
-    assert not allowance.is_repeating("bob", "22", long.format(22), NOW + timedelta(hours=2))
-    assert not allowance.is_repeating("eve", "1", long.format(1), NOW)
+    assert not any(limits.is_repeating("bob", str(number), long.format(number), NOW) for number in range(20))
+    assert limits.is_repeating("bob", "21", long.format(21), NOW)
+    assert not limits.is_repeating("bob", "22", long.format(22), NOW + timedelta(hours=2))
+    assert not limits.is_repeating("eve", "1", long.format(1), NOW)
 
 
 async def test_somebody_unproved_cannot_use_up_what_the_real_author_may_send(open_harness: OpenHarness) -> None:
@@ -121,18 +121,18 @@ async def test_a_quoted_star_in_a_mail_is_kept_and_a_subject_too(harness: EmailH
 
 
 async def test_everybody_may_write_again_an_hour_later_and_a_backlog_is_no_flood() -> None:
-    allowance = Allowance(2)
+    limits = SenderLimits(2)
     at = [NOW + timedelta(minutes=minutes) for minutes in (0, 10, 20, 61, 65, 71)]
-    assert [allowance.has_room("ada", str(each), each) for each in at] == [True, True, False, True, False, True]
-    assert allowance.has_room("bob", "1", NOW)
-    assert allowance.has_room("ada", str(at[-1]), at[-1]), "the same mail again, after a broken line, counts once"
+    assert [limits.admits("ada", str(each), each) for each in at] == [True, True, False, True, False, True]
+    assert limits.admits("bob", "1", NOW)
+    assert limits.admits("ada", str(at[-1]), at[-1]), "the same mail again, after a broken line, counts once"
 
 
 async def test_senders_of_long_ago_are_forgotten() -> None:
-    allowance = Allowance(2)
+    limits = SenderLimits(2)
     for number in range(10_000):
-        allowance.has_room(f"{number}@x.org", "1", NOW + timedelta(minutes=number))
-    assert len(allowance._senders) < 3_000
+        limits.admits(f"{number}@x.org", "1", NOW + timedelta(minutes=number))
+    assert len(limits._senders) < 3_000
 
 
 async def test_the_reason_is_in_the_log_with_the_mails_number_and_never_its_text(

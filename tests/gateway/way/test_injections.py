@@ -15,8 +15,8 @@ import pytest
 
 from adapters.discord.convert import ReadContext as DiscordContext
 from adapters.discord.convert import to_inbound as from_discord
-from adapters.email.convert import Envelope, Place, Rules, read_header, read_mail
-from adapters.email.mail_authentication import ServersWord
+from adapters.email.convert import Envelope, Location, Rules, read_header, read_mail
+from adapters.email.mail_authentication import AuthservTrust
 from adapters.email.threads import Threads
 from adapters.telegram.convert import Account, Reader
 from gateway.agent import tools
@@ -106,12 +106,12 @@ def mail(body: Callable[[str], str], *, is_reply: bool) -> Callable[[FakeChannel
         head += "Content-Type: text/plain; charset=utf-8\n"
         head += "References: <r@example.org>\n" if is_reply else ""
         content = f"{head}\n{body(order)}".encode()
-        place = Place(uid_validity=1, uid=1, size_bytes=len(content), arrived_at=datetime.now(UTC))
+        location = Location(uid_validity=1, uid=1, size_bytes=len(content), arrived_at=datetime.now(UTC))
         rules = Rules(
-            channel="m", own_addresses=frozenset({"bot@example.net"}), word=ServersWord(authserv_id=None),
+            channel="m", own_addresses=frozenset({"bot@example.net"}), trust=AuthservTrust(authserv_id=None),
             unproved="stranger", max_mail_bytes=1_000_000,
         )  # fmt: skip
-        envelope = read_header(f"{head}\n".encode(), place, rules)
+        envelope = read_header(f"{head}\n".encode(), location, rules)
         assert isinstance(envelope, Envelope)
         message = read_mail(envelope, content, rules, Threads(b"k" * 32, "bot@example.net"), ())
         assert isinstance(message, InboundMessage)
