@@ -65,7 +65,7 @@ class Config(BaseModel):
 
 
 def own_accounts(config: Config) -> tuple[str, ...]:
-    """The secrets: what is signed for one channel could else be sent to another."""
+    """The secrets: with the same one, a request for one channel could be sent to another."""
     return tuple(one.get_secret_value() for one in (config.secret, config.previous_secret) if one is not None)
 
 

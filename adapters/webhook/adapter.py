@@ -1,4 +1,4 @@
-"""The webhook channel as the gateway sees it."""
+"""The webhook as a channel: receives signed POST requests, and posts signed answers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from gateway.protocols import Accept
 
 
 class WebhookAdapter:
-    """Is called with what people write, and calls with what the agent answers.
+    """One endpoint, and one address for answers.
 
     Args:
-        clock: seconds since 1970, for the signatures of what goes out.
+        clock: seconds since 1970, for the signatures of answers.
     """
+
+    kind = "webhook"
 
     def __init__(
         self,
@@ -32,65 +34,50 @@ class WebhookAdapter:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._name = name
+        self.name = name
+        self.capabilities = capabilities  # an idempotent send: receivers drop a `webhook-id` that they have
         self._endpoint = endpoint
         self._client = client
         self._signer = signer
-        self._capabilities = capabilities
         self._clock = clock
         self._closed = asyncio.Event()
 
     @property
-    def name(self) -> str:
-        """The channel's name in the configuration."""
-        return self._name
-
-    @property
-    def kind(self) -> str:
-        """The platform."""
-        return "webhook"
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """A reply may be sent twice: its `webhook-id` stays, and receivers drop what they have."""
-        return self._capabilities
-
-    @property
     def http_path(self) -> str:
-        """An address of its own for each channel."""
-        return f"/hooks/{self._name}"
+        """Each channel has its own address."""
+        return f"/hooks/{self.name}"
 
     @property
     def http_access(self) -> Literal["operator", "public"]:
-        """The signature shows who calls."""
+        """The signature proves the sender."""
         return "public"
 
     @property
     def http_app(self) -> Any:
-        """Takes what is posted."""
+        """The endpoint."""
         return self._endpoint
 
     async def connect(self) -> None:
-        """Make ready to post; the other side is not asked anything, since each request there may have an effect."""
+        """Prepare to post; nothing is sent, since each request may have an effect on the other side."""
         self._closed.clear()
         await self._client.open()
 
     async def run(self, accept: Accept) -> None:
-        """Take messages until cancelled, or closed."""
+        """Accept messages until cancelled, or closed."""
         self._endpoint.open(accept)
         try:
             await self._closed.wait()
         finally:
-            self._endpoint.shut()
+            self._endpoint.close()
 
     async def send(self, message: OutboundMessage) -> Receipt:
-        """Post it, signed for this moment; raises as `WebhookClient.post`."""
+        """Post the answer, signed with the current time; raises as `WebhookClient.post`."""
         webhook_id, body = to_reply(message)
         await self._client.post(self._signer.headers(webhook_id, body, now_s=self._clock()), body)
         return Receipt(message_ids=(webhook_id,))
 
     async def close(self) -> None:
-        """Take nothing more, and hang up."""
+        """Accept nothing more, and close the connections."""
         self._closed.set()
-        self._endpoint.shut()
+        self._endpoint.close()
         await self._client.close()

@@ -1,4 +1,4 @@
-"""The way out: one signed POST for each reply. The only file that touches the HTTP client."""
+"""Posts each reply as one signed request. The only file that touches the HTTP client."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gateway.errors import PermanentSendError, SendError, TransientSendError, Un
 CONNECT_TIMEOUT_S = 10.0
 LONGEST_RETRY_AFTER_S = 24 * 3600.0
 MAX_DRAINED_BYTES = 64 * 1024
-"""Of an answer, whose content means nothing to us; when it is read to its end, the connection can serve again."""
+"""Of a response, whose content means nothing to us; when it is read whole, the connection can be used again."""
 
-# Each class that the client raises, and TimeoutError, which is an OSError.
+# All that the client raises; TimeoutError is an OSError.
 _ERRORS = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, httpx.CookieConflict, OSError)
 _REFUSED_NOW = {
     408: "did not get the request in time",  # RFC 9110, section 15.5.9
@@ -37,7 +37,7 @@ _REFUSED = {
 
 
 def is_loopback(url: str) -> bool:
-    """Whether it leads to this machine and nowhere else."""
+    """Whether it is an address of this machine only."""
     host = urlsplit(url).hostname or ""
     if host == "localhost":
         return True
@@ -48,7 +48,7 @@ def is_loopback(url: str) -> bool:
 
 
 class WebhookClient:
-    """Posts to one address; several at once where there are several conversations.
+    """Posts to one address; several requests at once, for several conversations.
 
     Args:
         timeout_s: for a whole request.
@@ -73,26 +73,26 @@ class WebhookClient:
         self._http: httpx.AsyncClient | None = None
 
     async def open(self) -> None:
-        """Make ready to post; nothing is sent. Idempotent."""
+        """Prepare to post; nothing is sent. Idempotent."""
         if self._http is not None:
             return
-        trusting_nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # quickly made, for an address without TLS
+        trusting_nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # quick to make, for an address without TLS
         is_encrypted = self._url.startswith("https:")
         self._http = httpx.AsyncClient(
             verify=await asyncio.to_thread(httpx.create_ssl_context) if is_encrypted else trusting_nobody,
             timeout=httpx.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s)),
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is kept from one reply to the next
-            trust_env=not is_loopback(self._url),  # no proxy knows what this machine's own address is
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # keeps no cookie
+            trust_env=not is_loopback(self._url),  # no proxy for this machine's own address
             headers={"user-agent": "ethos-gateway", "content-type": "application/json"},
             transport=self._transport,
         )
 
     async def post(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Send it; returns when the other side has said that it has it.
+        """Send it; returns when the other side has confirmed it.
 
         Raises:
             TransientSendError: certainly not taken: the request never went out, or was refused for now.
-            UncertainSendError: the request went out, and no clear word came back.
+            UncertainSendError: the request went out, and no clear answer came back.
             PermanentSendError: refused for good.
         """
         if self._http is None:
@@ -114,17 +114,17 @@ class WebhookClient:
                 async with contextlib.aclosing(response):
                     await _drain(response)
         except _ERRORS as error:
-            if response is None:  # else its status counts, whatever became of the rest
-                raise self._translated(error, is_out=is_out) from error
-        self._judge(response)
+            if response is None:  # else its status counts, even without its body
+                raise self._error_of(error, is_out=is_out) from error
+        self._raise_for_status(response)
 
     async def close(self) -> None:
-        """Hang up. Idempotent."""
+        """Close the connections. Idempotent."""
         http, self._http = self._http, None
         if http is not None:
             await http.aclose()
 
-    def _translated(self, error: Exception, *, is_out: bool) -> SendError:
+    def _error_of(self, error: Exception, *, is_out: bool) -> SendError:
         """What a request without an answer means: only one that never went out was certainly not taken."""
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol)):
@@ -133,7 +133,7 @@ class WebhookClient:
             return UncertainSendError(f"{self._host} did not confirm the reply ({reason})")
         return TransientSendError(f"{self._host} cannot be reached ({reason})")
 
-    def _judge(self, response: httpx.Response) -> None:
+    def _raise_for_status(self, response: httpx.Response) -> None:
         """What the status means: Standard Webhooks, "Delivery success and failure", and RFC 9110."""
         status = response.status_code
         if 200 <= status < 300:
@@ -161,7 +161,7 @@ class WebhookClient:
 
 
 async def _drain(response: httpx.Response) -> None:
-    """Read what comes with the answer, within reason."""
+    """Read the response's body, up to a limit."""
     read_bytes = 0
     async for chunk in response.aiter_raw():
         read_bytes += len(chunk)

@@ -1,4 +1,4 @@
-"""Between the JSON of the webhook and the gateway's messages. Pure functions.
+"""Converts between the webhook's JSON and the gateway's messages. Pure functions.
 
 In, `{"id", "conversation", "thread"?, "user", "name"?, "text", "sent_at"?, "is_group"?}`; out, `{"type": "reply",
 "id", "conversation", "thread"?, "reply_to"?, "text"}`. No reply could be taken for a message, were it sent back to us.
@@ -21,7 +21,7 @@ _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class BadMessage(ValueError):
-    """The body is no message; the text says to its writer what to change."""
+    """The body is no message; the text tells its sender what to change."""
 
 
 def to_inbound(body: bytes, *, channel: str, realm: str, event_id: str, received_at: datetime) -> InboundMessage:
@@ -29,7 +29,7 @@ def to_inbound(body: bytes, *, channel: str, realm: str, event_id: str, received
 
     Args:
         realm: whose user ids these are: the number 42 of one system is not the person 42 of another.
-        received_at: counts where the body does not say when it was written.
+        received_at: the time for a body without `sent_at`.
 
     Raises:
         BadMessage: names the field.
@@ -56,12 +56,12 @@ def to_inbound(body: bytes, *, channel: str, realm: str, event_id: str, received
             channel=channel,
             user=f"{realm}/{_id(posted, 'user')}",
             display_name=name or "",
-            is_verified=True,  # whoever holds the secret says so
+            is_verified=True,  # the holder of the secret names them
         ),
         text=text,
         sent_at=_time(posted, received_at),
         is_direct=not is_group,
-        mentions_bot=is_group,  # a program posts what is meant for the agent, and nothing else
+        mentions_bot=is_group,  # a program posts only what is meant for the agent
     )
 
 
@@ -98,7 +98,7 @@ def _object(body: bytes) -> Mapping[str, Any]:
     if not isinstance(posted, dict):
         raise BadMessage(f"The body must be a JSON object with some of {', '.join(FIELDS)}.")
     unknown = [name for name in posted if name not in FIELDS]
-    if unknown:  # one that is misspelt, such as a thread, would lead the answer elsewhere
+    if unknown:  # a misspelt `thread` would send the answer elsewhere
         raise BadMessage(f"{unknown[0][:40]!a}: unknown field; expected some of {', '.join(FIELDS)}.")
     return posted
 

@@ -1,4 +1,4 @@
-"""The way in: an ASGI application that takes signed messages."""
+"""Receives signed messages: an ASGI application."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from adapters.webhook.convert import BadMessage, to_inbound
-from adapters.webhook.signature import BadSignature, Signer, read_claim
+from adapters.webhook.signature import BadSignature, Signer, read_headers
 from gateway.errors import AdapterNotReady, EthosError
 from gateway.messages import InboundMessage
 from gateway.protocols import Accept
@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Refusal(Exception):
-    """The request goes no further; the text is for whoever made it."""
+    """The request is refused; the text is for its sender."""
 
     def __init__(self, status: int, text: str, **headers: str) -> None:
         super().__init__(text)
@@ -36,10 +36,10 @@ class Refusal(Exception):
 
 
 class WebhookEndpoint:
-    """One address. 202 says that the message is committed; anything else, that the sender must keep it.
+    """One address. It answers 202 when the message is committed; after any other answer the sender must keep it.
 
-    In this order: is the channel running, do the headers promise anything, is the body small, does the signature match
-    its bytes, and only then what it says.
+    It checks in this order: the channel is running, the headers are well-formed, the body is small, the signature
+    matches its bytes; only then the body is parsed.
 
     Args:
         realm: whose user ids come here.
@@ -64,17 +64,17 @@ class WebhookEndpoint:
         self._clock = clock
         self._body_timeout_s = body_timeout_s
         self._accept: Accept | None = None
-        self._taking: set[asyncio.Future[None]] = set()
+        self._accepting: set[asyncio.Future[None]] = set()
 
     def open(self, accept: Accept) -> None:
-        """Take messages from now on."""
+        """Accept messages from now on."""
         self._accept = accept
 
-    def shut(self) -> None:
-        """Answer 503 from now on; what is being accepted is given up, and its sender told to keep it."""
+    def close(self) -> None:
+        """Answer 503 from now on, also to requests whose message is just being accepted."""
         self._accept = None
-        for taking in self._taking:
-            taking.cancel()
+        for accepting in self._accepting:
+            accepting.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -84,40 +84,40 @@ class WebhookEndpoint:
         except Refusal as refusal:
             response: Response = JSONResponse({"error": str(refusal)}, refusal.status, refusal.headers)
         except ClientDisconnect:
-            response = Response(status_code=400)  # nobody is there to read it
+            response = Response(status_code=400)  # the sender is gone
         else:
             response = JSONResponse({"id": event_id}, status_code=202)
         await response(scope, receive, send)
 
     async def _receive(self, request: Request) -> str:
-        """Take the message; returns its event id once it is committed."""
+        """Have the message accepted; returns its event id once it is committed."""
         if request.scope["path"].removeprefix(request.scope.get("root_path", "")) not in ("", "/"):
             raise Refusal(404, "There is nothing at this address; post to the one of the channel.")
         if request.method != "POST":
             raise Refusal(405, "Post a message here.", allow="POST")
         if self._accept is None:
-            raise _not_now("The channel is not running.")
+            raise _unavailable("The channel is not running.")
         now_s = self._clock()
         try:
-            claim = read_claim(request.headers.getlist, now_s=now_s)
+            headers = read_headers(request.headers.getlist, now_s=now_s)
             body = await self._body(request)
-            self._signer.check(claim, body)
+            self._signer.check(headers, body)
         except BadSignature as error:
-            _log.debug("webhook_refused", channel=self._channel, reason=str(error))  # anybody can make us say this
+            _log.debug("webhook_refused", channel=self._channel, reason=str(error))  # anybody can cause this
             raise Refusal(401, str(error), www_authenticate="Standard-Webhooks") from error
         try:
             message = to_inbound(
                 body,
                 channel=self._channel,
                 realm=self._realm,
-                event_id=claim.id,
+                event_id=headers.id,
                 received_at=datetime.fromtimestamp(now_s, UTC),
             )
         except BadMessage as error:
-            _log.warning("webhook_not_understood", channel=self._channel, event_id=claim.id, reason=str(error))
+            _log.warning("webhook_not_understood", channel=self._channel, event_id=headers.id, reason=str(error))
             raise Refusal(400, str(error)) from error
-        await self._take(message)
-        return claim.id
+        await self._hand_over(message)
+        return headers.id
 
     async def _body(self, request: Request) -> bytes:
         too_large = Refusal(413, f"The body is too large: {self._max_body_bytes} bytes at most.")
@@ -135,31 +135,31 @@ class WebhookEndpoint:
             raise Refusal(408, "The body did not come in time.", connection="close") from error
         return bytes(body)
 
-    async def _take(self, message: InboundMessage) -> None:
-        """`accept`, as long as the channel runs; if it fails, the sender hears that it has to keep the message."""
+    async def _hand_over(self, message: InboundMessage) -> None:
+        """Have the message accepted; if that fails, the sender is told to send it again."""
         try:
             await self._accept_while_open(message)
         except EthosError as error:
             _log.warning("webhook_not_accepted", channel=self._channel, event_id=message.event_id, reason=str(error))
-            raise _not_now(_NOT_KEPT) from error
+            raise _unavailable(_NOT_KEPT) from error
         except Exception as error:  # whatever it is, an acknowledgement would lose the message
             _log.exception("webhook_not_accepted", channel=self._channel, event_id=message.event_id)
-            raise _not_now(_NOT_KEPT) from error
+            raise _unavailable(_NOT_KEPT) from error
 
     async def _accept_while_open(self, message: InboundMessage) -> None:
         if self._accept is None:
             raise AdapterNotReady("the channel is stopping")
-        taking = asyncio.ensure_future(self._accept(message))
-        self._taking.add(taking)
+        accepting = asyncio.ensure_future(self._accept(message))
+        self._accepting.add(accepting)
         try:
-            await asyncio.wait({taking})
+            await asyncio.wait({accepting})
         finally:
-            self._taking.discard(taking)
-            taking.cancel()
-        if taking.cancelled():
+            self._accepting.discard(accepting)
+            accepting.cancel()
+        if accepting.cancelled():
             raise AdapterNotReady("the channel is stopping")
-        taking.result()
+        accepting.result()
 
 
-def _not_now(text: str) -> Refusal:
+def _unavailable(text: str) -> Refusal:
     return Refusal(503, text, retry_after=str(RETRY_AFTER_S))

@@ -23,12 +23,12 @@ _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
 
 class BadSignature(Exception):
-    """The request does not prove who sent it; the text is for whoever did, and tells nothing that is secret."""
+    """The request does not prove who sent it; the text is for its sender, and has nothing secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """What the three headers say; worth nothing until `Signer.check`.
+class SignedHeaders:
+    """The three headers; unproved until `Signer.check`.
 
     Attributes:
         id: of the event, the same on every delivery of it.
@@ -59,8 +59,8 @@ def read_secret(secret: str) -> bytes:
     return key
 
 
-def read_claim(header: Callable[[str], Sequence[str]], *, now_s: float) -> Claim:
-    """Look at the headers before anything else is read.
+def read_headers(header: Callable[[str], Sequence[str]], *, now_s: float) -> SignedHeaders:
+    """Read the three headers, before the body is read.
 
     Args:
         header: gives all values of a header.
@@ -80,14 +80,14 @@ def read_claim(header: Callable[[str], Sequence[str]], *, now_s: float) -> Claim
         raise BadSignature("webhook-timestamp must be whole seconds since 1970.")
     if abs(now_s - int(timestamp)) > WINDOW_S:
         raise BadSignature(f"webhook-timestamp is more than {WINDOW_S} s away from now: sign again, or set the clock.")
-    return Claim(id=id_, timestamp=timestamp, signatures=tuple(values["signature"][0].split()))
+    return SignedHeaders(id=id_, timestamp=timestamp, signatures=tuple(values["signature"][0].split()))
 
 
 class Signer:
-    """Signs and checks with one secret, or with two while one takes the other's place.
+    """Signs and checks with one secret, or with two during a change.
 
     Args:
-        secrets: the present one first.
+        secrets: the current one first.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
@@ -99,17 +99,17 @@ class Signer:
         signatures = (f"{_VERSION},{_signature(key, id_, timestamp, body).decode()}" for key in self._keys)
         return {"webhook-id": id_, "webhook-timestamp": timestamp, "webhook-signature": " ".join(signatures)}
 
-    def check(self, claim: Claim, body: bytes) -> None:
+    def check(self, headers: SignedHeaders, body: bytes) -> None:
         """Compare every signature of our version with every key, in constant time, over the bytes as they came.
 
-        The texts are compared, not what they decode to, so that one signature has one form.
+        The encoded texts are compared, so that a signature has one form only.
 
         Raises:
             BadSignature: none matches.
         """
-        divided = (signature.partition(",") for signature in claim.signatures)
+        divided = (signature.partition(",") for signature in headers.signatures)
         given = [text.encode("utf-8", "replace") for version, _, text in divided if version == _VERSION]
-        wanted = [_signature(key, claim.id, claim.timestamp, body) for key in self._keys]
+        wanted = [_signature(key, headers.id, headers.timestamp, body) for key in self._keys]
         matches = [hmac.compare_digest(one, other) for one in wanted for other in given]
         if not any(matches):
             raise BadSignature(

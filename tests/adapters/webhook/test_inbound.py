@@ -194,7 +194,7 @@ async def test_what_could_not_be_kept_is_to_be_sent_again(door: Door, failure: E
 
 
 async def test_while_the_channel_does_not_run_messages_are_to_be_sent_again(door: Door) -> None:
-    door.endpoint.shut()
+    door.endpoint.close()
     response = await door.post()
     assert response.status_code == 503
     assert int(response.headers["retry-after"]) > 0
@@ -205,7 +205,7 @@ async def test_what_is_being_accepted_when_the_channel_ends_is_to_be_sent_again(
     door.inbox.gate.clear()
     posting = asyncio.create_task(door.post())
     await door.inbox.tried(1)
-    door.endpoint.shut()
+    door.endpoint.close()
     assert (await soon(posting)).status_code == 503
     assert door.inbox.messages == []
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from adapters.webhook.signature import BadSignature, Claim, Signer, read_claim, read_secret
+from adapters.webhook.signature import BadSignature, SignedHeaders, Signer, read_headers, read_secret
 from tests.adapters.webhook.other_side import OTHER_SECRET, SECRET, signature, signed
 
 NOW_S = 1_700_000_000.9
@@ -28,20 +28,20 @@ VECTOR = {
 VECTOR_BODY = b'{"test": 2432232314}'
 
 
-def claim_of(headers: Mapping[str, str] | Sequence[tuple[str, str]], now_s: float = NOW_S) -> Claim:
+def headers_of(headers: Mapping[str, str] | Sequence[tuple[str, str]], now_s: float = NOW_S) -> SignedHeaders:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     raw = [(name.encode(), value.encode("latin-1")) for name, value in pairs]
-    return read_claim(Headers(raw=raw).getlist, now_s=now_s)
+    return read_headers(Headers(raw=raw).getlist, now_s=now_s)
 
 
 def test_the_vector_of_the_reference_libraries_comes_out() -> None:
     signer = Signer([VECTOR_SECRET])
     assert signer.headers(VECTOR["webhook-id"], VECTOR_BODY, now_s=1_614_265_330.5) == VECTOR
-    signer.check(claim_of(VECTOR, now_s=1_614_265_330), VECTOR_BODY)
+    signer.check(headers_of(VECTOR, now_s=1_614_265_330), VECTOR_BODY)
 
 
 def test_a_good_signature_is_good() -> None:
-    Signer([SECRET]).check(claim_of(GOOD), BODY)
+    Signer([SECRET]).check(headers_of(GOOD), BODY)
 
 
 @pytest.mark.parametrize("part", ["webhook-id", "webhook-timestamp", "webhook-signature", "body"])
@@ -53,7 +53,7 @@ def test_one_bit_that_flips_anywhere_is_refused(part: str) -> None:
         flipped[bit // 8] ^= 1 << bit % 8
         headers = GOOD if part == "body" else {**GOOD, part: bytes(flipped).decode("latin-1")}
         with pytest.raises(BadSignature):
-            signer.check(claim_of(headers), bytes(flipped) if part == "body" else BODY)
+            signer.check(headers_of(headers), bytes(flipped) if part == "body" else BODY)
 
 
 @pytest.mark.parametrize(
@@ -63,20 +63,20 @@ def test_one_bit_that_flips_anywhere_is_refused(part: str) -> None:
 def test_a_body_that_is_not_the_one_that_was_signed_is_refused(body: bytes, why: str) -> None:
     del why
     with pytest.raises(BadSignature):
-        Signer([SECRET]).check(claim_of(GOOD), body)
+        Signer([SECRET]).check(headers_of(GOOD), body)
 
 
 @pytest.mark.parametrize("away_s", [-300, -299, 0, 299, 300])
 def test_a_timestamp_within_the_window_is_taken(away_s: int) -> None:
     now_s = 1_700_000_000.0
-    Signer([SECRET]).check(claim_of(signed(BODY, "msg_1", at_s=now_s + away_s), now_s), BODY)
+    Signer([SECRET]).check(headers_of(signed(BODY, "msg_1", at_s=now_s + away_s), now_s), BODY)
 
 
 @pytest.mark.parametrize("away_s", [-86_400, -301, 301, 86_400])
 def test_a_timestamp_outside_of_the_window_is_refused(away_s: int) -> None:
     now_s = 1_700_000_000.0
     with pytest.raises(BadSignature, match="set the clock"):
-        claim_of(signed(BODY, "msg_1", at_s=now_s + away_s), now_s)
+        headers_of(signed(BODY, "msg_1", at_s=now_s + away_s), now_s)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_timestamp_outside_of_the_window_is_refused(away_s: int) -> None:
 )
 def test_headers_that_are_not_of_their_form_are_refused(headers: Mapping[str, str] | Sequence[tuple[str, str]]) -> None:
     with pytest.raises(BadSignature):
-        claim_of(headers)
+        headers_of(headers)
 
 
 TEXT = GOOD["webhook-signature"].partition(",")[2]
@@ -106,24 +106,24 @@ TEXT = GOOD["webhook-signature"].partition(",")[2]
 )
 def test_what_is_no_signature_of_our_version_does_not_count(signatures: str) -> None:
     with pytest.raises(BadSignature):
-        Signer([SECRET]).check(claim_of({**GOOD, "webhook-signature": signatures}), BODY)
+        Signer([SECRET]).check(headers_of({**GOOD, "webhook-signature": signatures}), BODY)
 
 
 def test_one_good_signature_among_others_is_enough() -> None:
     other = signature(BODY, "msg_1", GOOD["webhook-timestamp"], OTHER_SECRET)
     signatures = f"v1a,abc v1,{other} {GOOD['webhook-signature']} nonsense"
-    Signer([SECRET]).check(claim_of({**GOOD, "webhook-signature": signatures}), BODY)
+    Signer([SECRET]).check(headers_of({**GOOD, "webhook-signature": signatures}), BODY)
 
 
 def test_a_signature_with_another_secret_is_refused() -> None:
     with pytest.raises(BadSignature):
-        Signer([OTHER_SECRET]).check(claim_of(GOOD), BODY)
+        Signer([OTHER_SECRET]).check(headers_of(GOOD), BODY)
 
 
 def test_while_a_secret_is_replaced_both_sides_may_change_first() -> None:
     replacing = Signer([OTHER_SECRET, SECRET])
-    replacing.check(claim_of(GOOD), BODY)  # they still sign with the old one
-    both = claim_of(replacing.headers("msg_1", BODY, now_s=NOW_S))
+    replacing.check(headers_of(GOOD), BODY)  # they still sign with the old one
+    both = headers_of(replacing.headers("msg_1", BODY, now_s=NOW_S))
     for secret in (SECRET, OTHER_SECRET):  # they know only one of them
         Signer([secret]).check(both, BODY)
 
@@ -133,7 +133,7 @@ def test_what_is_signed_is_what_the_other_side_computes(body: bytes, key: bytes,
     secret = "whsec_" + base64.b64encode(key).decode()
     headers = Signer([secret]).headers("msg_1", body, now_s=at_s)
     assert headers == signed(body, "msg_1", secret=secret, at_s=at_s)
-    Signer([secret]).check(claim_of(headers, at_s), body)
+    Signer([secret]).check(headers_of(headers, at_s), body)
 
 
 @pytest.mark.parametrize(
