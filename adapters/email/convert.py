@@ -74,7 +74,7 @@ class Envelope:
     Attributes:
         message_id: with its angle brackets; empty where the mail has none.
         references: Message-IDs of the mails before it, the oldest first.
-        recipients: the fields that name whom it was sent to.
+        recipients: the values of the fields with recipients.
         evidence: whether the author is proved.
         addressed_in: which of `to` and `cc` names an address of ours.
         is_signed: it has a DKIM signature of the author's domain, which was not verified yet.
@@ -110,7 +110,7 @@ class Envelope:
     def why_untrusted(self) -> str | None:
         """Why its text is not trusted, so that it gives no command and makes no note; None where it is trusted.
 
-        A signature stays valid when a mail is sent again: whoever got a mail of the author can send it to us.
+        A signature stays valid when a mail is sent again: every recipient of a mail can send it to us.
         """
         if not self.addressed_in:
             return "it names none of our addresses in To or Cc"

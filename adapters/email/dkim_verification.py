@@ -19,7 +19,7 @@ import dns.rdatatype
 import dns.resolver
 
 from adapters.email import mime
-from adapters.email.mail_authentication import Proof, Unproved, covered_by, is_aligned, tags_of
+from adapters.email.mail_authentication import Proof, Unproved, covered_by, is_aligned, signature_tags, tags_of
 
 Txt = Callable[[str], bytes | None]
 """The TXT record of a name; None where there is none. Raises `KeyNotReachable`."""
@@ -61,7 +61,7 @@ class DkimKeys:
         """The TXT record with the key; None where there is none.
 
         Raises:
-            KeyNotReachable: it cannot be told now.
+            KeyNotReachable: it cannot be asked for now.
         """
         now = self._clock()
         kept_at, kept = self._known.get(name, (-_OLD_KEY_LIFE_S, None))
@@ -132,13 +132,13 @@ def verify(content: bytes, domain: str, keys: DkimKeys) -> Proof | Unproved:
     fields = mime.header_fields(head)
     if content.count(b"\n") > _MAX_LINES or head.count(b"\n") > _MAX_HEADER_LINES:
         return Unproved("it has too many lines for its DKIM signature to be checked")
-    signatures = [tags_of(value) for name, value in fields if name.lower() == "dkim-signature"]
+    signatures = signature_tags(fields)
     reason = f"it has no valid DKIM signature of {domain}"
     unreachable: KeyNotReachable | None = None
 
     def find(name: bytes, timeout: float = 0) -> bytes | None:
         del timeout  # ours is shorter
-        return _in_use(keys.find(name.decode("ascii", "replace")))
+        return _unless_testing(keys.find(name.decode("ascii", "replace")))
 
     for number, tags in enumerate(signatures[:_MAX_SIGNATURES]):
         if not is_aligned(tags.get("d", ""), domain) or tags.get("a", "").lower() == "rsa-sha1":  # RFC 8301
@@ -160,7 +160,7 @@ def verify(content: bytes, domain: str, keys: DkimKeys) -> Proof | Unproved:
     return Unproved(reason=reason)
 
 
-def _in_use(key: bytes | None) -> bytes | None:
+def _unless_testing(key: bytes | None) -> bytes | None:
     """The key, unless its domain only tests it: such a mail counts as unsigned (RFC 6376, section 3.6.1).
 
     Raises:

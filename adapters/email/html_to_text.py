@@ -220,7 +220,7 @@ def _length_px(value: str) -> float | None:
 
 
 def _colour(value: str) -> _Colour | None:
-    """The colour that a value begins with; None where it cannot be told."""
+    """The colour at the beginning of a value; None where there is none that we know."""
     word = value.strip().lower()
     digits = re.match(r"#([0-9a-f]{6}|[0-9a-f]{3})\b", word)
     if digits is not None:

@@ -21,7 +21,7 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, TypeVar
@@ -153,10 +153,6 @@ class MailboxConnection:
         """UIDs of what arrived on this day or later, in order."""
         return await self._search("SINCE", _day(day))
 
-    async def uids_of(self, message_id: str) -> list[int]:
-        """UIDs of the mails with this Message-ID."""
-        return await self.uids_with("Message-ID", message_id)
-
     async def uids_with(self, field: str, text: str) -> list[int]:
         """UIDs of the mails in which a field contains the text."""
         return await self._search("HEADER", field, aioimaplib.quoted(text))
@@ -212,7 +208,7 @@ class MailboxConnection:
             push.cancel()
         if not self._lost.done():
             self._client.idle_done()
-        await self._run(self._finished(idling), "DONE")
+        await self._run(idling, "DONE")
 
     # ---- opening and closing ----------------------------------------------------------------------------------------
 
@@ -278,7 +274,7 @@ class MailboxConnection:
         if not self._lost.done():
             self._lost.set_result(None)
 
-    async def _run(self, request: Coroutine[Any, Any, _T], what: str, *, longest_s: float | None = None) -> _T:
+    async def _run(self, request: Awaitable[_T], what: str, *, longest_s: float | None = None) -> _T:
         """Wait for the request, the loss of the connection, or the timeout; the last two close the connection."""
         timeout_s = self._server.timeout_s + _GRACE_S if longest_s is None else longest_s
         task = asyncio.ensure_future(request)
@@ -301,18 +297,13 @@ class MailboxConnection:
             self.abort()
             raise imap_error(error, self._name, what) from error
 
-    async def _finished(self, future: asyncio.Future[_T]) -> _T:
-        return await future
-
     async def _search(self, *criteria: str) -> list[int]:
-        response = await self._run(self._client.uid_search(*criteria, charset=None), "SEARCH")
-        self._expect_ok(response, "SEARCH")
+        response = await self._run_ok(self._client.uid_search(*criteria, charset=None), "SEARCH")
         return sorted({int(word) for line in response.lines[:-1] for word in bytes(line).split() if word.isdigit()})
 
     async def _fetch(self, uid: int, parts: str) -> tuple[bytes, bytes] | None:
         """The lines of the answer and the one literal in it; None where the message is gone."""
-        response = await self._run(self._client.uid("FETCH", str(uid), parts), "FETCH", longest_s=_FETCH_S)
-        self._expect_ok(response, "FETCH")
+        response = await self._run_ok(self._client.uid("FETCH", str(uid), parts), "FETCH", longest_s=_FETCH_S)
         literals = [bytes(line) for line in response.lines if isinstance(line, bytearray)]
         facts = b"\n".join(line for line in response.lines if isinstance(line, bytes))
         if literals:
@@ -320,10 +311,12 @@ class MailboxConnection:
         # An empty text may come as "" instead of a literal (RFC 3501, section 4.3).
         return (facts, b"") if re.search(rb'BODY\[[A-Z]*\](?:<0>)? (?:""|NIL)', facts) else None
 
-    def _expect_ok(self, response: Any, what: str) -> None:
+    async def _run_ok(self, request: Awaitable[Any], what: str, *, longest_s: float | None = None) -> Any:
+        response = await self._run(request, what, longest_s=longest_s)
         if response.result != "OK":
             self.abort()
             raise AdapterNotReady(f"{self._name} refuses {what}: {_last(response.lines)}")
+        return response
 
     def _refusal(self, lines: Sequence[bytes]) -> AdapterError:
         """Only the response code is repeated: some servers repeat in their text what was sent."""

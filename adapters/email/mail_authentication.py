@@ -127,21 +127,21 @@ def evaluate(fields: Fields, domain: str, trust: AuthservTrust) -> Proof | Unpro
         return Unproved(reason="it is not known yet whether the server removes forged results", is_too_early=True)
     if _is_aligned_by_spf(results, domain):
         return Proof(covered=None)  # it came from the domain's own server, so no other server had it in between
-    signatures = [tags for tags in _signatures(fields) if _is_of_one_organization(tags.get("d", ""), domain)]
+    signatures = [tags for tags in signature_tags(fields) if _is_of_one_organization(tags.get("d", ""), domain)]
     if any("l" in tags for tags in signatures):
         return Unproved(reason="its DKIM signature leaves the end of the text open (l=)", is_final=True)
     covered = [covered_by(tags) for tags in signatures]
     return Proof(covered=frozenset.intersection(*covered) if covered else None)
 
 
-def spoofable_methods(fields: Fields, token: str, authserv_id: str) -> frozenset[str]:
-    """Methods for which a result that we forged under our server's name would be believed."""
+def filtered_methods(fields: Fields, token: str, authserv_id: str) -> frozenset[str]:
+    """The methods of which the server removed every result that we forged under its name, with this token."""
     found: set[str] = set()
     for name, value in fields:
         if name.lower() == "authentication-results" and token in value:
             results = _parse(value, authserv_id)
             found.update(METHODS if isinstance(results, str) else {_method(each) for each in results or ()})
-    return frozenset(found)
+    return METHODS - found
 
 
 def receiving_hosts(fields: Fields) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ def _results(fields: Fields, trust: AuthservTrust) -> list[Any] | Unproved:
     is_found = False
     for name, value in fields:
         if name.lower() == "received" and not _is_ours(value, ours):
-            outside = _by(value)
+            outside = _by_host(value)
             break
         if name.lower() == "authentication-results" and not (is_found and trust.is_always_first):
             found = _parse(value, authserv_id)
@@ -204,11 +204,11 @@ def _own_domain(authserv_id: str) -> tuple[str, ...]:
 def _is_ours(received: str, ours: Sequence[str]) -> bool:
     if not _FROM.match(received):
         return True  # relayed inside a server, as Gmail notes it: "by 2002:a05:… with SMTP id …"
-    host = _by(received)
+    host = _by_host(received)
     return any(host == own or host.endswith(f".{own}") for own in ours)
 
 
-def _by(received: str) -> str:
+def _by_host(received: str) -> str:
     by = _BY.search(received)
     return by[1].lower().rstrip(".")[:100] if by is not None else ""
 
@@ -285,10 +285,11 @@ def is_aligned(signer: str, domain: str) -> bool:
 
 def aligned_signatures(fields: Fields, domain: str) -> list[dict[str, str]]:
     """The tags of every `DKIM-Signature` that names the From domain or a parent; none of them is verified."""
-    return [tags for tags in _signatures(fields) if is_aligned(tags.get("d", ""), domain)]
+    return [tags for tags in signature_tags(fields) if is_aligned(tags.get("d", ""), domain)]
 
 
-def _signatures(fields: Fields) -> list[dict[str, str]]:
+def signature_tags(fields: Fields) -> list[dict[str, str]]:
+    """The tags of every `DKIM-Signature`."""
     return [tags_of(value) for name, value in fields if name.lower() == "dkim-signature"]
 
 

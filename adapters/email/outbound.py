@@ -99,7 +99,7 @@ class Outbound:
 
     async def _is_filed(self, mailbox: str, message_id: str) -> bool:
         async with visit_mailbox(self._imap, self._credentials, mailbox) as connection:
-            return bool(await connection.uids_of(message_id))
+            return bool(await connection.uids_with("Message-ID", message_id))
 
     async def _deliver(self, outbox_id: str, person: str, content: bytes) -> None:
         """Hand it to the server, and count the tries whose outcome is unknown."""

@@ -71,7 +71,7 @@ def _around_quotation(lines: list[str], quotation: range | None) -> str:
             return ""
         above = lines[: quotation.start]
     elif above and (own := _without_introduction(above)) == above:
-        return ""  # whatever it is that stands there
+        return ""  # it may be any text
     elif above:
         above = own
     parts = ("\n".join(part).strip("\n") for part in (above, below))

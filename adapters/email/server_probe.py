@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from adapters.email import mime
 from adapters.email.auto_reply_rules import OWN_FIELD
 from adapters.email.imap_client import MailboxConnection
-from adapters.email.mail_authentication import METHODS, UNNAMED, AuthservTrust, receiving_hosts, spoofable_methods
+from adapters.email.mail_authentication import METHODS, UNNAMED, AuthservTrust, filtered_methods, receiving_hosts
 from adapters.email.smtp_client import SmtpClient
 from gateway.errors import PermanentSendError, SendError
 from gateway.protocols import AdapterNotes
@@ -195,11 +195,6 @@ class ServerProbe:
     async def _save(self, state: _ProbeState) -> None:
         self._state = state
         await self._notes.put(_NOTE, _STATE_JSON.dump_json(state).decode())
-
-
-def filtered_methods(fields: list[tuple[str, str]], token: str, authserv_id: str) -> frozenset[str]:
-    """The methods whose forged results the server removed, all of them."""
-    return METHODS - spoofable_methods(fields, token, authserv_id)
 
 
 def probe_mail(address: str, token: str, authserv_id: str, at: datetime) -> bytes:

@@ -53,7 +53,7 @@ class Threads:
 
         Args:
             person: who wrote it, canonical.
-            recipients: the fields that name whom it was sent to.
+            recipients: the values of the fields with recipients.
             references: Message-IDs, the oldest first.
             message_id: its own.
         """

@@ -191,7 +191,7 @@ class CatchUp:
         await self._notes.remove(_SEARCHING)
 
     def _reading(self, run: _Run, conversation: Conversation) -> asyncio.Task[int]:
-        """The one task that hands over what is new in a conversation; whoever needs it first starts it."""
+        """The one task that hands over what is new in a conversation; the first that needs it starts it."""
         reading = self._readings.get(conversation.channel)
         if reading is None:
             name = f"catch-up with {conversation.channel}"

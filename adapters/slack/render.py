@@ -114,7 +114,7 @@ def _open_fence(text: str) -> re.Match[str] | None:
 
 
 def _cut(text: str, room_units: int) -> int:
-    """Where to cut so that what stands before fits into the room; before a code block rather than in it."""
+    """Where to cut so that the text before it fits; before a code block rather than in it."""
     size, end = 0, 0
     for end, character in enumerate(text):  # noqa: B007 (the index is what is looked for)
         size += _cost(character)

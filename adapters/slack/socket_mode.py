@@ -107,7 +107,7 @@ class _Connection:
         self._ping_s = ping_s
         self._should_disconnect = asyncio.Event()
         self._has_ended = asyncio.Event()
-        self._client = _OneConnection("", self._should_disconnect, web_client=web, ping_s=ping_s)
+        self._client = _SdkClient("", self._should_disconnect, web_client=web, ping_s=ping_s)
         self._client.socket_mode_request_listeners.append(bolt.handle)
         self._client.on_close_listeners.append(self._end)
         self._client.on_error_listeners.append(self._end)
@@ -230,7 +230,7 @@ class SocketModeReceiver:
             await socket.close()
 
 
-class _OneConnection(SocketModeClient):
+class _SdkClient(SocketModeClient):
     def __init__(
         self, app_token: str, should_disconnect: asyncio.Event, *, web_client: AsyncWebClient, ping_s: float
     ) -> None:

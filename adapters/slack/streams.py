@@ -164,7 +164,7 @@ class Streams:
         return stream
 
     async def close(self) -> None:
-        """Forget all; whoever completes their messages stops them first."""
+        """Forget all; their messages are completed by the next process, which stops them first."""
         endings = [stream.ending for stream in map(self.pop, list(self._open)) if stream is not None]
         tasks = [task for task in endings if task is not None]
         if tasks:
@@ -175,7 +175,7 @@ class Streams:
         await asyncio.sleep(self._rotate_s)
         if self._open.get(message_id) is stream:
             del self._open[message_id]
-            with contextlib.suppress(SendError):  # whoever completes the message tries again
+            with contextlib.suppress(SendError):  # tried again when the message is completed
                 end = {"metadata": metadata_for(message_id, 0, is_final=False)}
                 await self._client.stop_stream(stream.channel, stream.ts, end)
 

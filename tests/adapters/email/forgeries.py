@@ -20,8 +20,8 @@ import dkim
 from adapters.email import convert, dkim_verification, mime
 from adapters.email.convert import Location, Rules, Skipped
 from adapters.email.dkim_verification import DkimKeys
-from adapters.email.mail_authentication import UNNAMED, AuthservTrust, receiving_hosts
-from adapters.email.server_probe import filtered_methods, probe_mail
+from adapters.email.mail_authentication import UNNAMED, AuthservTrust, filtered_methods, receiving_hosts
+from adapters.email.server_probe import probe_mail
 from adapters.email.threads import Threads
 from gateway.messages import InboundMessage
 

@@ -518,7 +518,7 @@ async def test_searches_answer_with_what_is_there(mail_server: MailServer) -> No
     assert await connection.uids_from(1) == [1, 2, 3]
     assert await connection.uids_from(3) == [3]
     assert await connection.uids_from(4) == [], "the server answers 3 to `4:*`"
-    assert await connection.uids_of(ids[1]) == [2]
+    assert await connection.uids_with("Message-ID", ids[1]) == [2]
     assert await connection.uids_since(datetime.now(UTC).date() - timedelta(days=1)) == [1, 2, 3]
     assert await connection.header(99) is None
     assert await connection.content(99) is None

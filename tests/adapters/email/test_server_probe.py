@@ -13,8 +13,8 @@ import pytest
 
 from adapters.email import mime
 from adapters.email.dkim_verification import DkimKeys
-from adapters.email.mail_authentication import METHODS
-from adapters.email.server_probe import filtered_methods, probe_mail
+from adapters.email.mail_authentication import METHODS, filtered_methods
+from adapters.email.server_probe import probe_mail
 from gateway.protocols import ReportsProblems
 from tests.adapters.email.forgeries import BOT, TOKEN, US, Mail, from_alice, txt
 from tests.adapters.email.harness import (
