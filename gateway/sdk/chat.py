@@ -9,10 +9,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.sdk.courier import Courier
 from gateway.sdk.errors import NoAnswer
 from gateway.sdk.models.chat import ChatMessage, Choice, Event, File, SendMessage, SentMessage, StopAnswer
 from gateway.sdk.request import Request
+from gateway.sdk.request_sender import Courier
 from gateway.sdk.styles import Namespace, S, listing, operation
 
 ANSWER_WAIT_S = 300.0

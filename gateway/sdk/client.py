@@ -8,11 +8,11 @@ from typing import Generic, Self
 
 from gateway.sdk.address import whereabouts
 from gateway.sdk.chat import Chat
-from gateway.sdk.courier import Courier
 from gateway.sdk.deliveries import Deliveries
 from gateway.sdk.memory import Memory
 from gateway.sdk.people import People
 from gateway.sdk.personalities import Personalities
+from gateway.sdk.request_sender import Courier
 from gateway.sdk.sessions import Sessions
 from gateway.sdk.styles import Awaiting, Blocking, S, run
 from gateway.sdk.system import System

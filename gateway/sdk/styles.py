@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import MethodType, TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from gateway.sdk.courier import Courier
+from gateway.sdk.request_sender import Courier
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 from gateway.sdk import AsyncEthos
 from gateway.sdk.chat import Said
 from gateway.sdk.client import Namespaces
-from gateway.sdk.courier import Courier
 from gateway.sdk.models.chat import EVENTS, EventName, SentMessage
 from gateway.sdk.models.traces import AddTrace
 from gateway.sdk.request import IDEMPOTENCY_KEY, Request
+from gateway.sdk.request_sender import Courier
 from gateway.sdk.styles import Namespace, listing, operation
 
 # What there is in the document, and deliberately not in the SDK.

@@ -89,7 +89,7 @@ async def test_a_list_goes_on_over_its_pages(client: AsyncEthos, monkeypatch: py
     for number in range(5):
         await client.chat.ask(f"Number {number}")  # answered, so that the list stands still
     whole = [one.id async for one in client.sessions.list()]
-    monkeypatch.setattr("gateway.sdk.courier.PAGE_ITEMS", 2)
+    monkeypatch.setattr("gateway.sdk.request_sender.PAGE_ITEMS", 2)
     assert [one.id async for one in client.sessions.list()] == whole
     assert [one.id async for one in client.sessions.list(limit=3)] == whole[:3]
     assert len(set(whole)) == 5
