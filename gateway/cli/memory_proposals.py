@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # only the command that runs loads what it needs
     from gateway.memory.traces.approved import ApprovedFacts
     from gateway.memory_proposals import Proposal
     from gateway.memory_review import MemoryReview
-    from gateway.sdk import AsyncEthos
+    from gateway.sdk.client import AsyncEthos
     from gateway.store.sqlite import SqliteStore
 
 app = typer.Typer(help="See what waits for a yes; approve, edit or refuse it.", no_args_is_help=True)

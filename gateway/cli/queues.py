@@ -14,7 +14,7 @@ from gateway.cli.options import LARGEST_ID, AsJson, run
 from gateway.messages import ConversationRef
 
 if TYPE_CHECKING:
-    from gateway.sdk import AsyncEthos
+    from gateway.sdk.client import AsyncEthos
 
 inbox = typer.Typer(
     help="See what people wrote that waits, runs or failed; try it again, or drop it.", no_args_is_help=True
@@ -161,12 +161,12 @@ async def _change_by_gateway(
     from gateway.cli.asking import ask_gateway
 
     async def change(client: AsyncEthos) -> ConversationRef | None:
-        from gateway.sdk import Invalid, NotFound, NotPossible
+        from gateway.sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 
         deliveries = client.deliveries
         try:
             row = await (deliveries.retry(queue, seq) if what == "retry" else deliveries.drop(queue, seq))
-        except (NotFound, NotPossible, Invalid):
+        except (NotFoundError, ConflictError, UnprocessableEntityError):
             return None
         return ConversationRef(channel=row.channel, conversation=row.conversation, thread=row.thread)
 

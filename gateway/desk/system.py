@@ -47,7 +47,7 @@ class SystemDesk:
         caller.refuse_others(None)
         return wire.Health.model_validate((await self._parts.health()), from_attributes=True)
 
-    async def channels(self, caller: Caller) -> list[wire.Channel]:
+    async def channels(self, caller: Caller) -> list[wire.ChannelHealth]:
         """The channels in their true state; raises as `health`."""
         return list((await self.health(caller)).channels)
 
