@@ -9,12 +9,12 @@ from gateway.sdk.models.memory import (
     ChangeTexts,
     Document,
     DocumentInfo,
+    EditProposal,
     Origin,
     Proposal,
     ProposalState,
     RestoreDocument,
     StoreName,
-    UpdateProposal,
     WriteDocument,
 )
 from gateway.sdk.models.wire import Page
@@ -42,9 +42,9 @@ class Proposals(Namespace[S]):
         return await self.sender.get(_PROPOSAL, Proposal, proposal=proposal)
 
     @operation
-    async def update(self, proposal: int, content: str, *, idempotency_key: str | None = None) -> Proposal:
+    async def edit(self, proposal: int, content: str, *, idempotency_key: str | None = None) -> Proposal:
         """Change the text that would be added; the proposal remains waiting."""
-        body = UpdateProposal(content=content)
+        body = EditProposal(content=content)
         return await self.sender.write("PATCH", _PROPOSAL, Proposal, idempotency_key, body, proposal=proposal)
 
     @operation

@@ -124,7 +124,7 @@ class Proposal(ApiModel):
     diff: str = Field(description="What it would change now; empty where it is decided, or would change nothing.")
 
 
-class UpdateProposal(RequestBody):
+class EditProposal(RequestBody):
     """Change the text that a proposal would add; it remains waiting."""
 
     content: Annotated[str, Field(min_length=1, max_length=1 << 20, description="The new text.")]

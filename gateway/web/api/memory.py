@@ -14,12 +14,12 @@ from gateway.sdk.models.memory import (
     ChangeTexts,
     Document,
     DocumentInfo,
+    EditProposal,
     Origin,
     Proposal,
     ProposalState,
     RestoreDocument,
     StoreName,
-    UpdateProposal,
     WriteDocument,
 )
 from gateway.sdk.models.wire import Page
@@ -187,8 +187,8 @@ async def get_proposal(caller: Reader, desks: WithDesks, proposal: RowId) -> Pro
     return await desks.memory.proposal(caller, proposal)
 
 
-@router.patch("/proposals/{proposal}", responses=_NO_PROPOSAL, summary="Change a proposal", name="proposals.update")
-async def edit_proposal(caller: Writer, desks: WithDesks, proposal: RowId, body: UpdateProposal) -> Proposal:
+@router.patch("/proposals/{proposal}", responses=_NO_PROPOSAL, summary="Edit a proposal", name="proposals.edit")
+async def edit_proposal(caller: Writer, desks: WithDesks, proposal: RowId, body: EditProposal) -> Proposal:
     """Change the text that would be added; the proposal remains waiting."""
     return await desks.memory.edit(caller, proposal, body.content)
 

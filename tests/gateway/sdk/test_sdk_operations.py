@@ -60,7 +60,7 @@ async def test_who_was_slower_gets_both_texts_and_can_write_over_the_newer(clien
 async def test_proposals_are_listed_and_one_that_is_not_there_is_not_found(client: AsyncEthos) -> None:
     proposals = client.memory.proposals
     assert await proposals.list() == ()
-    for call in (proposals.get(1), proposals.update(1, "x"), proposals.approve(1), proposals.refuse(1)):
+    for call in (proposals.get(1), proposals.edit(1, "x"), proposals.approve(1), proposals.refuse(1)):
         with pytest.raises(NotFoundError):
             await call
 
