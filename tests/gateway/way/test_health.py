@@ -123,7 +123,7 @@ async def test_a_channel_whose_answers_are_all_given_up_is_not_well_until_one_is
         assert (health.status, of(health, "fake").state) == ("degraded", "up")
         (problem,) = health.problems
         assert problem.startswith("fake: 2 answers could not be delivered since 20")
-        assert problem.endswith("it is not allowed (see `ethos outbox list`)")
+        assert problem.endswith("it is not allowed (see `ethos deliveries list outbox`)")
         assert of(health, "fake").error == problem.removeprefix("fake: ")
         await channel.ask("hello?")
         await settled(gateway)

@@ -1,4 +1,4 @@
-"""`ethos users export`, `ethos users erase`, `ethos retention`: beside a running gateway and without one."""
+"""`ethos people export`, `ethos people erase`, `ethos retention`: beside a running gateway and without one."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def stands_in(home: Path, word: str) -> list[str]:
 def test_an_export_is_written_where_it_is_wanted(ethos: Ethos, people: dict[str, str], tmp_path: Path) -> None:
     """By account or by id; a name that is taken, and a person whom nobody knows, are refused."""
     file = tmp_path / "ada.zip"
-    answer = ethos("users", "export", REX, file)
+    answer = ethos("people", "export", REX, file)
     assert (answer.code, answer.err) == (0, "")
     assert people[REX] in answer.out
     with zipfile.ZipFile(file) as archive:
         assert "Rex" in archive.read("memory/USER.md").decode()
         received = json.loads(archive.read("messages.json"))
     assert [each["text"] for each in received] == ["Remember that my dog is called Rex"]
-    again = ethos("users", "export", people[REX], file)
+    again = ethos("people", "export", people[REX], file)
     assert again.code == 1
     assert "is there already" in again.err
-    assert "there is no user fake:9" in ethos("users", "export", "fake:9", tmp_path / "x.zip").err
+    assert "there is no user fake:9" in ethos("people", "export", "fake:9", tmp_path / "x.zip").err
 
 
 def test_somebody_is_erased_after_their_id_was_typed(
@@ -46,22 +46,22 @@ def test_somebody_is_erased_after_their_id_was_typed(
 ) -> None:
     """Anything else than the id, and nothing happens."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
-    refused = ethos("users", "erase", REX)
+    refused = ethos("people", "erase", REX)
     assert refused.code == 1
     assert "nothing was erased" in refused.err
     assert stands_in(home, people[REX])
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{people[REX]}\n"))
-    assert ethos("users", "erase", REX).code == 0
+    assert ethos("people", "erase", REX).code == 0
     assert not stands_in(home, people[REX])
     assert not stands_in(home, "Rex")
-    assert [each["id"] for each in ethos("users", "list", "--json").value] == [people["fake:2"]]
+    assert [each["id"] for each in ethos("people", "list", "--json").value] == [people["fake:2"]]
 
 
 def test_a_running_gateway_does_it_by_itself(
     ethos: Ethos, home: Path, people: dict[str, str], serving: subprocess.Popen[str]
 ) -> None:
     """And the command waits until it is done."""
-    answer = ethos("users", "erase", REX, "--yes", "--json")
+    answer = ethos("people", "erase", REX, "--yes", "--json")
     assert answer.code == 0, answer.err
     assert answer.value["user"] == people[REX]
     assert serving.poll() is None
@@ -74,7 +74,7 @@ def test_what_the_configuration_names_is_left_to_the_operator(ethos: Ethos, home
     (home / "config.yaml").write_text(
         "web: {port: 0}\nchannels:\n  fake: {kind: tests.fake_channel, access: allowlist, allow: ['1']}\n"
     )
-    assert "config.yaml still names fake:1" in ethos("users", "erase", REX, "--yes").out
+    assert "config.yaml still names fake:1" in ethos("people", "erase", REX, "--yes").out
 
 
 def test_retention_says_what_would_go_and_what_went(ethos: Ethos, home: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_restored_backup_is_cleaned(ethos: Ethos, home: Path, people: dict[str
     """Whoever was erased since it was made stays erased, and the command says how many."""
     backup = tmp_path / "backup.tar.gz"
     assert ethos("backup", backup).code == 0
-    assert ethos("users", "erase", REX, "--yes").code == 0
+    assert ethos("people", "erase", REX, "--yes").code == 0
     restored = ethos("restore", backup, "--replace")
     assert restored.code == 0, restored.err
     assert "Taken out again: 1 person erased since the backup was made." in restored.out
@@ -115,18 +115,18 @@ def test_who_was_linked_is_one_person_by_whichever_id(
     ethos: Ethos, home: Path, people: dict[str, str], request: pytest.FixtureRequest, is_beside: bool
 ) -> None:
     """The export of either id has both users' data, and erasing either erases both."""
-    assert ethos("users", "link", REX, "fake:2").code == 0
+    assert ethos("people", "link", REX, "fake:2").code == 0
     if is_beside:
         request.getfixturevalue("serving")
     absorbed = people["fake:2"]
     (home / "users" / absorbed).mkdir(exist_ok=True)
     for number, who in enumerate((REX, absorbed)):
         file = home.parent / f"{number}.zip"
-        assert ethos("users", "export", who, file).code == 0
+        assert ethos("people", "export", who, file).code == 0
         with zipfile.ZipFile(file) as archive:
             received = json.loads(archive.read("messages.json"))
         assert {each["text"] for each in received} == {"Remember that my dog is called Rex", "Hello there"}
-    answer = ethos("users", "erase", absorbed, "--yes", "--json")
+    answer = ethos("people", "erase", absorbed, "--yes", "--json")
     assert answer.code == 0, answer.err
     assert answer.value["accounts"] == [REX, "fake:2"]
     for word in (*people.values(), "Rex", "Hello there"):
@@ -137,8 +137,8 @@ def test_a_stranger_who_only_asked_to_be_let_in_can_be_erased(ethos: Ethos, home
     """By account: there is no user, but a request, and what was said with it."""
     asyncio.run(_ask_to_be_let_in(home))
     assert stands_in(home, "kanarie")
-    assert ethos("users", "erase", "fake:nobody-at-all", "--yes").code != 0
-    answer = ethos("users", "erase", "fake:stranger-9", "--yes", "--json")
+    assert ethos("people", "erase", "fake:nobody-at-all", "--yes").code != 0
+    answer = ethos("people", "erase", "fake:stranger-9", "--yes", "--json")
     assert answer.code == 0, answer.err
     assert answer.value["accounts"] == ["fake:stranger-9"]
     assert not stands_in(home, "kanarie")

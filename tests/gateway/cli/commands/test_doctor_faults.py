@@ -188,7 +188,12 @@ FAULTS: list[Fault] = [
     (broken_identity_map, "problem", "identity-map.json:1:2", "Correct"),
     (broken_config, "problem", "config.yaml:1:16: web.prot: unknown key", "ethos config check"),
     (newer_database, "problem", "has schema version 999", "Keep a copy"),
-    (dead_letters, "warning", "could not be delivered; the newest: the person has left", "ethos outbox retry"),
+    (
+        dead_letters,
+        "warning",
+        "could not be delivered; the newest: the person has left",
+        "ethos deliveries retry outbox",
+    ),
     (parked, "warning", "has waited for more than an hour for an answer", "The model cannot be reached"),
     (unread_journal, "warning", "The memory updates of 1 turn are in the journal", "ethos serve"),
     (journal_that_cannot_be_applied, "warning", "The memory updates of 1 turn could not be written", "see the log"),
