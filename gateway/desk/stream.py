@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.protocols import ConversationLog, LogEntry
 from gateway.sdk.models import chat as wire
-from gateway.sdk.models.wire import ApiModel
+from gateway.sdk.models.schema import ApiModel
 from gateway.talk import Talk, ToolStep
 
 PAGE_ENTRIES = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
-from gateway.sdk.models.wire import Page
+from gateway.sdk.models.schema import Page
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 

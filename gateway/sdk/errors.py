@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from gateway.errors import EthosError
-from gateway.sdk.models.wire import ConflictProblem, FieldProblem, Problem
+from gateway.sdk.models.schema import ConflictProblem, FieldProblem, Problem
 
 PROBLEM_PREFIX = "urn:ethos:problem:"
 MAX_SHOWN_CHARS = 200

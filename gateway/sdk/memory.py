@@ -17,7 +17,7 @@ from gateway.sdk.models.memory import (
     StoreName,
     WriteDocument,
 )
-from gateway.sdk.models.wire import Page
+from gateway.sdk.models.schema import Page
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 

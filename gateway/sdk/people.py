@@ -18,7 +18,7 @@ from gateway.sdk.models.people import (
     Role,
     SetRole,
 )
-from gateway.sdk.models.wire import Page
+from gateway.sdk.models.schema import Page
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 

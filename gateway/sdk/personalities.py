@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.sdk.models.personalities import CreatePersonality, Personality, PersonalityFiles, UpdatePersonality
-from gateway.sdk.models.wire import Page
+from gateway.sdk.models.schema import Page
 from gateway.sdk.styles import Namespace, S, operation
 
 _ONE = "/personalities/{personality}"

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from pydantic import BaseModel, ValidationError
 
 from gateway.sdk.errors import APIResponseValidationError
-from gateway.sdk.models.wire import RequestBody
+from gateway.sdk.models.schema import RequestBody
 
 T = TypeVar("T")
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]

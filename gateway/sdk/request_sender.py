@@ -14,7 +14,7 @@ from gateway.backoff import delay_s
 from gateway.sdk.address import AddressSource
 from gateway.sdk.errors import APIConnectionError, APIError, APIResponseValidationError, APITimeoutError, error_from
 from gateway.sdk.models.chat import EVENTS, ChatMessage, Event, Reset
-from gateway.sdk.models.wire import Page, RequestBody
+from gateway.sdk.models.schema import Page, RequestBody
 from gateway.sdk.request import IDEMPOTENCY_KEY, Request, Value
 from gateway.sdk.transport import AsyncTransport, HttpRequest, Transport
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from types import NoneType
 
+from gateway.sdk.models.schema import Page
 from gateway.sdk.models.sessions import ForkSession, Message, Session, Transcript, UpdateSession
-from gateway.sdk.models.wire import Page
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gateway.sdk.models.schema import Page
 from gateway.sdk.models.system import ChannelHealth, Health, Settings, Usage
-from gateway.sdk.models.wire import Page
 from gateway.sdk.styles import Namespace, S, operation
 
 

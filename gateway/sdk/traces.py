@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from gateway.sdk.models.schema import Page
 from gateway.sdk.models.traces import (
     AddTrace,
     Consolidation,
@@ -21,7 +22,6 @@ from gateway.sdk.models.traces import (
     TraceType,
     UpdateTrace,
 )
-from gateway.sdk.models.wire import Page
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import ApiModel, PersonalityId, RequestBody
+from gateway.sdk.models.schema import ApiModel, PersonalityId, RequestBody
 
 Base64 = Annotated[
     str,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import ApiModel, Id
+from gateway.sdk.models.schema import ApiModel, Id
 
 Queue = Literal["inbox", "outbox"]
 DeliveryState = Literal["waiting", "running", "sending", "parked", "dead"]

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import ApiModel
+from gateway.sdk.models.schema import ApiModel
 
 
 class Key(ApiModel):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import ApiModel, PersonalityId, RequestBody, UserName
+from gateway.sdk.models.schema import ApiModel, PersonalityId, RequestBody, UserName
 
 StoreName = Annotated[Literal["memory", "user"], Field(description="`user` is USER.md, `memory` is MEMORY.md.")]
 ProposalState = Literal["waiting", "approved", "refused"]

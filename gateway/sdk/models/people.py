@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import ApiModel, RequestBody, UserName
+from gateway.sdk.models.schema import ApiModel, RequestBody, UserName
 
 Who = Annotated[str, Field(min_length=1, max_length=512)]
 """A code, an id or an account; whether there is one is another question."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gateway.sdk.models.memory import Version
-from gateway.sdk.models.wire import ApiModel, PersonalityId, RequestBody
+from gateway.sdk.models.schema import ApiModel, PersonalityId, RequestBody
 
 PersonalityName = Annotated[
     str, Field(pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", max_length=100, examples=["Cook"])

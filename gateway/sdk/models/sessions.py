@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool
 
-from gateway.sdk.models.wire import ApiModel, Id, RequestBody
+from gateway.sdk.models.schema import ApiModel, Id, RequestBody
 
 Title = Annotated[
     str,

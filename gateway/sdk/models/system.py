@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import ApiModel
+from gateway.sdk.models.schema import ApiModel
 
 
 class ChannelHealth(ApiModel):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.wire import ApiModel, Id, PersonalityId, RequestBody, UserName
+from gateway.sdk.models.schema import ApiModel, Id, PersonalityId, RequestBody, UserName
 
 TraceType = Annotated[
     Literal["episodic", "semantic", "procedural", "prospective"], Field(description="Kind of the fact.")

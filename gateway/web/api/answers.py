@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.sdk.models.wire import ConflictProblem, Problem
+from gateway.sdk.models.schema import ConflictProblem, Problem
 from gateway.web.pages import PROBLEM_MEDIA_TYPE
 
 Answers = dict[int | str, dict[str, Any]]

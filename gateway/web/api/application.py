@@ -17,7 +17,7 @@ from gateway import __version__
 from gateway.desk.caller import Caller
 from gateway.desk.desks import Desks
 from gateway.errors import EthosError
-from gateway.sdk.models.wire import ConflictProblem, Problem
+from gateway.sdk.models.schema import ConflictProblem, Problem
 from gateway.web.api import (
     PATH,
     chat,

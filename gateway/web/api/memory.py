@@ -22,7 +22,7 @@ from gateway.sdk.models.memory import (
     StoreName,
     WriteDocument,
 )
-from gateway.sdk.models.wire import Page
+from gateway.sdk.models.schema import Page
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import NOT_MODIFIED, conflict, precondition_failed, problems
 from gateway.web.api.etags import IfMatch, IfNoneMatch, etag, expected_version, is_known

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-from gateway.sdk.models.wire import ID_PATTERN, MAX_ID, USER_PATTERN
+from gateway.sdk.models.schema import ID_PATTERN, MAX_ID, USER_PATTERN
 
 PersonalityParam = Annotated[
     str | None, Query(pattern=ID_PATTERN, description="Id of a personality; the configured default without it.")

@@ -23,7 +23,7 @@ from gateway.sdk.models.people import (
     RefusePairing,
     SetRole,
 )
-from gateway.sdk.models.wire import USER_PATTERN, Page
+from gateway.sdk.models.schema import USER_PATTERN, Page
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.paging import Cursor, Limit, cursor_of, no_page, place_of

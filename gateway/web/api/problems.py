@@ -29,7 +29,7 @@ from gateway.linking.links import NotLinked
 from gateway.memory.history import NoSuchEntry
 from gateway.memory_review import NotReviewable
 from gateway.personalities.editing import PersonalityChanged
-from gateway.sdk.models.wire import ConflictProblem, Problem
+from gateway.sdk.models.schema import ConflictProblem, Problem
 from gateway.web.api.etags import VersionRequired
 from gateway.web.api.paging import WrongCursor
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type

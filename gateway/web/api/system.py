@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from gateway.desk.caller import Caller
+from gateway.sdk.models.schema import Page
 from gateway.sdk.models.system import ChannelHealth, Health, Settings, Usage
-from gateway.sdk.models.wire import Page
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.naming import UserParam
