@@ -21,9 +21,9 @@ from pathlib import Path
 from benchmarks.flood import message
 from benchmarks.loopback import LoopbackAdapter
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
-from gateway.logs import configure_logs
+from gateway.runtime.logs import configure_logs
 
 MOST_S = 5.0
 AT_ONCE = 250

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.retrieval import SETS, load, said_at
-from gateway.memory.fill import Filler
+from gateway.memory.prompt_excerpt import Filler
 from gateway.memory.render import render_memory
 from gateway.protocols import MemoryContext
 

@@ -13,8 +13,8 @@ import timeit
 from pathlib import Path
 
 from benchmarks.turn_overhead import REMEMBER, running_gateway, talk
-from gateway import failpoints
-from gateway.logs import configure_logs
+from gateway.runtime import failpoints
+from gateway.runtime.logs import configure_logs
 
 CALLS = 1_000_000
 

@@ -27,10 +27,10 @@ from pathlib import Path
 from benchmarks.loopback import LoopbackAdapter
 from benchmarks.start import resident_mb
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
-from gateway.logs import configure_logs
 from gateway.messages import ConversationRef, InboundMessage, Sender
+from gateway.runtime.logs import configure_logs
 
 MOST_MB = 300.0
 MOST_TURNS = 1

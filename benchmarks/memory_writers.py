@@ -42,7 +42,7 @@ from typing import Self
 
 import uvloop
 
-from gateway.files import sync_directory
+from gateway.files.atomic import sync_directory
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.database import Database

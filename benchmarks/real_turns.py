@@ -30,7 +30,7 @@ import uvloop
 
 from benchmarks.instant_model import ANSWER, MODEL, instant_model
 from benchmarks.start import free_port, resident_mb
-from gateway.home import TOKEN_NAME, prepare_home
+from gateway.files.home import TOKEN_NAME, prepare_home
 
 TITLE = "with the real model client and an instant server on loopback, through the API and its event stream:"
 SIZES = (1, 10, 100)

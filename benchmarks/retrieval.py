@@ -36,23 +36,23 @@ from typing import Any
 
 import numpy as np
 
-from gateway.agent.embedding_wire import WireEmbedder
 from gateway.agent.embeddings import Embedded, PaidEmbedder
 from gateway.agent.model import Spender
-from gateway.agent.models import Endpoint
+from gateway.agent.providers.embeddings import WireEmbedder
+from gateway.agent.providers.models import Endpoint
 from gateway.config import TracesConfig
-from gateway.logs import configure_logs
-from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.memory import TraceMemory
-from gateway.memory.traces.query_vectors import QueryVectors
-from gateway.memory.traces.rows import insert, merge_index
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.trace import Trace, Viewer
-from gateway.memory.traces.vectorizing import Vectorizing
+from gateway.memory.recall import Recollection, recalled_section
 from gateway.protocols import MemoryScope
-from gateway.recall import Recollection, recalled_section
+from gateway.runtime.logs import configure_logs
 from gateway.store.in_memory import InMemoryStore
+from gateway.traces.memory import TraceMemory
+from gateway.traces.personality_traits import IngestRules
+from gateway.traces.query_vectors import QueryVectors
+from gateway.traces.rows import insert, merge_index
+from gateway.traces.search import Wanted
+from gateway.traces.trace import Trace, Viewer
+from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.vectorizing import Vectorizing
 
 DATA = Path(__file__).parent / "data"
 SETS = {

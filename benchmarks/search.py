@@ -24,12 +24,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.messages import PEOPLE, Corpus, corpus_of, fill, person, quantiles
-from gateway.inbox import InboxRow
+from gateway.domain.sessions import Session, SessionMessage, new_session
 from gateway.messages import ConversationRef, InboundMessage, Sender
-from gateway.sessions import Session, SessionMessage, new_session
+from gateway.pipeline.inbox import InboxRow
+from gateway.pipeline.turn_commit import TurnCommit
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.store.turns import SqliteTurns
-from gateway.turn_commit import TurnCommit
 
 GOAL_OF_ONE_MS = 10.0
 GOAL_OF_ALL_MS = 100.0

@@ -34,17 +34,17 @@ import numpy as np
 
 from gateway.agent.embeddings import Embedded
 from gateway.agent.model import Spender
-from gateway.logs import configure_logs
-from gateway.memory.traces import changes
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
-from gateway.memory.traces.consolidation import Consolidation
-from gateway.memory.traces.query_vectors import QueryVectors
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.trace import Trace, Viewer
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.exporting import export_traces
-from gateway.memory.traces.transfer.importing import import_traces
-from gateway.memory.traces.vectors import as_blob
+from gateway.runtime.logs import configure_logs
+from gateway.traces import changes
+from gateway.traces.consolidation import Consolidation
+from gateway.traces.query_vectors import QueryVectors
+from gateway.traces.search import Wanted
+from gateway.traces.trace import Trace, Viewer
+from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.importing import import_traces
+from gateway.traces.vectors import as_blob
 
 PERSON = Viewer(user_id="u", personality_id="assistant", session_id=None)
 WORDS = 20_000

@@ -31,9 +31,9 @@ from typing import Any
 from benchmarks import real_turns
 from benchmarks.loopback import LoopbackAdapter
 from benchmarks.start import resident_mb
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
-from gateway.logs import configure_logs
+from gateway.runtime.logs import configure_logs
 from gateway.store.database import Database
 
 CONFIG = "channels: {loopback: {kind: benchmarks.loopback}}\n"

@@ -22,10 +22,10 @@ from typing import Any
 from opentelemetry.sdk.trace import SpanProcessor
 
 from benchmarks.turn_overhead import QUIET, running_gateway, talk
-from gateway.logs import configure_logs
-from gateway.observe import listening
-from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.traces import Traces
+from gateway.ops.telemetry.metrics import Metrics
+from gateway.ops.telemetry.traces import Traces
+from gateway.runtime.logs import configure_logs
+from gateway.runtime.observe import listening
 
 CONVERSATIONS = 10
 WAYS = ("nobody", "metrics", "traces", "both")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gateway.logs import configure_logs
+from gateway.runtime.logs import configure_logs
 
 # A shell in the background, or nohup, lets what it runs ignore signals, and children inherit that; ours must not.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gateway.sign_ins import SignIn
+from gateway.people.sign_ins import SignIn
 
 
 class FakeSignIns:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.agent.models import Provider, WireModel
+from gateway.agent.providers.models import Provider, WireModel
 from tests.model_server import ModelServer
 
 KEY = "sk-test-0123456789"

@@ -42,7 +42,7 @@ class Embedder(Protocol):
 
 
 class PaidEmbedder(Protocol):
-    """An `Embedder` whose calls are put on somebody's account; see `gateway.embedding_meter`."""
+    """An `Embedder` whose calls are put on somebody's account; see `gateway.agent.embedding_meter`."""
 
     @property
     def identity(self) -> str:

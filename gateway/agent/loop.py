@@ -24,11 +24,11 @@ from gateway.agent.model import (
     ToolCall,
 )
 from gateway.agent.tools import Toolbox, ToolContext
+from gateway.domain.visible import without_hidden
 from gateway.errors import ModelRefused
-from gateway.failpoints import reach
-from gateway.observe import note, span
 from gateway.protocols import MemoryUpdate
-from gateway.visible import without_hidden
+from gateway.runtime.failpoints import reach
+from gateway.runtime.observe import note, span
 
 INTERRUPTED = (
     "Error: this call was interrupted, and nobody knows whether it took effect. Do not repeat it before you have "

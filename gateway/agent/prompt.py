@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from gateway import untrusted
 from gateway.agent.model import ChatMessage, ToolCall
+from gateway.domain import provenance as untrusted
+from gateway.domain.sessions import SessionMessage
 from gateway.messages import Capabilities
-from gateway.sessions import SessionMessage
 
 _MEMORY_RULES = """\
 ## How you remember

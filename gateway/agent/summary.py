@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Sequence
 
 from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, Spender
+from gateway.domain.sessions import Role, SessionMessage
 from gateway.errors import ModelRefused
-from gateway.observe import note, span
-from gateway.sessions import Role, SessionMessage
+from gateway.runtime.observe import note, span
 
 MAX_INPUT_CHARS = 60_000
 MAX_MESSAGES = 600

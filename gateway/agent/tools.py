@@ -12,11 +12,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.agent.model import ToolCall, ToolSpec
-from gateway.memory_proposals import MemoryWrites, has_document
+from gateway.domain.personalities.files import MemoryWrites
+from gateway.domain.roles import Role, may, needs
+from gateway.domain.sessions import SessionStore
+from gateway.domain.visible import without_hidden
+from gateway.memory.proposals import has_document
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
-from gateway.roles import Role, may, needs
-from gateway.sessions import SessionStore
-from gateway.visible import without_hidden
 
 MAX_RESULT_CHARS = 20_000
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gateway.running_gateway import running_gateway
+from gateway.files.running_gateway import running_gateway
 
 if TYPE_CHECKING:  # a command that finds no gateway needs no client
     from gateway.sdk.client import AsyncEthos

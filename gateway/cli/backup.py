@@ -35,10 +35,10 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Put a backup into an empty data directory, while no gateway runs on it."""
-    from gateway.backup.restoring import restore as restored
     from gateway.cli.output import print_json
-    from gateway.config.file import data_directory
-    from gateway.privacy.home import clean_restored
+    from gateway.files.home import data_directory
+    from gateway.ops.backup.restoring import restore as restored
+    from gateway.ops.privacy.home import clean_restored
 
     home = data_directory()
     done = restored(file, home, is_replacing=replace, clean=[clean_restored])
@@ -49,10 +49,10 @@ def restore(
 
 
 async def _backup(wanted: Path, *, with_secrets: bool, keep: int | None, as_json: bool) -> None:
-    from gateway.backup.taking import take_backup
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
-    from gateway.last_backup import note_backup
+    from gateway.files.home import data_directory
+    from gateway.files.last_backup import note_backup
+    from gateway.ops.backup.taking import take_backup
 
     taken = await take_backup(data_directory(), wanted, with_secrets=with_secrets, keep=keep)
     note_backup(data_directory(), taken.path)
@@ -70,8 +70,8 @@ async def _backup(wanted: Path, *, with_secrets: bool, keep: int | None, as_json
 
 
 def _print_restored(home: Path, done: object) -> None:
-    from gateway.backup.restoring import Restored
     from gateway.cli.output import say
+    from gateway.ops.backup.restoring import Restored
 
     assert isinstance(done, Restored)  # noqa: S101 (what restoring returns; imported late)
     contents = done.contents

@@ -14,9 +14,9 @@ from adapters.cli.convert import LogMessage, Refused, Welcome, conversation_prob
 from gateway.cli.chat_choices import listed
 from gateway.cli.chat_input import lines_of_input, one_message, whole_input
 from gateway.cli.chat_link import ChatLink, ChatRefused, TextTooLong
-from gateway.cli.chat_state import ChatState
 from gateway.cli.chat_text import neutralise
 from gateway.errors import AdapterNotReady
+from gateway.files.chat_state import ChatState
 
 EXIT_ANSWERED = 0
 EXIT_ERROR = 1

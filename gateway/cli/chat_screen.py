@@ -36,8 +36,8 @@ from adapters.cli.convert import (
 from gateway.cli.chat_choices import chosen, numbered
 from gateway.cli.chat_link import ChatLink, Lost, TextTooLong
 from gateway.cli.chat_markdown import render_markdown, tail
-from gateway.cli.chat_state import ChatState
 from gateway.cli.chat_text import neutralise
+from gateway.files.chat_state import ChatState
 
 _EXIT_LEFT = 0
 _EXIT_UNSENT = 75  # EX_TEMPFAIL of sysexits.h

@@ -19,7 +19,7 @@ def init(
 ) -> None:
     """Ask some questions and write a configuration that works."""
     from gateway.cli.init import run_init
-    from gateway.config.file import data_directory
+    from gateway.files.home import data_directory
 
     run_init(data_directory(), force=force, yes=yes, tries=not no_try)
 
@@ -28,8 +28,9 @@ def init(
 def check(as_json: AsJson = False) -> None:
     """Say everything that is wrong with the configuration, at once."""
     from gateway.cli.output import print_json, say
-    from gateway.config.file import CONFIG_NAME, data_directory
+    from gateway.config.file import CONFIG_NAME
     from gateway.config.file import check as check_config
+    from gateway.files.home import data_directory
 
     path = data_directory() / CONFIG_NAME
     findings = check_config()

@@ -15,13 +15,13 @@ from pathlib import Path
 from gateway.config import Config
 from gateway.config.file import CONFIG_NAME, load_config
 from gateway.errors import ConfigError, StoreError
-from gateway.files import make_private_directory
-from gateway.home import DATABASE_NAME
-from gateway.marked.validation import validate
-from gateway.marked.yaml import read_marked_yaml
+from gateway.files.atomic import make_private_directory
+from gateway.files.home import DATABASE_NAME
+from gateway.files.positions.validation import validate
+from gateway.files.positions.yaml import read_marked_yaml
+from gateway.files.running_gateway import running_gateway
 from gateway.memory.in_memory_journal import InMemoryJournal
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.running_gateway import running_gateway
 from gateway.store.schema import migrations
 from gateway.store.sqlite import SqliteStore, open_store
 

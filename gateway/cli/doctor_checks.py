@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from gateway.cli import doctor_access, doctor_configuration, doctor_files, doctor_running, doctor_stores
 from gateway.cli.finding import Check, Finding, Ground
-from gateway.config.file import data_directory, load_config
+from gateway.config.file import load_config
 from gateway.errors import ConfigError, EthosError
-from gateway.logs import hiding, secrets_in
-from gateway.running_gateway import running_gateway
+from gateway.files.home import data_directory
+from gateway.files.running_gateway import running_gateway
+from gateway.runtime.logs import hiding, secrets_in
 
 CHECKS: Sequence[Check] = (
     doctor_configuration.versions,

@@ -12,20 +12,20 @@ from collections.abc import AsyncIterator, Iterator
 
 from gateway import __version__
 from gateway.agent.embeddings import identity_of
-from gateway.agent.models import HTTP_LIBRARY, WireModel
-from gateway.agent.registry import ModelRegistry
-from gateway.agent.trial import ask_once
+from gateway.agent.providers.models import HTTP_LIBRARY, WireModel
+from gateway.agent.providers.registry import ModelRegistry
+from gateway.agent.providers.trial import ask_once
 from gateway.cli.data import schema_version
 from gateway.cli.finding import Finding, Ground
 from gateway.config import OFFLINE
 from gateway.config.file import CONFIG_NAME, check
 from gateway.config.secrets import is_unset_variable
+from gateway.domain.personalities import BrokenPersonality, Personalities
 from gateway.errors import EthosError
-from gateway.extras import how_to_install
-from gateway.memory.traces.brain import BRAIN_NAME
-from gateway.memory.traces.lacking import count_lacking
-from gateway.personalities import BrokenPersonality, Personalities
+from gateway.runtime.extras import how_to_install
 from gateway.store.schema import OLDEST_SQLITE, migrations
+from gateway.traces.lacking import count_lacking
+from gateway.traces.trace_store import BRAIN_NAME
 
 OLDEST_PYTHON = (3, 11)
 FIRST_UNTESTED_PYTHON = (3, 14)
@@ -180,7 +180,7 @@ def embeddings(ground: Ground) -> Iterator[Finding]:
         )
     identity = identity_of(ground.config.models[name].model or name, ground.config.memory.traces.embeddings.dimensions)
     path = ground.home / BRAIN_NAME
-    if not path.exists() or schema_version(path) != migrations("gateway.memory.traces")[-1].version:
+    if not path.exists() or schema_version(path) != migrations("gateway.traces")[-1].version:
         return
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
         lacking = count_lacking(connection, identity)

@@ -13,9 +13,9 @@ from pathlib import Path
 from gateway.cli.finding import Finding, Ground
 from gateway.config.file import CONFIG_NAME
 from gateway.errors import UnsafePath
-from gateway.home import DATABASE_NAME, RUNNING_NAME, TOKEN_NAME
-from gateway.locks import refuse_network_file_system
-from gateway.running_gateway import left_word
+from gateway.files.home import DATABASE_NAME, RUNNING_NAME, TOKEN_NAME
+from gateway.files.locks import refuse_network_file_system
+from gateway.files.running_gateway import left_word
 
 LITTLE_SPACE_BYTES = 512 * 1024 * 1024
 NO_SPACE_BYTES = 64 * 1024 * 1024

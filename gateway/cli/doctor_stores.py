@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from gateway.cli.data import opened_store, schema_version
 from gateway.cli.finding import Finding, Ground
 from gateway.cli.named import identities
+from gateway.domain.personalities import Personalities, Personality
 from gateway.errors import EthosError
-from gateway.home import DATABASE_NAME
-from gateway.last_backup import last_backup
-from gateway.personalities import Personalities, Personality
+from gateway.files.home import DATABASE_NAME
+from gateway.files.last_backup import last_backup
 from gateway.store.deliveries import Delivery, Queue
 from gateway.store.schema import migrations
 

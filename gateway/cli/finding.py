@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from gateway.config import Config
-from gateway.running_gateway import GatewayProcess
+from gateway.files.running_gateway import GatewayProcess
 
 Level = Literal["problem", "warning", "note"]
 

@@ -21,16 +21,16 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
-from gateway.agent.models import HTTP_LIBRARY, WireModel
-from gateway.agent.trial import TRIAL_S, ask_once, model_names
+from gateway.agent.providers.models import HTTP_LIBRARY, WireModel
+from gateway.agent.providers.trial import TRIAL_S, ask_once, model_names
 from gateway.config import OFFLINE
 from gateway.config.file import CONFIG_NAME
 from gateway.config.values import WebAddress
+from gateway.domain.personalities import Personalities
 from gateway.errors import ConfigError, FileError, ModelError
-from gateway.extras import how_to_install
-from gateway.files import make_private_directory, sync_directory, write_atomically, write_new
-from gateway.marked.validation import did_you_mean
-from gateway.personalities import Personalities
+from gateway.files.atomic import make_private_directory, sync_directory, write_atomically, write_new
+from gateway.files.positions.validation import did_you_mean
+from gateway.runtime.extras import how_to_install
 
 Provider = Literal["offline", "openai", "anthropic"]
 KeyFrom = Literal["environment", "file", "nowhere"]

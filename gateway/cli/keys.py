@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.options import AsJson, run
-from gateway.desk.caller import PERMISSIONS
+from gateway.services.caller import PERMISSIONS
 
 if TYPE_CHECKING:
-    from gateway.desk.keys import KeyDesk
+    from gateway.services.keys import KeyDesk
 
 app = typer.Typer(help="Make, list and revoke keys of the HTTP API.", no_args_is_help=True)
 
@@ -92,14 +92,13 @@ async def _revoke(key: str, *, as_json: bool) -> None:
 @asynccontextmanager
 async def _desk() -> AsyncIterator[KeyDesk]:
     """The desk, over a database that is made where there is none."""
-    from gateway.api_keys import ApiKeys
     from gateway.cli.data import opened_store
     from gateway.cli.named import naming_of
-    from gateway.config.file import data_directory
-    from gateway.desk.keys import KeyDesk
     from gateway.errors import StoreError
-    from gateway.files import make_private_directory
-    from gateway.home import DATABASE_NAME
+    from gateway.files.atomic import make_private_directory
+    from gateway.files.home import DATABASE_NAME, data_directory
+    from gateway.people.api_keys import ApiKeys
+    from gateway.services.keys import KeyDesk
     from gateway.store.sqlite import open_store
 
     home = data_directory()

@@ -9,22 +9,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gateway.app.control import NotReached, ask
 from gateway.cli.data import opened_memory, opened_store, operator_config
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
-from gateway.config.file import CONFIG_NAME, data_directory
-from gateway.control import NotReached, ask
+from gateway.config.file import CONFIG_NAME
 from gateway.errors import EthosError, StoreError
-from gateway.home import LOCK_NAME
-from gateway.identity.file import check_key
-from gateway.linking.links import NotLinked
-from gateway.linking.operator import link_json, operate
-from gateway.linking.words import day
-from gateway.locks import hold
-from gateway.marked.yaml import read_marked_yaml
+from gateway.files.home import LOCK_NAME, data_directory
+from gateway.files.locks import hold
+from gateway.files.positions.yaml import read_marked_yaml
+from gateway.files.running_gateway import running_gateway
 from gateway.memory.linked_notes import linking_on
 from gateway.messages import Capabilities
-from gateway.running_gateway import running_gateway
+from gateway.people.identity.file import check_key
+from gateway.people.linking.links import NotLinked
+from gateway.people.linking.operator import link_json, operate
+from gateway.people.linking.texts import day
 
 # Whoever is answered just now may still be writing notes, and a link waits for that.
 TIMEOUT_S = 60.0

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from gateway.agent.embedding_meter import MeteredEmbedder
+from gateway.agent.meter import Meter
 from gateway.agent.model_states import ModelStates
-from gateway.agent.registry import ModelRegistry
+from gateway.agent.providers.registry import ModelRegistry
+from gateway.app.settings import budgets_of
 from gateway.cli.data import opened_store, operator_config
 from gateway.config.file import load_config
-from gateway.configured import budgets_of
-from gateway.embedding_meter import MeteredEmbedder
 from gateway.errors import ConfigError
-from gateway.memory.traces.brain import Brain
-from gateway.meter import Meter
 from gateway.store.in_memory_usage import InMemoryUsage
+from gateway.traces.trace_store import Brain
 
 _PATIENCE_S = 15.0
 
@@ -42,7 +42,7 @@ async def meaning_of(home: Path, brain: Brain) -> AsyncIterator[Callable[[], str
     async with opened_store(home) as store:
         usage = InMemoryUsage() if store is None else store.usage
         meter = Meter(registry.get, usage, budgets_of(config), registry, owner=f"command-{os.getpid()}")
-        from gateway.memory.traces.query_vectors import QueryVectors
+        from gateway.traces.query_vectors import QueryVectors
 
         embeddings = config.memory.traces.embeddings
         embedder = MeteredEmbedder(meter, ModelStates(), lambda: registry.embedder(name, embeddings.dimensions))

@@ -13,11 +13,11 @@ from gateway.cli.options import LARGEST_ID, AsJson, run
 if TYPE_CHECKING:  # only the command that runs loads what it needs
     from pathlib import Path
 
-    from gateway.memory.traces.approved import ApprovedFacts
-    from gateway.memory_proposals import Proposal
-    from gateway.memory_review import MemoryReview
+    from gateway.memory.proposals import Proposal
+    from gateway.memory.review import MemoryReview
     from gateway.sdk.client import AsyncEthos
     from gateway.store.sqlite import SqliteStore
+    from gateway.traces.approved import ApprovedFacts
 
 app = typer.Typer(help="See what waits for a yes; approve, edit or refuse it.", no_args_is_help=True)
 
@@ -63,7 +63,7 @@ async def _list(*, as_json: bool) -> None:
     from gateway.cli.data import opened_store
     from gateway.cli.named import labels
     from gateway.cli.output import print_diff, print_json, say
-    from gateway.config.file import data_directory
+    from gateway.files.home import data_directory
 
     home = data_directory()
     async with opened_store(home) as store:
@@ -86,7 +86,7 @@ async def _list(*, as_json: bool) -> None:
 async def _decide(numbers: Sequence[int], state: Literal["approved", "refused"], *, as_json: bool) -> None:
     from gateway.cli.asking import NobodyAnswered
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
+    from gateway.files.home import data_directory
 
     decided: list[dict[str, Any]] = []
 
@@ -123,7 +123,7 @@ async def _decide_by_gateway(
 async def _decide_in_files(
     numbers: Sequence[int], state: Literal["approved", "refused"], tell: Callable[..., None]
 ) -> None:
-    from gateway.memory_proposals import Reviewer
+    from gateway.memory.proposals import Reviewer
 
     async with _review() as review:
         decide = review.approve if state == "approved" else review.refuse
@@ -135,7 +135,7 @@ async def _decide_in_files(
 async def _edit(number: int, text: str | None, *, as_json: bool) -> None:
     from gateway.cli.named import NotNamed
     from gateway.cli.output import print_json, say
-    from gateway.memory_proposals import Reviewer
+    from gateway.memory.proposals import Reviewer
 
     me = Reviewer(user_id=None)
     async with _review() as review:
@@ -164,9 +164,9 @@ def _typed(proposal: Proposal) -> str | None:
 @asynccontextmanager
 async def _review() -> AsyncIterator[MemoryReview]:
     from gateway.cli.data import opened_memory, opened_store, operator_config
-    from gateway.config.file import data_directory
-    from gateway.memory_review import MemoryReview, NotReviewable
-    from gateway.memory_sync import MemorySync
+    from gateway.files.home import data_directory
+    from gateway.memory.review import MemoryReview, NotReviewable
+    from gateway.memory.sync import MemorySync
 
     home = data_directory()
     config = operator_config(home)
@@ -174,14 +174,14 @@ async def _review() -> AsyncIterator[MemoryReview]:
         if store is None:
             raise NotReviewable("nothing waits for a yes; nobody has talked to the agent yet")
         async with _opened_facts(home, store) as facts:
-            yield MemoryReview(store.proposals, memory, MemorySync(memory, store.turns), lambda: facts)
+            yield MemoryReview(store.proposals, memory, MemorySync(memory, store.turns), facts)
 
 
 @asynccontextmanager
 async def _opened_facts(home: Path, store: SqliteStore) -> AsyncIterator[ApprovedFacts | None]:
     """The trace memory, as far as proposals are about it; None where there is none yet."""
-    from gateway.memory.traces.approved import ApprovedFacts
-    from gateway.memory.traces.brain import BRAIN_NAME, open_brain
+    from gateway.traces.approved import ApprovedFacts
+    from gateway.traces.trace_store import BRAIN_NAME, open_brain
 
     if not (home / BRAIN_NAME).exists():
         yield None
@@ -200,7 +200,7 @@ async def _described(proposals: Sequence[Proposal]) -> list[Mapping[str, Any]]:
 
 
 def _value(proposal: Proposal, diff: str) -> Mapping[str, Any]:
-    from gateway.visible import hidden_count
+    from gateway.domain.visible import hidden_count
 
     return {
         "id": proposal.id,
@@ -224,7 +224,7 @@ def _value(proposal: Proposal, diff: str) -> Mapping[str, Any]:
 
 def _told(proposal: Proposal, names: Mapping[str, str]) -> list[str]:
     from gateway.cli.output import local
-    from gateway.visible import hidden_note
+    from gateway.domain.visible import hidden_note
 
     scope = proposal.scope
     who = names.get(scope.author_id or "", scope.author_id or "-")

@@ -11,10 +11,10 @@ from gateway.cli.data import opened_memory, opened_store, operator_config
 from gateway.cli.memory_traces import facts_about
 from gateway.cli.named import CHANNEL, NotNamed, Wanted, find_memory, labels
 from gateway.cli.output import local, print_diff, print_json, print_table, say
-from gateway.config.file import data_directory
+from gateway.files.home import data_directory
 from gateway.memory.history import HistoryEntry
-from gateway.memory_proposals import Proposal, proposal_number
-from gateway.memory_review import FactOrigin
+from gateway.memory.proposals import Proposal, proposal_number
+from gateway.memory.review import FactOrigin
 from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
 
 OUTSIDE = "(an editor)"

@@ -16,23 +16,24 @@ from gateway.cli.errors import EXIT_ERROR
 from gateway.cli.memory_meaning import meaning_of
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
-from gateway.config.file import CONFIG_NAME, data_directory
-from gateway.files import make_private_directory
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, PersonIds, open_brain
-from gateway.memory.traces.consolidation import Consolidation
-from gateway.memory.traces.origins import matched_words, origins, source_of
-from gateway.memory.traces.rows import places
-from gateway.memory.traces.search import Found, Wanted
-from gateway.memory.traces.trace import Viewer
-from gateway.memory.traces.transfer.arrivals import ImportResult, Progress
-from gateway.memory.traces.transfer.bounds import Bounds, Everything, OfPerson
-from gateway.memory.traces.transfer.detection import ExportFormat, ImportFormat
-from gateway.memory.traces.transfer.exporting import export_traces
-from gateway.memory.traces.transfer.importing import import_traces
-from gateway.memory.traces.turn_facts import viewer_of
-from gateway.memory_review import FactOrigin
+from gateway.config.file import CONFIG_NAME
+from gateway.files.atomic import make_private_directory
+from gateway.files.home import data_directory
+from gateway.memory.review import FactOrigin
 from gateway.protocols import MemoryScope
 from gateway.store.sqlite import SqliteStore
+from gateway.traces.consolidation import Consolidation
+from gateway.traces.origins import matched_words, origins, source_of
+from gateway.traces.rows import places
+from gateway.traces.search import Found, Wanted
+from gateway.traces.trace import Viewer
+from gateway.traces.trace_store import BRAIN_NAME, Brain, PersonIds, open_brain
+from gateway.traces.transfer.bounds import Bounds, Everything, OfPerson
+from gateway.traces.transfer.detection import ExportFormat, ImportFormat
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.import_records import ImportResult, Progress
+from gateway.traces.transfer.importing import import_traces
+from gateway.traces.turn_facts import viewer_of
 
 OPERATOR = "operator"
 """The account of whoever runs the gateway, on the channels that can tell."""

@@ -17,9 +17,9 @@ from gateway.cli.errors import EXIT_TEMPORARY
 from gateway.cli.memory_reading import describe
 from gateway.cli.named import Wanted, find_memory, scope_of
 from gateway.cli.output import print_diff, print_json, say
-from gateway.config.file import data_directory
 from gateway.errors import EthosError, FileError, MemoryConflict
-from gateway.files import make_private_directory, write_atomically
+from gateway.files.atomic import make_private_directory, write_atomically
+from gateway.files.home import data_directory
 from gateway.memory.history import NoSuchEntry, difference
 from gateway.protocols import MemoryDocument, MemoryStoreName
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.config import Config
-from gateway.desk import naming
-from gateway.desk.caller import NotNamed, operator
-from gateway.desk.naming import Naming, Wanted
-from gateway.identity import IdentityMap
-from gateway.personalities import Personalities
+from gateway.domain.personalities import Personalities
+from gateway.people.identity import IdentityMap
 from gateway.protocols import MemoryScope, MemoryStoreName
+from gateway.services import naming
+from gateway.services.caller import NotNamed, operator
+from gateway.services.naming import Naming, Wanted
 
 __all__ = ["CHANNEL", "OPERATOR", "NotNamed", "Wanted", "find_memory", "find_user", "identities", "labels", "scope_of"]
 

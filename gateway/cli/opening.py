@@ -20,9 +20,8 @@ def open_page(
 
     from gateway.cli.errors import EXIT_UNAVAILABLE, fail
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
-    from gateway.home import TOKEN_NAME
-    from gateway.running_gateway import running_gateway, web_token
+    from gateway.files.home import TOKEN_NAME, data_directory
+    from gateway.files.running_gateway import running_gateway, web_token
 
     home = data_directory()
     process = running_gateway(home)

@@ -28,7 +28,7 @@ StoreOption = Annotated[
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Do a command's work without a log: whatever matters stands in its answer."""
-    from gateway.logs import configure_logs
+    from gateway.runtime.logs import configure_logs
 
     configure_logs("critical", "text")
     return asyncio.run(work)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.cli.chat_text import neutralise
-from gateway.visible import visible
+from gateway.domain.visible import visible
 
 _NOTHING = "-"
 _OBEYED = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.options import AsJson, run
-from gateway.roles import Role
+from gateway.domain.roles import Role
 
 if TYPE_CHECKING:
-    from gateway.identity import IdentityMap, User
-    from gateway.pairing import Pairing
-    from gateway.people import Rank, Request
+    from gateway.people.access_records import Rank, Request
+    from gateway.people.identity import IdentityMap, User
+    from gateway.people.pairing import Pairing
     from gateway.store.people import SqlitePeople
 
 pairing = typer.Typer(help="See who asks to be let in, and decide.", no_args_is_help=True)
@@ -78,14 +78,14 @@ class _Desk:
 @asynccontextmanager
 async def _desk(home: Path, *, is_made: bool = False) -> AsyncIterator[_Desk | None]:
     """None where nobody can have asked yet, for there is no database; `is_made`: make one then."""
-    from gateway.access import Access
     from gateway.cli.data import opened_store
     from gateway.cli.named import identities
-    from gateway.codes import load_pepper
-    from gateway.files import make_private_directory
-    from gateway.home import DATABASE_NAME
-    from gateway.pairing import Pairing
-    from gateway.people import People
+    from gateway.domain.codes import load_pepper
+    from gateway.files.atomic import make_private_directory
+    from gateway.files.home import DATABASE_NAME
+    from gateway.people.access import Access
+    from gateway.people.access_records import People
+    from gateway.people.pairing import Pairing
     from gateway.store.sqlite import open_store
 
     if is_made and not (home / DATABASE_NAME).exists():
@@ -104,8 +104,8 @@ async def _desk(home: Path, *, is_made: bool = False) -> AsyncIterator[_Desk | N
 
 async def given_roles(home: Path, users: Sequence[User]) -> Mapping[str, Rank]:
     """What each user was given, by id; nobody else: they have the role of the channel."""
-    from gateway.people import ranks_of
-    from gateway.roles import highest
+    from gateway.domain.roles import highest
+    from gateway.people.access_records import ranks_of
 
     async with _desk(home) as desk:
         ranks = {} if desk is None else (await desk.store.book()).ranks
@@ -122,7 +122,7 @@ async def given_roles(home: Path, users: Sequence[User]) -> Mapping[str, Rank]:
 
 async def _list(*, as_json: bool) -> None:
     from gateway.cli.output import print_json, print_table, say
-    from gateway.config.file import data_directory
+    from gateway.files.home import data_directory
 
     rows: list[tuple[Request, str]] = []
     async with _desk(data_directory()) as desk:
@@ -157,7 +157,7 @@ async def _decide(who: str, *, is_yes: bool, role: Role | None, as_json: bool) -
     from gateway.cli.named import NotNamed
     from gateway.cli.output import print_json, say
     from gateway.cli.queues import wake
-    from gateway.config.file import data_directory
+    from gateway.files.home import data_directory
 
     decision, home = None, data_directory()
     async with _desk(home) as desk:
@@ -187,8 +187,8 @@ async def _set_rank(who: str, rank: str, *, as_json: bool) -> None:
 
     from gateway.cli.named import NotNamed
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
-    from gateway.people import SetRank
+    from gateway.files.home import data_directory
+    from gateway.people.access_records import SetRank
 
     home = data_directory()
     async with _desk(home, is_made=True) as desk:
@@ -225,8 +225,8 @@ async def _accounts_of(desk: _Desk, home: Path, who: str) -> tuple[str, ...]:
 
 async def _owner_code(*, as_json: bool) -> None:
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
-    from gateway.pairing import CODE_LIFETIME
+    from gateway.files.home import data_directory
+    from gateway.people.pairing import CODE_LIFETIME
 
     async with _desk(data_directory(), is_made=True) as desk:
         code = "" if desk is None else await desk.pairing.offer_owner()

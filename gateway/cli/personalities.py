@@ -16,7 +16,7 @@ app = typer.Typer(help="See who can answer, and make new ones.", no_args_is_help
 def list_(as_json: AsJson = False) -> None:
     """List all, those that cannot be used with the reason."""
     from gateway.cli.output import print_json, print_table, say
-    from gateway.personalities import Personality
+    from gateway.domain.personalities import Personality
 
     found = _personalities().list()
     if as_json:
@@ -71,7 +71,7 @@ def create(
 ) -> None:
     """Make the files of a new one, for you to edit; a running gateway has it at once."""
     from gateway.cli.output import print_json, say
-    from gateway.personalities.files import SETTINGS_NAME, SOUL_NAME
+    from gateway.domain.personalities.files import SETTINGS_NAME, SOUL_NAME
 
     directory = _personalities().create(personality, name=name, description=description, copy_of=copy_of)
     if as_json:
@@ -82,9 +82,9 @@ def create(
 
 
 def _personalities() -> Any:
-    from gateway.config.file import data_directory
-    from gateway.logs import configure_logs
-    from gateway.personalities import Personalities
+    from gateway.domain.personalities import Personalities
+    from gateway.files.home import data_directory
+    from gateway.runtime.logs import configure_logs
 
     configure_logs("critical", "text")
     return Personalities(data_directory())

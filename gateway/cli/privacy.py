@@ -46,9 +46,9 @@ def retention(
 async def _export(user: str, file: Path, *, as_json: bool) -> None:
     from gateway.cli.named import find_user, identities
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
-    from gateway.privacy.export import Exporter
-    from gateway.privacy.home import kinds_of_channels, opened
+    from gateway.files.home import data_directory
+    from gateway.ops.privacy.export import Exporter
+    from gateway.ops.privacy.home import kinds_of_channels, opened
 
     home = data_directory()
     user_id = await find_user(home, user)
@@ -65,8 +65,8 @@ async def _export(user: str, file: Path, *, as_json: bool) -> None:
 async def _erase(user: str, *, is_sure: bool, as_json: bool) -> None:
     from gateway.cli.errors import fail
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
-    from gateway.running_gateway import running_gateway
+    from gateway.files.home import data_directory
+    from gateway.files.running_gateway import running_gateway
 
     home = data_directory()
     user_id, accounts = await _whom(home, user)
@@ -86,9 +86,9 @@ async def _erase(user: str, *, is_sure: bool, as_json: bool) -> None:
 async def _whom(home: Path, wanted: str) -> tuple[str, list[str]]:
     """A user and all accounts of that person; or an account that is no user's, but of which something is kept."""
     from gateway.cli.named import NotNamed, find_user, identities
-    from gateway.home import DATABASE_NAME
-    from gateway.privacy.home import kinds_of_channels, opened
-    from gateway.privacy.people import ids_of, is_known
+    from gateway.files.home import DATABASE_NAME
+    from gateway.ops.privacy.home import kinds_of_channels, opened
+    from gateway.ops.privacy.people import ids_of, is_known
 
     async def stranger() -> bool:
         if ":" not in wanted or not (home / DATABASE_NAME).exists():
@@ -109,9 +109,9 @@ async def _whom(home: Path, wanted: str) -> tuple[str, list[str]]:
 
 async def _erase_alone(home: Path, user_id: str) -> str:
     """Erase while no gateway runs, and let none start meanwhile."""
-    from gateway.home import LOCK_NAME
-    from gateway.locks import hold
-    from gateway.privacy.home import eraser_of, opened
+    from gateway.files.home import LOCK_NAME
+    from gateway.files.locks import hold
+    from gateway.ops.privacy.home import eraser_of, opened
 
     lock = hold(home / LOCK_NAME)
     try:
@@ -126,9 +126,9 @@ async def _erase_alone(home: Path, user_id: str) -> str:
 
 async def _erase_beside(home: Path, user_id: str) -> str:
     """Have the running gateway do it, and wait until its database says so."""
+    from gateway.app.control import ask
     from gateway.cli.errors import EXIT_TEMPORARY, fail
-    from gateway.control import ask
-    from gateway.home import DATABASE_NAME
+    from gateway.files.home import DATABASE_NAME
 
     answer = await asyncio.to_thread(ask, home, {"do": "erase", "user": user_id})
     erasure = str(answer["erasure"])
@@ -163,8 +163,8 @@ def _advice(home: Path, accounts: list[str]) -> str:
 async def _retention(*, is_dry: bool, as_json: bool) -> None:
     from gateway.cli.data import opened_store, operator_config
     from gateway.cli.output import print_json, print_table, say
-    from gateway.config.file import data_directory
-    from gateway.privacy.retention import Retention
+    from gateway.files.home import data_directory
+    from gateway.ops.privacy.retention import Retention
 
     home = data_directory()
     config = operator_config(home).retention

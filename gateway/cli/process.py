@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import EthosError
-from gateway.home import TOKEN_NAME
-from gateway.running_gateway import GatewayProcess, TokenUnreadable, web_token
+from gateway.files.home import TOKEN_NAME
+from gateway.files.running_gateway import GatewayProcess, TokenUnreadable, web_token
 
 HEALTH_TIMEOUT_S = 5.0
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -20,7 +20,7 @@ class HealthUnknown(EthosError):
 
 
 def ask_health(home: Path, process: GatewayProcess) -> Mapping[str, Any]:
-    """What the gateway says of itself, as `gateway.health.Health` has it.
+    """What the gateway says of itself, as `gateway.pipeline.health.Health` has it.
 
     Raises:
         HealthUnknown: it has no web server, does not answer, or does not know our token.

@@ -64,7 +64,7 @@ def drop(queue: InQueue, message: Id, as_json: AsJson = False) -> None:
 async def _list(queue: Queue, state: State | None, channel: str | None, limit: int, *, as_json: bool) -> None:
     from gateway.cli.data import opened_store
     from gateway.cli.output import print_json, print_table, say
-    from gateway.config.file import data_directory
+    from gateway.files.home import data_directory
     from gateway.store.deliveries import Delivery
 
     found: Sequence[Delivery] = ()
@@ -98,7 +98,7 @@ async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_
     from gateway.cli.asking import NobodyAnswered
     from gateway.cli.named import NotNamed
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
+    from gateway.files.home import data_directory
 
     home = data_directory()
     try:
@@ -152,8 +152,8 @@ async def _change_in_store(
 
 def wake(home: Path, queue: Queue, place: ConversationRef) -> bool:
     """Tell the running gateway that a conversation's queue was changed; whether there is one, and it knows."""
-    from gateway.control import NotReached, ask
-    from gateway.running_gateway import running_gateway
+    from gateway.app.control import NotReached, ask
+    from gateway.files.running_gateway import running_gateway
 
     if running_gateway(home) is None:
         return False

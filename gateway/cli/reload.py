@@ -9,11 +9,11 @@ from gateway.cli.options import AsJson
 
 def reload(as_json: AsJson = False) -> None:
     """Have the running gateway read config.yaml again; on any error it goes on with the last good one."""
+    from gateway.app.control import NotReached, ask
     from gateway.cli.errors import EXIT_CONFIG, EXIT_UNAVAILABLE, fail
     from gateway.cli.output import print_json, say
-    from gateway.config.file import data_directory
-    from gateway.control import NotReached, ask
-    from gateway.running_gateway import running_gateway
+    from gateway.files.home import data_directory
+    from gateway.files.running_gateway import running_gateway
 
     home = data_directory()
     if running_gateway(home) is None:

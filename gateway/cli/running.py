@@ -18,14 +18,14 @@ import typer
 
 from gateway.cli.errors import EXIT_TEMPORARY, fail
 from gateway.config import OFFLINE, Config
-from gateway.config.file import CONFIG_NAME, Loaded, data_directory, load_config
+from gateway.config.file import CONFIG_NAME, Loaded, load_config
 from gateway.config.secrets import is_unset_variable
 from gateway.errors import ConfigError, DataDirectoryLocked
-from gateway.home import LOG_NAME, TOKEN_NAME
+from gateway.files.home import LOG_NAME, TOKEN_NAME, data_directory
 
 if TYPE_CHECKING:  # 0.3 s that no other command needs
-    from gateway.app import Gateway
-    from gateway.service_manager import ServiceManager
+    from gateway.app.gateway import Gateway
+    from gateway.runtime.systemd import ServiceManager
     from gateway.web.server import WebServer
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ def chat(
 
 def _loaded() -> Loaded:
     """The configuration of the data directory, once that is whole."""
-    from gateway.backup.placing import finish_broken_off
+    from gateway.ops.backup.placing import finish_broken_off
 
     home = data_directory()
     if finish_broken_off(home):
@@ -100,7 +100,7 @@ def _loaded() -> Loaded:
 
 
 async def _serve(home: Path, loaded: Loaded, adapt: Callable[[Config], Config], *, is_chat: bool) -> int:
-    from gateway.service_manager import ServiceManager
+    from gateway.runtime.systemd import ServiceManager
 
     config = adapt(loaded.config)
     terminal = _terminal_channel(config) if is_chat else None
@@ -188,7 +188,7 @@ async def _how_to_own(gateway: Gateway) -> str:
 
 def _gateway(home: Path, config: Config, **options: Any) -> Gateway:
     """A gateway that tells other processes where its terminal chat listens, should the file not say it any more."""
-    from gateway.app import Gateway
+    from gateway.app.gateway import Gateway
 
     gateway = Gateway(home, config, **options)
 
@@ -206,8 +206,8 @@ async def _talk_to_running(home: Path, error: ConfigError, options: dict[str, An
     Raises:
         ConfigError: none runs, or it has no terminal channel.
     """
+    from gateway.app.control import NotReached, ask
     from gateway.cli.chat import chat as talk
-    from gateway.control import NotReached, ask
 
     try:
         answer = await asyncio.to_thread(ask, home, {"do": "terminal"})
@@ -246,7 +246,7 @@ async def _chat(home: Path, config: Config, options: dict[str, Any]) -> int:
 
 async def _stand_in(home: Path, config: Config, terminal: str, stop: asyncio.Event) -> None:
     """Where another chat has lent us its gateway, and ends, run one in its place; `ethos serve` is waited for."""
-    from gateway.running_gateway import running_gateway
+    from gateway.files.running_gateway import running_gateway
 
     is_lent = True
     while not stop.is_set():
@@ -276,7 +276,7 @@ def _with_log(config: Config, *, level: LogLevel | None, style: LogFormat | None
 
 
 def _configure_logs(config: Config, stream: TextIO | None = None) -> None:
-    from gateway.logs import configure_logs, secrets_in
+    from gateway.runtime.logs import configure_logs, secrets_in
 
     log = config.log
     configure_logs(log.level, log.format, stream=stream, secrets=secrets_in(config), is_text_shown=log.message_text)

@@ -12,7 +12,7 @@ import typer
 
 from gateway.cli.options import AsJson, run
 from gateway.cli.process import HealthUnknown, ask_health
-from gateway.running_gateway import GatewayProcess, running_gateway
+from gateway.files.running_gateway import GatewayProcess, running_gateway
 
 State = Literal["ok", "degraded", "failing", "not_responding", "not_running", "starting"]
 
@@ -43,7 +43,7 @@ class Status:
 
     Attributes:
         version: of the running gateway; None where it did not say.
-        channels: as `gateway.health.ChannelHealth` has them, as the gateway said.
+        channels: as `gateway.pipeline.health.ChannelHealth` has them, as the gateway said.
         models: as `gateway.agent.model_states.ModelStatus` has them; those that were asked.
         queues: unfinished rows and dead letters of `inbox` and `outbox`, by channel and state, each with the age of the
             oldest in seconds; None where the database is not readable.
@@ -83,7 +83,7 @@ def status(as_json: AsJson = False) -> None:
 
 async def look() -> Status:
     """Ask the gateway that runs, and the database."""
-    from gateway.config.file import data_directory
+    from gateway.files.home import data_directory
 
     home = data_directory()
     queues, memory_late, problems = await _stored(home)

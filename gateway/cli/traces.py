@@ -61,7 +61,7 @@ def search(
 ) -> None:
     """Find facts of the trace memory, as the agent finds them."""
     from gateway.cli.memory_traces import search_memory
-    from gateway.memory.traces.search import Wanted
+    from gateway.traces.search import Wanted
 
     run(search_memory(Wanted(query=query, limit=limit), user, personality, explain=explain, as_json=as_json))
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from gateway.cli.data import opened_store
 from gateway.cli.named import NotNamed, find_user, labels
 from gateway.cli.output import local, print_json, print_table, say
-from gateway.config.file import data_directory
-from gateway.files import check_id
-from gateway.marked.validation import did_you_mean
+from gateway.domain.sessions import SessionMessage
+from gateway.files.atomic import check_id
+from gateway.files.home import data_directory
+from gateway.files.positions.validation import did_you_mean
 from gateway.messages import ConversationRef
-from gateway.sessions import SessionMessage
 from gateway.store.sqlite import SqliteStore
 
 _SUGGESTED_AMONG = 1_000

@@ -12,7 +12,7 @@ import typer
 from gateway.cli.options import AsJson, run
 
 if TYPE_CHECKING:
-    from gateway.budgets import DayUsage
+    from gateway.agent.budgets import DayUsage
 
 
 class Part(StrEnum):
@@ -49,8 +49,8 @@ async def _usage(days: int, wanted: str | None, by: Sequence[Part], *, as_json: 
     from gateway.cli.data import opened_store, operator_config
     from gateway.cli.named import find_user
     from gateway.cli.output import print_json
-    from gateway.config.file import data_directory
     from gateway.config.values import zone_of
+    from gateway.files.home import data_directory
 
     home = data_directory()
     zone = zone_of(operator_config(home).budgets.time_zone)
@@ -96,7 +96,7 @@ def _sums(rows: Sequence[DayUsage], by: Sequence[Part]) -> list[tuple[tuple[str,
 async def _print(sums: Sequence[tuple[tuple[str, ...], DayUsage]], by: Sequence[Part], days: int) -> None:
     from gateway.cli.named import labels
     from gateway.cli.output import print_table, say
-    from gateway.config.file import data_directory
+    from gateway.files.home import data_directory
 
     if not sums:
         say("Nothing was spent today." if days == 1 else f"Nothing was spent in the last {days} days.")

@@ -65,8 +65,8 @@ def unlink(
 async def _list(*, as_json: bool) -> None:
     from gateway.cli.named import identities
     from gateway.cli.output import print_json, print_table, say
-    from gateway.config.file import data_directory
-    from gateway.identity import User
+    from gateway.files.home import data_directory
+    from gateway.people.identity import User
 
     def since(user: User) -> object:
         return min((account.first_seen_at for account in user.accounts if account.first_seen_at), default=None)

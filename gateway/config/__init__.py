@@ -25,7 +25,7 @@ from gateway.config.values import (
     time_of_day,
     zone_name,
 )
-from gateway.sessions import PROGRAMS
+from gateway.domain.sessions import PROGRAMS
 
 OFFLINE = "offline"
 """The model that is always there: no key, no network."""

@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel
 
 import adapters
-from gateway.extras import how_to_install
-from gateway.marked.validation import did_you_mean
+from gateway.files.positions.validation import did_you_mean
 from gateway.protocols import AdapterServices, ChannelAdapter
+from gateway.runtime.extras import how_to_install
 
 Access = Literal["owner", "allowlist", "pairing", "open"]
 GroupAccess = Literal["nobody", "owner", "allowlist", "pairing", "open"]

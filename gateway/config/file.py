@@ -17,12 +17,14 @@ from pydantic import BaseModel
 from gateway.config import DEFAULT_CHANNELS, OFFLINE, ChannelConfig, Config
 from gateway.config.channel_kinds import ChannelKind, KindUnusable, load_kind
 from gateway.config.own_accounts import check_own_accounts
+from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
+from gateway.domain.personalities import BrokenPersonality, Personalities
 from gateway.errors import ConfigError, InvalidId
-from gateway.files import check_id
-from gateway.marked.validation import did_you_mean, shown, validate
-from gateway.marked.yaml import KeyPath, MarkedYaml, dotted, read_marked_yaml, value_at
-from gateway.personalities import BrokenPersonality, Personalities
+from gateway.files.atomic import check_id
+from gateway.files.home import data_directory
+from gateway.files.positions.validation import did_you_mean, shown, validate
+from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, read_marked_yaml, value_at
 
 CONFIG_NAME = "config.yaml"
 
@@ -70,19 +72,6 @@ class _Reading:
     def hidden(self) -> set[KeyPath]:
         """Values that no message shows."""
         return {*self.expanded, *self.origins}
-
-
-def data_directory(environment: Mapping[str, str] | None = None) -> Path:
-    """Where everything lives: `ETHOS_HOME`, or `~/.ethos`.
-
-    Raises:
-        ConfigError: it begins with `~`, and there is no such home: in a container the user may have none.
-    """
-    home = (os.environ if environment is None else environment).get("ETHOS_HOME") or "~/.ethos"
-    try:
-        return Path(home).expanduser().absolute()
-    except RuntimeError as error:
-        raise ConfigError([f"there is no home directory for {home}; set ETHOS_HOME to an absolute path"]) from error
 
 
 def load_config(
@@ -301,8 +290,6 @@ def _check_embeddings(config: Config, document: MarkedYaml) -> None:
 def _check_prices(config: Config, document: MarkedYaml) -> None:
     """A budget of money needs the price of whatever may be called."""
     if config.budgets.limits_money:
-        from gateway.agent.registry import price_usd  # noqa: PLC0415 (only then; it loads the models' modules)
-
         for name, model in config.models.items():
             if price_usd(model, 1_000, 1_000) is None:
                 text = (

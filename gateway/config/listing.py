@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 
 from gateway.config import ChannelConfig, Config
-from gateway.marked.yaml import KeyPath, dotted
+from gateway.files.positions.yaml import KeyPath, dotted
 
 HIDDEN = "(hidden)"
 

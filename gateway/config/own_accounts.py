@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gateway.config import ChannelConfig
 from gateway.config.channel_kinds import load_kind
-from gateway.marked.yaml import MarkedYaml
+from gateway.files.positions.yaml import MarkedYaml
 
 
 def check_own_accounts(channels: Mapping[str, ChannelConfig], document: MarkedYaml) -> None:

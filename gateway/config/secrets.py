@@ -16,8 +16,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from gateway.extras import how_to_install
-from gateway.marked.yaml import KeyPath, MarkedYaml, put_at, value_at, walk_text
+from gateway.files.positions.yaml import KeyPath, MarkedYaml, put_at, value_at, walk_text
+from gateway.runtime.extras import how_to_install
 
 KEYRING_SERVICE = "ethos"
 MAX_SECRET_BYTES = 64 * 1024

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from gateway.store.words import MAX_QUERY_CHARS
+from gateway.memory.tokenizer import MAX_QUERY_CHARS
 
 _UNITS = {"day": 1, "week": 7, "month": 30.44, "year": 365.25}
 _LAST_UNITS = {"weekend": 8, "week": 13, "month": 61}  # so far back may be what is called the last

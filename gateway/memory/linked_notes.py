@@ -1,4 +1,4 @@
-"""The Markdown files of people who are linked: united, and parted again; see `gateway.linking.notes`.
+"""The Markdown files of people who are linked: united, and parted again; see `gateway.people.linking.documents`.
 
 The originals are kept in `users/<user id>/before-<link id>/`, of both users, where no prompt reads them.
 """
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gateway.codes import load_pepper
+from gateway.domain.codes import load_pepper
 from gateway.errors import FileError, MemoryConflict
-from gateway.files import check_id, inside, make_private_directory, read_once, sync_directory, write_atomically
-from gateway.identity import IdentityMap
-from gateway.linking.chat import Linking
-from gateway.linking.links import Link, LinkStore
-from gateway.linking.notes import has_any, only_in, without
-from gateway.linking.words import Channel
+from gateway.files.atomic import check_id, inside, make_private_directory, read_once, sync_directory, write_atomically
 from gateway.memory import rules
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.messages import ConversationRef
+from gateway.people.identity import IdentityMap
+from gateway.people.linking.chat import Linking
+from gateway.people.linking.documents import has_any, only_in, without
+from gateway.people.linking.links import Link, LinkStore
+from gateway.people.linking.texts import Channel
 from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
 
 CHANNEL = "link"

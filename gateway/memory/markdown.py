@@ -15,14 +15,14 @@ from typing import TypeVar
 import structlog
 
 from gateway.errors import FileError, InvalidId, MemoryConflict, StoreError
-from gateway.files import FileSnapshot, Signature, read_settled, sign
+from gateway.files.atomic import FileSnapshot, Signature, read_settled, sign
 from gateway.memory import rules
+from gateway.memory.atomic_document import Step
 from gateway.memory.draft import Wish, draft
 from gateway.memory.history import History, HistoryEntry, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, Ask, EntryAction, MemoryJournal
-from gateway.memory.kept_texts import Kept, KeptTexts
-from gateway.memory.live_file import Step
 from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
+from gateway.memory.read_cache import Kept, KeptTexts
 from gateway.memory.writer import DocumentWriter
 from gateway.protocols import (
     MemoryContext,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import FileError, UnsafePath
-from gateway.files import check_id, follow
+from gateway.files.atomic import check_id, follow
 from gateway.protocols import MemoryScope, MemoryStoreName
 
 LOCK_NAME = ".memory.lock"

@@ -20,14 +20,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from gateway.errors import FileError, MemoryConflict
-from gateway.files import FileSnapshot, Signature
+from gateway.files.atomic import FileSnapshot, Signature
 from gateway.memory import rules
+from gateway.memory.atomic_document import LiveFile, Look, Staged, Step
 from gateway.memory.delta import Delta
 from gateway.memory.draft import Draft, Wish, draft
 from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, Fitted, both, fit
 from gateway.memory.history import NoSuchEntry, rebuilt
 from gateway.memory.journal import HASH_OF_NOTHING, MERGE, Ask, Change, Key, MemoryJournal, Tail, Write
-from gateway.memory.live_file import LiveFile, Look, Staged, Step
 from gateway.memory.paths import DocumentPlace
 from gateway.protocols import MemoryScope, UpdateOutcome
 

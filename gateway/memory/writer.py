@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from gateway.files import Signature, make_private_directory
-from gateway.locks import FileLock
+from gateway.files.atomic import Signature, make_private_directory
+from gateway.files.locks import FileLock
+from gateway.memory.atomic_document import Step
 from gateway.memory.draft import Wish
 from gateway.memory.journal import Ask, EntryOutcome, Key, MemoryJournal
-from gateway.memory.live_file import Step
 from gateway.memory.paths import DocumentPlace
 from gateway.memory.rewrite import Result, Rewriter, Rewritten
 from gateway.protocols import MemoryScope

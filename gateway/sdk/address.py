@@ -89,8 +89,8 @@ class _LocalGateway:
         self._home = home
 
     def __call__(self) -> Address:
-        from gateway.config.file import data_directory  # noqa: PLC0415 (only for a gateway on this machine)
-        from gateway.running_gateway import TokenUnreadable, running_gateway, web_token  # noqa: PLC0415 (as above)
+        from gateway.files.home import data_directory  # noqa: PLC0415 (only for a gateway on this machine)
+        from gateway.files.running_gateway import TokenUnreadable, running_gateway, web_token  # noqa: PLC0415 (as above)
 
         home = data_directory() if self._home is None else self._home
         try:

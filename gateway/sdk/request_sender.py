@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from gateway.backoff import delay_s
+from gateway.runtime.backoff import delay_s
 from gateway.sdk.address import AddressSource
 from gateway.sdk.errors import APIConnectionError, APIError, APIResponseValidationError, APITimeoutError, error_from
 from gateway.sdk.models.chat import EVENTS, ChatMessage, Event, Reset

@@ -1,4 +1,4 @@
-"""Keys of the HTTP API in SQLite; see `gateway.api_keys.ApiKeyStore`."""
+"""Keys of the HTTP API in SQLite; see `gateway.people.api_keys.ApiKeyStore`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
-from gateway.api_keys import ApiKey
+from gateway.people.api_keys import ApiKey
 from gateway.store.database import Database
 from gateway.store.payloads import from_ms, storable, to_ms
 from gateway.store.statement import statement

@@ -29,8 +29,8 @@ from typing import Any, NoReturn, TypeVar
 import structlog
 
 from gateway.errors import StoreUnavailable
-from gateway.failpoints import reach
-from gateway.observe import happened
+from gateway.runtime.failpoints import reach
+from gateway.runtime.observe import happened
 from gateway.store.readers import Readers, as_raised
 from gateway.store.write_ahead_log import LogCut, log_of, make_certain
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from gateway.codes import without_codes
+from gateway.domain.codes import without_codes
 from gateway.messages import ConversationRef
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database

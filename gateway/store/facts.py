@@ -1,11 +1,11 @@
-"""What the store knows of itself, for health and metrics; see `gateway.checkup.StoreFacts`."""
+"""What the store knows of itself, for health and metrics; see `gateway.pipeline.checkup.StoreFacts`."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
 
-from gateway.health import QueueHealth
+from gateway.pipeline.health import QueueHealth
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from gateway.domain.sessions import Session, SessionHit, SessionMessage
 from gateway.errors import ClaimLost
-from gateway.inbox import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
+from gateway.memory.tokenizer import Matcher, parse
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
-from gateway.outbox import OutboxRow
+from gateway.pipeline.inbox import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
+from gateway.pipeline.outbox import OutboxRow
+from gateway.pipeline.turn_commit import TurnCommit
 from gateway.protocols import LogEntry, MemoryScope, MemoryUpdate
-from gateway.sessions import Session, SessionHit, SessionMessage
 from gateway.store.clock import steady_ms
 from gateway.store.in_memory_ingest import InMemoryIngestJobs
 from gateway.store.in_memory_links import InMemoryLinks
@@ -23,8 +25,6 @@ from gateway.store.in_memory_proposals import InMemoryProposals
 from gateway.store.in_memory_tables import Answer, Said, Tables, Waiting
 from gateway.store.in_memory_usage import InMemoryUsage
 from gateway.store.search import bm25
-from gateway.store.words import Matcher, parse
-from gateway.turn_commit import TurnCommit
 
 
 class _Inbox:

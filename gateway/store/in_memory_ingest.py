@@ -1,11 +1,11 @@
-"""The jobs of the ingest without a disk; see `gateway.ingest.IngestStore`."""
+"""The jobs of the ingest without a disk; see `gateway.memory.ingest.IngestStore`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.ingest import IngestBacklog, IngestJob, Said
+from gateway.memory.ingest import IngestBacklog, IngestJob, Said
 from gateway.store.in_memory_tables import Tables, Waiting
 
 

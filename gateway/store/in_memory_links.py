@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from gateway.linking.links import (
+from gateway.messages import ConversationRef, OutboundMessage
+from gateway.people.linking.links import (
     CODE_VALID_S,
     TRIES,
     TRIES_WITHIN_S,
@@ -19,7 +20,6 @@ from gateway.linking.links import (
     TooManyTries,
     Wrong,
 )
-from gateway.messages import ConversationRef, OutboundMessage
 from gateway.store.in_memory_tables import Answer, Tables
 
 _VALID_MS = round(CODE_VALID_S * 1000)

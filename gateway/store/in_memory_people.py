@@ -7,7 +7,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.people import Ask, Book, ClaimOwner, LetIn, OfferOwner, PeopleChange, Reopen, Request, SetRank, TurnAway
+from gateway.people.access_records import (
+    Ask,
+    Book,
+    ClaimOwner,
+    LetIn,
+    OfferOwner,
+    PeopleChange,
+    Reopen,
+    Request,
+    SetRank,
+    TurnAway,
+)
 from gateway.store.in_memory_tables import Answer, Tables
 
 _FORGET_AFTER = timedelta(days=1)

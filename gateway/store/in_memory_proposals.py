@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from gateway.fact_changes import FactChange
-from gateway.memory_proposals import Proposal, ProposalState
+from gateway.memory.fact_changes import FactChange
+from gateway.memory.proposals import Proposal, ProposalState
 from gateway.protocols import MemoryUpdate
 from gateway.store.in_memory_tables import Tables
 
 
 class InMemoryProposals:
-    """The `ProposalStore` of `gateway.memory_proposals`, in a dict."""
+    """The `ProposalStore` of `gateway.memory.proposals`, in a dict."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from gateway.ingest import IngestJob
-from gateway.linking.links import Link
-from gateway.memory_proposals import Proposal
+from gateway.domain.sessions import Session, SessionMessage
+from gateway.memory.ingest import IngestJob
+from gateway.memory.proposals import Proposal
 from gateway.messages import ConversationRef, InboundMessage, OutboundMessage, Receipt
-from gateway.people import Rank, Request
+from gateway.people.access_records import Rank, Request
+from gateway.people.linking.links import Link
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.sessions import Session, SessionMessage
 from gateway.store.clock import LONGEST_WAIT_MS
 
 

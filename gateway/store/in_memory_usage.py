@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from gateway.agent.model import ModelUsage, Spender
-from gateway.budgets import (
+from gateway.agent.budgets import (
     Ask,
     DaySpending,
     DayUsage,
@@ -22,6 +21,7 @@ from gateway.budgets import (
     grant,
     person_of,
 )
+from gateway.agent.model import ModelUsage, Spender
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
-"""The inbox in SQLite: see `gateway.inbox.InboxStore`."""
+"""The inbox in SQLite: see `gateway.pipeline.inbox.InboxStore`."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.inbox import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
 from gateway.messages import ConversationRef, InboundMessage
+from gateway.pipeline.inbox import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
 from gateway.store.clock import correct_waits, steady_ms, wall_ms
 from gateway.store.database import Database
 from gateway.store.erased_events import is_erased_event

@@ -1,4 +1,4 @@
-"""The jobs of the ingest in SQLite; see `gateway.ingest.IngestStore`."""
+"""The jobs of the ingest in SQLite; see `gateway.memory.ingest.IngestStore`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from gateway.ingest import IngestBacklog, IngestJob, Said
+from gateway.memory.ingest import IngestBacklog, IngestJob, Said
 from gateway.protocols import MemoryScope
 from gateway.store.clock import LONGEST_WAIT_MS, steady_ms
 from gateway.store.database import Database

@@ -1,4 +1,4 @@
-"""Links between users in SQLite: see `gateway.linking.links.LinkStore`."""
+"""Links between users in SQLite: see `gateway.people.linking.links.LinkStore`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from gateway.linking.links import (
+from gateway.messages import ConversationRef, OutboundMessage
+from gateway.people.linking.links import (
     CODE_VALID_S,
     TRIES,
     TRIES_WITHIN_S,
@@ -20,7 +21,6 @@ from gateway.linking.links import (
     TooManyTries,
     Wrong,
 )
-from gateway.messages import ConversationRef, OutboundMessage
 from gateway.store.clock import steady_ms
 from gateway.store.database import Database
 from gateway.store.outbox import insert_replies

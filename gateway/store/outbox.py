@@ -1,13 +1,13 @@
-"""The outbox in SQLite: see `gateway.outbox.OutboxStore`."""
+"""The outbox in SQLite: see `gateway.pipeline.outbox.OutboxStore`."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 
-from gateway.inbox import NotDue
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
-from gateway.outbox import OutboxRow
+from gateway.pipeline.inbox import NotDue
+from gateway.pipeline.outbox import OutboxRow
 from gateway.store.clock import correct_waits, steady_ms, wall_ms
 from gateway.store.database import Database
 from gateway.store.payloads import conversation_of, outbound, outbound_json, receipt_json, storable

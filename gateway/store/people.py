@@ -1,4 +1,4 @@
-"""Who was let in, in SQLite: see `gateway.people.PeopleStore`."""
+"""Who was let in, in SQLite: see `gateway.people.access_records.PeopleStore`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.people import (
+from gateway.people.access_records import (
     Ask,
     Book,
     ClaimOwner,

@@ -1,4 +1,4 @@
-"""Proposals in SQLite: see `gateway.memory_proposals.ProposalStore`."""
+"""Proposals in SQLite: see `gateway.memory.proposals.ProposalStore`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from gateway.fact_changes import FactChange
-from gateway.memory_proposals import Proposal, ProposalState
+from gateway.memory.fact_changes import FactChange
+from gateway.memory.proposals import Proposal, ProposalState
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database

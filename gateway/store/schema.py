@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 
 from gateway.errors import SchemaTooNew, StoreError, StoreUnavailable
-from gateway.failpoints import reach
-from gateway.locks import refuse_network_file_system
+from gateway.files.locks import refuse_network_file_system
+from gateway.runtime.failpoints import reach
 from gateway.store.database import connect
 
 # STRICT tables came with 3.37, https://www.sqlite.org/stricttables.html

@@ -11,10 +11,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from gateway.sessions import SessionHit
+from gateway.domain.sessions import SessionHit
+from gateway.memory.tokenizer import Matcher, Term, parse
 from gateway.store.payloads import from_ms
 from gateway.store.persons import ids_of_person
-from gateway.store.words import Matcher, Term, parse
 
 RANKED = 200
 _K1 = 1.2

@@ -10,8 +10,8 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from gateway.domain.sessions import Session, SessionHit, SessionMessage
 from gateway.messages import ConversationRef
-from gateway.sessions import Session, SessionHit, SessionMessage
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 from gateway.store.payloads import storable, to_ms

@@ -1,4 +1,4 @@
-"""Sessions in SQLite: see `gateway.sessions.SessionStore`."""
+"""Sessions in SQLite: see `gateway.domain.sessions.SessionStore`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from gateway.sessions import Session, SessionHit, SessionMessage
+from gateway.domain.sessions import Session, SessionHit, SessionMessage
 from gateway.store.database import Database
 from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
 from gateway.store.persons import PERSON

@@ -1,4 +1,4 @@
-"""The operator's sign-ins in SQLite; see `gateway.sign_ins.SignInStore`."""
+"""The operator's sign-ins in SQLite; see `gateway.people.sign_ins.SignInStore`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
-from gateway.sign_ins import SignIn
+from gateway.people.sign_ins import SignIn
 from gateway.store.database import Database
 from gateway.store.payloads import from_ms, storable, to_ms
 from gateway.store.statement import statement

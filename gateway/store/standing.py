@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from gateway.people import Rank
+from gateway.people.access_records import Rank
 from gateway.store.database import Database
 from gateway.store.payloads import from_ms
 from gateway.store.persons import ids_of_person

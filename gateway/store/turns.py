@@ -1,4 +1,4 @@
-"""Turns in SQLite: all effects in one transaction; see `gateway.turn_commit.TurnStore`."""
+"""Turns in SQLite: all effects in one transaction; see `gateway.pipeline.turn_commit.TurnStore`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
+from gateway.domain.sessions import Session, SessionMessage
 from gateway.errors import ClaimLost
+from gateway.pipeline.turn_commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.sessions import Session, SessionMessage
 from gateway.store.clock import steady_ms, wall_ms
 from gateway.store.database import Database
 from gateway.store.ingest import insert_job
@@ -20,7 +21,6 @@ from gateway.store.payloads import storable, to_ms
 from gateway.store.people import apply_change, insert_chat
 from gateway.store.proposals import insert_proposals
 from gateway.store.statement import statement
-from gateway.turn_commit import TurnCommit
 
 _END = """
     UPDATE inbox SET state = ?, claimed_by = NULL, lease_until = NULL, error = ?, ended_at = ?

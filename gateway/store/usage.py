@@ -1,4 +1,4 @@
-"""What model calls cost, and what is reserved for those under way, in SQLite; see `gateway.budgets.UsageStore`."""
+"""What model calls cost, and what is reserved for running ones; see `gateway.agent.budgets.UsageStore`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gateway.agent.model import ModelUsage, Spender
-from gateway.budgets import (
+from gateway.agent.budgets import (
     Ask,
     DaySpending,
     DayUsage,
@@ -22,6 +21,7 @@ from gateway.budgets import (
     grant,
     person_of,
 )
+from gateway.agent.model import ModelUsage, Spender
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 from gateway.store.persons import PERSON

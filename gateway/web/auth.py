@@ -21,9 +21,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from gateway.api_keys import is_key
-from gateway.desk.caller import Caller, operator
-from gateway.sign_ins import SignIn, SignIns
+from gateway.people.api_keys import is_key
+from gateway.people.sign_ins import SignIn, SignIns
+from gateway.services.caller import Caller, operator
 from gateway.web.pages import problem_response
 
 OPERATOR = "operator"

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from starlette.responses import FileResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from gateway.desk.personal import ExportFile
-from gateway.desk.trace_transfer import Export
+from gateway.services.personal import ExportFile
+from gateway.services.trace_transfer import Export
 
 ZIP = "application/zip"
 CHUNK_BYTES = 256 * 1024

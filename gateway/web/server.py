@@ -24,14 +24,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.errors import ConfigError
+from gateway.people.sign_ins import SignIns, SignInStore
 from gateway.protocols import SupportsHttp
-from gateway.sign_ins import SignIns, SignInStore
 from gateway.web.api import PATH as API_PATH
 from gateway.web.api import Api
 from gateway.web.auth import LOOPBACK_HOSTS, SIGN_IN, Gate, OperatorAuth, OperatorOnly, client_address, is_https, until
 from gateway.web.bodies import BodyBudget
 from gateway.web.connections import Crowd, PunctualProtocol, give_up_bodies, look_at, room_for_connections
-from gateway.web.dashboard.door import DashboardDoor, FindSources
+from gateway.web.dashboard.lazy import FindSources, LazyDashboard
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
 from gateway.web.forms import form_key
 from gateway.web.pace import Paced
@@ -91,7 +91,7 @@ class WebServer:
         self._auth = OperatorAuth(self._token, SignIns(sign_ins, self._token))
         self._health = health
         self._metrics = metrics
-        self._dashboard = None if dashboard is None else DashboardDoor(self._auth, form_key(self._token), dashboard)
+        self._dashboard = None if dashboard is None else LazyDashboard(self._auth, form_key(self._token), dashboard)
         self._stopping = asyncio.Event()
         self._socket: socket.socket | None = None
         self._serving: asyncio.Task[None] | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from gateway.errors import ConfigError, FileError
-from gateway.home import TOKEN_NAME
+from gateway.files.home import TOKEN_NAME
 
 MIN_TOKEN_CHARS = 20
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.observe import happened
+from gateway.runtime.observe import happened
 
 Health = Callable[[], Awaitable[Mapping[str, Any]]]
 """Returns at least `status`, and `is_ready` where that is not the same as being well."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.inbox import storable
 from gateway.messages import InboundMessage
+from gateway.pipeline.inbox import storable
 from gateway.store.payloads import inbound_json
 
 SEED = 20_261_122

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import PermanentSendError
-from gateway.logs import configure_logs
+from gateway.runtime.logs import configure_logs
 from tests.adapters.discord.harness import discord_harness
 from tests.adapters.discord.world import TOKEN as DISCORD_TOKEN
 from tests.adapters.email.correspondents import EmailHarness

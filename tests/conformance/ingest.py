@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gateway.ingest import IngestJob
+from gateway.memory.ingest import IngestJob
+from gateway.pipeline.turn_commit import TurnCommit
 from gateway.protocols import MemoryScope
-from gateway.turn_commit import TurnCommit
 from tests.conformance.stores import BEGAN, HERE, House, claimed, said, session_of, written
 
 

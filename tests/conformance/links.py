@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.linking.links import (
+from gateway.domain.sessions import Session
+from gateway.messages import Action, ConversationRef, OutboundMessage
+from gateway.people.linking.links import (
     CODE_VALID_S,
     TRIES,
     TRIES_WITHIN_S,
@@ -21,9 +23,7 @@ from gateway.linking.links import (
     TooManyTries,
     Wrong,
 )
-from gateway.messages import Action, ConversationRef, OutboundMessage
-from gateway.sessions import Session
-from gateway.turn_commit import TurnCommit
+from gateway.pipeline.turn_commit import TurnCommit
 from tests.conformance.stores import HERE, THERE, House, claimed, claimed_reply, said, session_of, written
 
 ADA = Party(account="fake:1", label="Ada", conversation=HERE)

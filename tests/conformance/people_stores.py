@@ -8,8 +8,19 @@ from datetime import datetime, timedelta
 import pytest
 
 from gateway.messages import ConversationRef
-from gateway.people import Ask, Book, ClaimOwner, LetIn, OfferOwner, People, Rank, Request, SetRank, TurnAway
-from gateway.turn_commit import TurnCommit
+from gateway.people.access_records import (
+    Ask,
+    Book,
+    ClaimOwner,
+    LetIn,
+    OfferOwner,
+    People,
+    Rank,
+    Request,
+    SetRank,
+    TurnAway,
+)
+from gateway.pipeline.turn_commit import TurnCommit
 from tests.conformance.stores import BEGAN, HERE, THERE, House, answer, claimed, said
 
 OWNER = "me"

@@ -1,4 +1,4 @@
-"""What every store of proposals must do; see `gateway.memory_proposals.ProposalStore`."""
+"""What every store of proposals must do; see `gateway.memory.proposals.ProposalStore`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from gateway.fact_changes import FactChange
-from gateway.memory_proposals import Proposal
+from gateway.memory.fact_changes import FactChange
+from gateway.memory.proposals import Proposal
+from gateway.pipeline.turn_commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
-from gateway.turn_commit import TurnCommit
 from tests.conformance.stores import BEGAN, House, claimed, said
 
 MILLISECOND = timedelta(milliseconds=1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.sessions import Session
+from gateway.domain.sessions import Session
 from tests.conformance.stores import BEGAN, HERE, MINUTE, House, session_of, turn, written
 
 ADA = "u_ada"

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from gateway.domain.sessions import Session, SessionMessage, SessionStore, new_session
 from gateway.errors import ClaimLost
-from gateway.inbox import SUSPECT_DEATHS, InboxRow, InboxStore, NotDue, Parked, Refused, Room, Suspect
-from gateway.memory_proposals import ProposalStore
+from gateway.memory.proposals import ProposalStore
 from gateway.messages import (
     Action,
     Attachment,
@@ -27,11 +27,11 @@ from gateway.messages import (
     Receipt,
     Sender,
 )
-from gateway.outbox import OutboxRow, OutboxStore
-from gateway.people import PeopleStore
+from gateway.people.access_records import PeopleStore
+from gateway.pipeline.inbox import SUSPECT_DEATHS, InboxRow, InboxStore, NotDue, Parked, Refused, Room, Suspect
+from gateway.pipeline.outbox import OutboxRow, OutboxStore
+from gateway.pipeline.turn_commit import TurnCommit, TurnStore
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
-from gateway.sessions import Session, SessionMessage, SessionStore, new_session
-from gateway.turn_commit import TurnCommit, TurnStore
 
 HERE = ConversationRef(channel="web", conversation="c1")
 THERE = ConversationRef(channel="web", conversation="c2")

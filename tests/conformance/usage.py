@@ -8,9 +8,9 @@ from typing import Protocol
 
 import pytest
 
+from gateway.agent.budgets import Ask, Denied, Granted, Limit, Scope, Totals, UsageStore, UsageSum
 from gateway.agent.model import ModelUsage, Spender
-from gateway.budgets import Ask, Denied, Granted, Limit, Scope, Totals, UsageStore, UsageSum
-from gateway.linking.links import LinkStore
+from gateway.people.linking.links import LinkStore
 from tests.conformance.links import link
 from tests.conformance.stores import House
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 
-from gateway.outbox import REPEAT_NOTE
+from gateway.pipeline.outbox import REPEAT_NOTE
 from tests.faults.platform import Platform
 from tests.faults.traffic import KEPT, Traffic, tokens
 

@@ -12,7 +12,7 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
-from gateway.outbox import REPEAT_NOTE
+from gateway.pipeline.outbox import REPEAT_NOTE
 from tests.adapters.email.correspondents import Person, a_mail, new_message_id
 from tests.adapters.email.mail_server import AUTHSERV_ID, DOMAIN, PASSWORD, MailServer
 from tests.faults.platform import Effect, unwatched

@@ -23,11 +23,11 @@ from typing import Any, NoReturn
 _PR_SET_PDEATHSIG = 1
 # All that `serve` loads by and by, so that no fork does it again.
 _PARTS = (
-    "gateway.app",
+    "gateway.app.gateway",
     "gateway.cli",
     "gateway.cli.errors",
     "gateway.cli.running",
-    "gateway.logs",
+    "gateway.runtime.logs",
     "gateway.web.server",
     "uvicorn.lifespan.off",
     "uvicorn.loops.auto",
@@ -39,7 +39,7 @@ _PARTS = (
 
 def run_gateway(asked: dict[str, Any]) -> NoReturn:
     """Be `ethos serve`, and never come back."""
-    from gateway import failpoints
+    from gateway.runtime import failpoints
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nothing outlives the driver
     signal.set_wakeup_fd(-1)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from gateway import failpoints
+from gateway.runtime import failpoints
 from tests.faults.evidence import Tally, examine
 from tests.faults.platform import Effect, Killed, Platform
 from tests.faults.process import Nursery, Serving

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gateway.agent.model import ModelEvent, ModelRequest
-from gateway.agent.offline import OfflineModel
+from gateway.agent.offline.model import OfflineModel
 from tests.faults.platform import WirePlatform
 from tests.faults.process import Nursery
 from tests.faults.stream import Fault, Stream

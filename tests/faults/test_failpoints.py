@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import failpoints
+from gateway.runtime import failpoints
 from tests.faults.platform import WirePlatform
 from tests.faults.process import ROOT, Nursery
 from tests.faults.stream import Fault, Stream

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.home import TOKEN_NAME, prepare_home
+from gateway.files.home import TOKEN_NAME, prepare_home
 from tests.faults.process import Nursery, Serving
 
 TOKEN = "t" * 43

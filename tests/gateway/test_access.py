@@ -11,11 +11,11 @@ from typing import Any, get_args
 
 import pytest
 
-from gateway.access import Access, AccessMode, AccessRule, GroupMode
-from gateway.identity import IdentityMap
+from gateway.domain.roles import Role
 from gateway.messages import ConversationRef, InboundMessage, Sender
-from gateway.people import ClaimOwner, LetIn, People, Rank, SetRank
-from gateway.roles import Role
+from gateway.people.access import Access, AccessMode, AccessRule, GroupMode
+from gateway.people.access_records import ClaimOwner, LetIn, People, Rank, SetRank
+from gateway.people.identity import IdentityMap
 from gateway.store.in_memory import InMemoryStore
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.codes import (
+from gateway.domain.codes import (
     ALPHABET,
     FORMER_PEPPER_NAME,
     HIDDEN,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.command_text import in_form
+from gateway.domain.command_text import in_form
 from gateway.messages import Capabilities
 
 PLAIN = Capabilities(max_text_chars=1_000)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway import control as control_module
-from gateway.control import SOCKET_NAME, ControlSocket, NotReached, ask
+from gateway.app import control as control_module
+from gateway.app.control import SOCKET_NAME, ControlSocket, NotReached, ask
 from gateway.errors import StoreUnavailable
 
 

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import pytest
 
-from gateway import extras
-from gateway.extras import how_to_install
+from gateway.runtime import extras
+from gateway.runtime.extras import how_to_install
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

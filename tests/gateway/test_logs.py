@@ -16,12 +16,14 @@ import pytest
 import structlog
 from pydantic import BaseModel, SecretStr
 
-from gateway import logs, memory_sync, parking
 from gateway.cli.running import _open_log
-from gateway.codes import HIDDEN
+from gateway.domain.codes import HIDDEN
 from gateway.errors import FileError, ModelUnavailable, PermanentSendError, StoreUnavailable, TransientSendError
-from gateway.logs import REPEAT_S, Repeats, configure_logs, secrets_in
-from gateway.observe import opaque
+from gateway.memory import sync as memory_sync
+from gateway.pipeline import parking
+from gateway.runtime import logs
+from gateway.runtime.logs import REPEAT_S, Repeats, configure_logs, secrets_in
+from gateway.runtime.observe import opaque
 from gateway.store.database import Database
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel, call

@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from gateway.memory_proposals import MemoryWrites, Proposal, Reviewer, Role, choices, proposal_number, sort_updates
+from gateway.domain.provenance import as_data, own_words
+from gateway.memory.proposals import MemoryWrites, Proposal, Reviewer, Role, choices, proposal_number, sort_updates
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryUpdate
-from gateway.untrusted import as_data, own_words
 
 WRITES: tuple[MemoryWrites, ...] = ("auto", "review", "off")
 ROLES: tuple[Role, ...] = ("owner", "member", "guest")

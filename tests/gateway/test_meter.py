@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.agent.budgets import Ask, Budgets, DayUsage, Denied, Granted, Limit, Totals, grant
+from gateway.agent.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter
 from gateway.agent.model import (
     ChatMessage,
     Model,
@@ -24,9 +26,7 @@ from gateway.agent.model import (
     StreamRestarted,
 )
 from gateway.agent.request_size import most_input_tokens
-from gateway.budgets import Ask, Budgets, DayUsage, Denied, Granted, Limit, Totals, grant
 from gateway.errors import BudgetExhausted, ConfigError, ModelUnavailable, StoreUnavailable
-from gateway.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter
 from gateway.store.in_memory_usage import InMemoryUsage
 from tests.scripted_model import Hang, ScriptedModel
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.desk.caller import Ambiguous
-from gateway.desk.naming import Naming
-from gateway.identity import IdentityMap
-from gateway.personalities import Personalities
+from gateway.domain.personalities import Personalities
+from gateway.people.identity import IdentityMap
+from gateway.services.caller import Ambiguous
+from gateway.services.naming import Naming
 
 
 @pytest.mark.parametrize(("option", "listed"), [("--user", 5), ("`user`", 0)])

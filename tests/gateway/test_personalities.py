@@ -9,8 +9,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from gateway.domain.personalities import BrokenPersonality, Personalities, Personality
 from gateway.errors import FileError, InvalidId, PersonalityError
-from gateway.personalities import BrokenPersonality, Personalities, Personality
 
 Write = Callable[..., Path]
 BUILT_IN = ("assistant", "engineer", "researcher")
@@ -150,7 +150,7 @@ def test_while_an_edit_is_broken_the_last_good_version_answers_with_one_warning(
     personalities: Personalities, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A logger keeps the settings of its first use, which may lie in another test.
-    monkeypatch.setattr("gateway.personalities._log", structlog.get_logger())
+    monkeypatch.setattr("gateway.domain.personalities._log", structlog.get_logger())
     write("poet", soul="One.", settings="name: Poet\n")
     good = personalities.get("poet")
     write("poet", settings="nam: Poet\n")

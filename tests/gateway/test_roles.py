@@ -10,8 +10,8 @@ import pytest
 
 from gateway.agent.model import ToolCall
 from gateway.agent.tools import UPDATE_MEMORY, Toolbox, ToolContext
+from gateway.domain.roles import RIGHTS, ROLES, Right, Role, highest, may, needs
 from gateway.protocols import MemoryPlace, MemoryScope
-from gateway.roles import RIGHTS, ROLES, Right, Role, highest, may, needs
 
 PAGE = Path(__file__).parents[2] / "docs" / "access.md"
 

@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from gateway.errors import StoreUnavailable
-from gateway.service_manager import ServiceManager
+from gateway.runtime.systemd import ServiceManager
 
 
 @pytest.mark.parametrize(

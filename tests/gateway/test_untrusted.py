@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.untrusted import as_data, others_words, own_words
+from gateway.domain.provenance import as_data, others_words, own_words
 
 
 def test_what_others_said_is_told_from_the_persons_own_words() -> None:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from gateway.cli import app
 from gateway.config.file import load_config
-from gateway.identity import IdentityMap
+from gateway.people.identity import IdentityMap
 from gateway.web.dashboard.page import all_pages
 
 ROOT = Path(__file__).parents[2]

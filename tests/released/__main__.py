@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import ModelUnavailable, PermanentSendError
-from gateway.files import make_private_directory
+from gateway.files.atomic import make_private_directory
 from gateway.store.schema import Migration, migrate, migrations
 from gateway.store.search_index import register_functions
 from tests.fake_channel import FakeChannel

@@ -1,4 +1,4 @@
--- Linking: see gateway/linking/links.py. Times are milliseconds since 1970.
+-- Linking: see gateway/people/linking/links.py. Times are milliseconds since 1970.
 
 -- A code that was given out, and what became of it; kept for a day.
 CREATE TABLE link_requests (

@@ -1,4 +1,4 @@
--- Who was let in, and as what; see gateway/people.py. Accounts are `kind:id`, as in users/identity-map.json.
+-- Who was let in, and as what; see gateway/people/access_records.py. Accounts are `kind:id`, as in users/identity-map.json.
 CREATE TABLE account_ranks (
     account TEXT PRIMARY KEY,
     rank    TEXT NOT NULL CHECK (rank IN ('owner', 'member', 'guest', 'revoked')),

@@ -1,4 +1,4 @@
--- Which erasures this database has gone through; see gateway/privacy/tombstones.py. One that is missing here, as in a
+-- Which erasures this database has gone through; see gateway/ops/privacy/tombstones.py. One that is missing here, as in a
 -- backup from before it, is made good at the next start.
 CREATE TABLE erasures (
     id         TEXT PRIMARY KEY,

@@ -1,5 +1,5 @@
 -- Facts of the trace memory wait for a person's yes, too: one change in each proposal, `store` is `traces` then, and
--- `updates` is the JSON object of `gateway.fact_changes.FactChange`. `part` tells apart what one turn wants to change.
+-- `updates` is the JSON object of `gateway.memory.fact_changes.FactChange`. `part` tells apart what one turn wants to change.
 CREATE TABLE new_memory_proposals (
     id             INTEGER PRIMARY KEY,
     turn_id        TEXT NOT NULL,

@@ -15,9 +15,9 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from gateway.desk.caller import Caller, Permission
-from gateway.desk.desks import Desks
-from gateway.marked.validation import did_you_mean
+from gateway.files.positions.validation import did_you_mean
+from gateway.services.caller import Caller, Permission
+from gateway.services.operator_services import Desks
 from gateway.web.api.problems import CHALLENGE, UNAUTHENTICATED
 from gateway.web.auth import CALLER, PROOF, SAFE_METHODS
 

@@ -14,10 +14,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from gateway import __version__
-from gateway.desk.caller import Caller
-from gateway.desk.desks import Desks
 from gateway.errors import EthosError
 from gateway.sdk.models.schema import ConflictProblem, Problem
+from gateway.services.caller import Caller
+from gateway.services.operator_services import Desks
 from gateway.web.api import (
     PATH,
     chat,

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 
-from gateway.desk.caller import Caller
 from gateway.sdk.models.chat import AcceptedMessage, SendMessage, StopAnswer
+from gateway.services.caller import Caller
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import Answers, problems
 from gateway.web.api.events import EventStreamResponse, LastEventId, framed

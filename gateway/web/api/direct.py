@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.desk.caller import Caller
-from gateway.desk.desks import Desks
 from gateway.errors import EthosError
 from gateway.sdk.models.chat import SendMessage
+from gateway.services.caller import Caller
+from gateway.services.operator_services import Desks
 from gateway.web.api.events import PLACE, EventStreamResponse, framed
 from gateway.web.api.idempotency import replayed
 from gateway.web.api.problems import on_error, on_fault

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Header
 
-from gateway.desk.caller import Malformed
+from gateway.services.caller import Malformed
 
 IfNoneMatch = Annotated[str | None, Header(max_length=1000, description="ETags that are known; one of them is a 304.")]
 IfMatch = Annotated[str | None, Header(max_length=1000, description="The ETag of what is to be replaced.")]

@@ -17,8 +17,8 @@ from fastapi import Header
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.desk.stream import Event
 from gateway.errors import EthosError
+from gateway.services.stream import Event
 
 PLACE = re.compile(r"^[0-9]{1,18}$", re.ASCII)
 LastEventId = Annotated[

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.desk.caller import Caller
+from gateway.services.caller import Caller
 from gateway.store.idempotency import Answered, Begun
 from gateway.web.api.problems import IN_PROGRESS, problem, problem_of_status, unauthenticated
 from gateway.web.auth import CALLER

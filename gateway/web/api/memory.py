@@ -6,8 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from gateway.desk.caller import Caller
-from gateway.desk.naming import Wanted
 from gateway.errors import MemoryConflict
 from gateway.sdk.models.memory import (
     Change,
@@ -23,6 +21,8 @@ from gateway.sdk.models.memory import (
     WriteDocument,
 )
 from gateway.sdk.models.schema import Page
+from gateway.services.caller import Caller
+from gateway.services.naming import Wanted
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import NOT_MODIFIED, conflict, precondition_failed, problems
 from gateway.web.api.etags import IfMatch, IfNoneMatch, etag, expected_version, is_known

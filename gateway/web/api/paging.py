@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from gateway.desk.caller import Malformed
+from gateway.services.caller import Malformed
 
 Limit = Annotated[int, Query(ge=1, le=200, description="At most so many.")]
 Cursor = Annotated[

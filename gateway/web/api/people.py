@@ -8,8 +8,6 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import StreamingResponse
 
-from gateway.desk.caller import Caller
-from gateway.desk.people import Place, place_of_person
 from gateway.sdk.models.people import (
     ApprovePairing,
     CreateLink,
@@ -24,6 +22,8 @@ from gateway.sdk.models.people import (
     SetRole,
 )
 from gateway.sdk.models.schema import USER_PATTERN, Page
+from gateway.services.caller import Caller
+from gateway.services.people import Place, place_of_person
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.paging import Cursor, Limit, cursor_of, no_page, place_of

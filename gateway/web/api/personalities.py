@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Response
 
-from gateway.desk.caller import Caller
 from gateway.sdk.models.personalities import CreatePersonality, Personality, PersonalityFiles, UpdatePersonality
 from gateway.sdk.models.schema import ID_PATTERN, Page
+from gateway.services.caller import Caller
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.etags import etag

@@ -14,8 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.desk.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused
-from gateway.desk.uploads import TooLarge
+from gateway.domain.personalities.editing import PersonalityChanged
 from gateway.errors import (
     EthosError,
     FileError,
@@ -25,11 +24,12 @@ from gateway.errors import (
     PersonalityError,
     StoreError,
 )
-from gateway.linking.links import NotLinked
 from gateway.memory.history import NoSuchEntry
-from gateway.memory_review import NotReviewable
-from gateway.personalities.editing import PersonalityChanged
+from gateway.memory.review import NotReviewable
+from gateway.people.linking.links import NotLinked
 from gateway.sdk.models.schema import ConflictProblem, Problem
+from gateway.services.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused
+from gateway.services.uploads import TooLarge
 from gateway.web.api.etags import VersionRequired
 from gateway.web.api.paging import WrongCursor
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
-from gateway.desk.caller import Caller
-from gateway.desk.sessions import Asked
 from gateway.sdk.models.schema import Page
 from gateway.sdk.models.sessions import ForkSession, Session, Transcript, UpdateSession
+from gateway.services.caller import Caller
+from gateway.services.sessions import Asked
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import Answers, problems
 from gateway.web.api.naming import PersonalityParam, UserParam

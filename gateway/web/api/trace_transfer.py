@@ -10,10 +10,10 @@ from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gateway.desk.caller import Caller
-from gateway.desk.trace_transfer import KINDS, TraceTransferDesk
-from gateway.desk.uploads import Transfer
 from gateway.sdk.models.traces import ExportFormat, ImportFormat, ImportReport
+from gateway.services.caller import Caller
+from gateway.services.trace_transfer import KINDS, TraceTransferDesk
+from gateway.services.uploads import Transfer
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.traces import OfUser, Reader

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
 
-from gateway.desk.caller import Caller
-from gateway.desk.traces import MOST_NEIGHBOURS, MOST_POINTS, MOST_RANKED, Filters
 from gateway.sdk.models.schema import ID_PATTERN, USER_PATTERN, Page
 from gateway.sdk.models.traces import (
     TRACE_ID_PATTERN,
@@ -24,6 +22,8 @@ from gateway.sdk.models.traces import (
     TraceType,
     UpdateTrace,
 )
+from gateway.services.caller import Caller
+from gateway.services.traces import MOST_NEIGHBOURS, MOST_POINTS, MOST_RANKED, Filters
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.paging import Cursor, Limit, Place, cursor_of, place_of

@@ -1,6 +1,6 @@
 """Tells open pages which parts of the gateway have changed, so that they fetch those anew; never what changed.
 
-What happens is known from the same spans as the metrics (`gateway.observe`), and is listened to only while a page is
+What happens is known from the same spans as the metrics (`runtime/observe.py`), and is listened to only while a page is
 open or has just been asked for. A reader holds a set of topics, so a thousand changes while it sleeps are one word to
 it. A page is given the moment at which it was asked for, and says it when it begins to listen; so nothing is missed in
 between, and nothing after a break.
@@ -18,7 +18,7 @@ from pathlib import Path
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.observe import Fact, Span, listening
+from gateway.runtime.observe import Fact, Span, listening
 
 TOPICS = ("channels", "deliveries", "memory", "messages", "people", "traces", "usage")
 MAX_READERS = 256

@@ -17,7 +17,7 @@ from gateway.web.dashboard import pages
 from gateway.web.forms import Form
 
 if TYPE_CHECKING:
-    from gateway.web.dashboard.frame import Frame
+    from gateway.web.dashboard.page_context import Frame
 
 BASE = "/dashboard"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from tests.adapters.discord.platform import FakeDiscord
 from tests.adapters.discord.world import ADA, BOB, BOT, BOT_USER, DM, OTHER_DM, ROOM, TOKEN

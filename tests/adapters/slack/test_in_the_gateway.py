@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from gateway.inbox import Inbox
 from gateway.messages import InboundMessage
+from gateway.pipeline.inbox import Inbox
 from gateway.store.in_memory import InMemoryStore
 from gateway.web.server import WebServer
 from tests.adapters.slack.fake_slack import BOT_USER, DIRECT, GENERAL

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.command_text import ParsedCommand, parse_command, typed
+from gateway.domain.command_text import ParsedCommand, parse_command, typed
 from gateway.errors import StoreUnavailable
 from gateway.messages import InboundMessage
 from tests.adapters.slack.fake_slack import ADA, BOT_ID, BOT_USER, DIRECT, GENERAL, Fault

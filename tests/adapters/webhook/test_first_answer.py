@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from tests.adapters.webhook.other_side import SECRET, ReplyReceiver, payload, signed
 

@@ -13,7 +13,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.messages import ConversationRef
 from tests.browser.dashboard.writing import OPERATOR, write
 from tests.gateway.way.conftest import House

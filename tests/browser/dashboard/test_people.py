@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from gateway.desk.caller import operator
+from gateway.services.caller import operator
 from tests.browser.dashboard.conftest import Desk, Open, look_over
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import settled

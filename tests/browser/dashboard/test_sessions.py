@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
+from gateway.domain.sessions import Role, Session, SessionMessage, conversation_key
 from gateway.messages import ConversationRef
-from gateway.sessions import Role, Session, SessionMessage, conversation_key
 from gateway.store.turns import _save_message, _save_session
 from tests.browser.dashboard.conftest import Desk, Open, look_over
 from tests.scripted_model import ScriptedModel, call

@@ -11,8 +11,8 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.trace import Owner, Trace
+from gateway.traces.trace import Owner, Trace
+from gateway.traces.trace_store import Brain
 from tests.browser.dashboard.conftest import Desk, Open, look_over
 from tests.gateway.memory.traces.transfer.corpora import Held, fill
 

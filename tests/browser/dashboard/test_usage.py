@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from gateway.agent.model import ModelUsage, Spender
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from tests.browser.dashboard.conftest import Open, look_over
 
 pytestmark = pytest.mark.browser

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from datetime import UTC, datetime
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.messages import ConversationRef, InboundMessage, QuotedText, Sender
 from tests.gateway.way.conftest import settled
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gateway.agent.embedding_wire import WireEmbedder
-from gateway.agent.models import Endpoint
+from gateway.agent.providers.embeddings import WireEmbedder
+from gateway.agent.providers.models import Endpoint
 from gateway.errors import ModelRefused, ModelUnavailable
 from tests.embedding_server import Behaviour, EmbeddingServer, vector_of
 

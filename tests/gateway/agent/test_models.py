@@ -23,7 +23,7 @@ from gateway.agent.model import (
     ToolCall,
     ToolSpec,
 )
-from gateway.agent.models import WireModel
+from gateway.agent.providers.models import WireModel
 from gateway.errors import ConfigError
 from tests.model_bench import KEY, Bench, open_bench
 from tests.model_server import Answer, Call
@@ -297,7 +297,7 @@ def test_settings_that_cannot_work_are_told_before_the_first_call(settings: dict
 
 
 def test_without_the_libraries_the_operator_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.agent.models.find_spec", lambda _: None)
+    monkeypatch.setattr("gateway.agent.providers.models.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"-m pip install '"):
         WireModel(name="main", provider="openai", model="m", api_key=KEY, base_url=None)
 
@@ -305,8 +305,8 @@ def test_without_the_libraries_the_operator_is_told_what_to_install(monkeypatch:
 def test_importing_and_making_a_model_loads_no_model_library() -> None:
     program = """
 import sys
-from gateway.agent.models import WireModel
-from gateway.agent.fallback import FallbackModel
+from gateway.agent.providers.models import WireModel
+from gateway.agent.providers.fallback import FallbackModel
 FallbackModel("all", [WireModel(name="a", provider="openai", model="m", api_key="k", base_url=None)])
 print(sorted({"pydantic_ai", "openai", "anthropic", "httpx", "httpx2"} & {name.split(".")[0] for name in sys.modules}))
 """

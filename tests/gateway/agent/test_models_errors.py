@@ -15,9 +15,9 @@ from aiohttp import client_exceptions, http_exceptions
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from gateway.agent.models import CallFailed, Endpoint
-from gateway.agent.wire_errors import retry_after_s, why_broken, why_failed, why_refused
-from gateway.agent.wire_format import StreamFailed
+from gateway.agent.providers.errors import retry_after_s, why_broken, why_failed, why_refused
+from gateway.agent.providers.format import StreamFailed
+from gateway.agent.providers.models import CallFailed, Endpoint
 from gateway.errors import ModelError, ModelRefused, ModelUnavailable
 
 KEY = "sk-test-0123456789"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, StreamRestarted, TextDelta
-from gateway.agent.models import WireModel
+from gateway.agent.providers.models import WireModel
 from gateway.errors import ModelError, ModelRefused, ModelUnavailable
 from tests.model_bench import KEY, Bench, open_bench
 from tests.model_server import Answer, Call, Failure, Garbage, Hang

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 import structlog
 
-from gateway.agent import fallback
-from gateway.agent.fallback import FallbackModel
 from gateway.agent.model import ChatMessage, Model, ModelEvent, ModelReply, ModelRequest, StreamRestarted, TextDelta
-from gateway.agent.models import WireModel
+from gateway.agent.providers import fallback
+from gateway.agent.providers.fallback import FallbackModel
+from gateway.agent.providers.models import WireModel
 from gateway.errors import ModelRefused, ModelUnavailable
 from tests.model_server import Answer, Failure, ModelServer
 from tests.scripted_model import Hang, ScriptedModel

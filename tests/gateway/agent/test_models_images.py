@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gateway.agent.model import ChatMessage, ModelImage, ModelRequest
-from gateway.agent.models import WireModel
+from gateway.agent.providers.models import WireModel
 from tests.model_formats import Answer
 from tests.model_server import ModelServer
 

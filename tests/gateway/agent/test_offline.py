@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agent.arithmetic import NotASum, evaluate
 from gateway.agent.loop import AgentLoop, AgentState, AgentWork
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, TextDelta
-from gateway.agent.notes import Note, read_notes
-from gateway.agent.offline import INTRODUCTION, MAX_WORDS, NOTICE, OfflineModel
+from gateway.agent.offline.arithmetic import NotASum, evaluate
+from gateway.agent.offline.model import INTRODUCTION, MAX_WORDS, NOTICE, OfflineModel
+from gateway.agent.offline.remembered import Note, read_notes
 from gateway.agent.prompt import Setting, estimated_tokens, system_prompt
 from gateway.agent.tools import CURRENT_TIME, UPDATE_MEMORY, Toolbox, ToolContext, search_conversations
+from gateway.domain.sessions import SessionHit
 from gateway.messages import Capabilities
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
-from gateway.sessions import SessionHit
 
 WAIT_S = 5.0
 USER = "Name: Ada\n\nThey say: I live in Berlin.\n- Likes steak\n"

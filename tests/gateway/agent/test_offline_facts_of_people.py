@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gateway.agent.model import ChatMessage, ModelRequest
-from gateway.agent.offline_work import facts_of
+from gateway.agent.offline.work import facts_of
 
 FACTS = """
 My dog is called Rex.

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, Purpose
-from gateway.agent.offline import OfflineModel
-from gateway.memory.traces.asking import gist_by, insight_by
-from gateway.memory.traces.extraction import Exchange, Fact, extract
-from gateway.memory.traces.hexaco import IngestRules, modulated
-from gateway.memory.traces.trace import Owner, Trace
+from gateway.agent.offline.model import OfflineModel
+from gateway.traces.extraction import Exchange, Fact, extract
+from gateway.traces.llm_prompts import gist_by, insight_by
+from gateway.traces.personality_traits import IngestRules, modulated
+from gateway.traces.trace import Owner, Trace
 
 RULES = IngestRules()
 ALL = modulated(RULES, {"openness": 0.9, "conscientiousness": 0.9})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr
 
-from gateway.agent.registry import ModelRegistry, price_usd
+from gateway.agent.providers.registry import ModelRegistry
 from gateway.config import Config, ModelConfig
+from gateway.config.prices import price_usd
 
 KEY = SecretStr("k")
 OWN = ModelConfig(provider="openai", model="m", base_url="http://127.0.0.1:1/v1")

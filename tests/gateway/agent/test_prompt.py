@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.agent.model import ChatMessage, ToolCall
 from gateway.agent.prompt import IN_GROUP, Setting, as_chat, estimated_tokens, fit, system_prompt
+from gateway.domain.sessions import Role, SessionMessage
 from gateway.messages import Capabilities
-from gateway.sessions import Role, SessionMessage
 
 SETTING = Setting(
     capabilities=Capabilities(max_text_chars=4096, markup="plain"),

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.agent.model import Spender, StreamRestarted
-from gateway.agent.offline import OfflineModel
+from gateway.agent.offline.model import OfflineModel
 from gateway.agent.summary import MAX_INPUT_CHARS, MAX_MESSAGES, read_transcript, summarize, transcript
+from gateway.domain.sessions import Role, SessionMessage
 from gateway.errors import ModelRefused, ModelUnavailable
-from gateway.sessions import Role, SessionMessage
 from tests.scripted_model import ScriptedModel
 
 ADA = Spender(user_id="u_1", personality_id="assistant")

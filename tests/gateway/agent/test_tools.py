@@ -22,10 +22,10 @@ from gateway.agent.tools import (
     ToolContext,
     search_conversations,
 )
-from gateway.memory_proposals import sort_updates
+from gateway.domain.roles import memory_of
+from gateway.domain.sessions import SessionHit
+from gateway.memory.proposals import sort_updates
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
-from gateway.roles import memory_of
-from gateway.sessions import SessionHit
 
 
 def context(*, user: str | None = None, memory: str | None = None, user_id: str | None = "u_1") -> ToolContext:

@@ -14,11 +14,11 @@ import aiohttp
 import pytest
 
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, Spender, TextDelta, ToolCall, ToolSpec
-from gateway.agent.models import WireModel
-from gateway.agent.provider_http import EVENT_BYTES, EventStream, _proxy
-from gateway.agent.wire_anthropic import AnthropicFormat
-from gateway.agent.wire_format import Json
-from gateway.agent.wire_openai import OpenAIFormat, ThinkTags
+from gateway.agent.providers.anthropic import AnthropicFormat
+from gateway.agent.providers.format import Json
+from gateway.agent.providers.http import EVENT_BYTES, EventStream, _proxy
+from gateway.agent.providers.models import WireModel
+from gateway.agent.providers.openai import OpenAIFormat, ThinkTags
 from gateway.errors import ModelRefused
 from tests.model_bench import Bench, open_bench
 from tests.model_server import Answer, Call, Garbage
@@ -344,7 +344,7 @@ async def test_a_stream_that_ends_without_closing_does_not_hold_the_answer_up() 
 
 
 async def test_an_answer_without_an_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.agent.wire.MAX_ANSWER_BYTES", 1024 * 1024)
+    monkeypatch.setattr("gateway.agent.providers.client.MAX_ANSWER_BYTES", 1024 * 1024)
     is_gone = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
-from gateway.desk.caller import operator
-from gateway.home import prepare_home
+from gateway.files.home import prepare_home
+from gateway.services.caller import operator
 
 WAIT_S = 30
 OPERATOR = operator("test")

@@ -14,12 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway import observe
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config import Config
-from gateway.desk.chat import ChatDesk
 from gateway.messages import ConversationRef, InboundMessage
+from gateway.runtime import observe
 from gateway.sdk.models.chat import SendMessage
+from gateway.services.chat import ChatDesk
 from gateway.store.database import Database
 from gateway.web.api.direct import DirectChat
 

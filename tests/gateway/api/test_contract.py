@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.web.auth import FailurePause
 
 # `/chat/events` never ends by itself; test_chat.py has it.

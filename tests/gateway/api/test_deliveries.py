@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from tests.browser.dashboard.writing import write
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel

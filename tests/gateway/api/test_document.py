@@ -9,8 +9,8 @@ import re
 import httpx
 import pytest
 
-from gateway.app import Gateway
-from gateway.desk.caller import PERMISSIONS
+from gateway.app.gateway import Gateway
+from gateway.services.caller import PERMISSIONS
 from gateway.web.api.paging import WrongCursor, cursor_of, place_of
 
 

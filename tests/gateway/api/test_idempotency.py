@@ -11,8 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.app import Gateway
-from gateway.desk.caller import Caller
+from gateway.app.gateway import Gateway
+from gateway.services.caller import Caller
 from gateway.store.clock import wall_ms
 from gateway.store.idempotency import KEPT_MS, Answered, SqliteIdempotency
 from gateway.web.api.idempotency import IdempotentWrites

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from gateway.app import Gateway
-from gateway.memory_proposals import Proposal
+from gateway.app.gateway import Gateway
+from gateway.memory.proposals import Proposal
 from gateway.protocols import MemoryScope, MemoryUpdate
 
 from .conftest import OPERATOR

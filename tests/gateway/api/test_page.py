@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 
-from gateway.app import Gateway
-from gateway.desk.caller import PERMISSIONS
+from gateway.app.gateway import Gateway
+from gateway.services.caller import PERMISSIONS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 
 from .conftest import OPERATOR
 

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.desk.stream import MAX_PASSING, ConversationStream, Event
 from gateway.messages import ConversationRef, OutboundMessage
+from gateway.pipeline.local_channel import Talk
 from gateway.protocols import LogEntry
 from gateway.sdk.models.chat import Preview
-from gateway.talk import Talk
+from gateway.services.stream import MAX_PASSING, ConversationStream, Event
 
 PLACE = ConversationRef(channel="api", conversation="c")
 

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
+from gateway.domain.sessions import Role, Session, SessionMessage, conversation_key
 from gateway.messages import ConversationRef
-from gateway.sessions import Role, Session, SessionMessage, conversation_key
 from gateway.store.turns import _save_message, _save_session
 from tests.gateway.way.conftest import settled
 

@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from gateway.agent.model import ModelUsage, Spender
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
-from gateway.desk.caller import Caller, NotAllowed
-from gateway.desk.system import HIDDEN, SystemDesk, SystemParts
+from gateway.services.caller import Caller, NotAllowed
+from gateway.services.system import HIDDEN, SystemDesk, SystemParts
 
 
 async def test_health_is_what_the_checkup_says(gateway: Gateway, operator_api: httpx.AsyncClient) -> None:

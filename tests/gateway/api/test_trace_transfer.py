@@ -20,7 +20,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gateway.memory.traces.transfer.detection import EXPORT_FORMATS, ExportFormat
+from gateway.traces.transfer.detection import EXPORT_FORMATS, ExportFormat
 from tests.gateway.api.traces import Traced, traced
 from tests.gateway.memory.traces.transfer import corpora
 from tests.gateway.memory.traces.transfer.corpora import Held, all_of, fill
@@ -201,7 +201,7 @@ async def test_zips_that_are_traps_are_refused(desk: Traced) -> None:
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 
 async def main():

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.linking.operator import operate
-from gateway.memory.traces.trace import DAY_MS, Owner, Trace, Viewer
-from gateway.people import SetRank
+from gateway.people.access_records import SetRank
+from gateway.people.linking.operator import operate
+from gateway.traces.trace import DAY_MS, Owner, Trace, Viewer
 from tests.gateway.api.traces import Traced, traced
 from tests.gateway.memory.traces.transfer.corpora import Held, fill
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 
-from gateway.app import Gateway
-from gateway.desk.caller import operator
-from gateway.memory.traces.brain import Brain
+from gateway.app.gateway import Gateway
+from gateway.services.caller import operator
+from gateway.traces.trace_store import Brain
 from tests.gateway.api.conftest import WAIT_S
 from tests.gateway.way.conftest import House
 

@@ -26,10 +26,6 @@ def hook(event: str, _arguments: tuple[object, ...]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-import gateway.backup.restoring  # noqa: E402 (its imports are no steps)
-import gateway.backup.taking  # noqa: E402
-import gateway.cli.options  # noqa: E402
-import gateway.cli.output  # noqa: E402, F401
 from gateway.cli import main  # noqa: E402
 
 sys.addaudithook(hook)

@@ -19,23 +19,23 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
-from gateway.backup import taking
-from gateway.backup.archive import check_archive
-from gateway.backup.cut import take_cut
-from gateway.backup.restoring import restore
-from gateway.backup.taking import take_backup
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import BackupError, LockTimeout
-from gateway.last_backup import LAST_BACKUP_NAME
-from gateway.locks import FileLock
+from gateway.files.last_backup import LAST_BACKUP_NAME
+from gateway.files.locks import FileLock
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory.traces.trace import Trace, Viewer
+from gateway.ops.backup import taking
+from gateway.ops.backup.archive import check_archive
+from gateway.ops.backup.cut import take_cut
+from gateway.ops.backup.restoring import restore
+from gateway.ops.backup.taking import take_backup
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.schema import migrate
 from gateway.store.search_index import register_functions
+from gateway.traces.trace import Trace, Viewer
+from gateway.traces.trace_store import BRAIN_NAME, open_brain
 from tests.fake_channel import FakeChannel
 from tests.gateway.backup.conftest import CONFIG, ethos_killed_at, files_of, rows_of, talk
 from tests.gateway.memory import writer_process

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
-from gateway.backup import placing
-from gateway.backup.archive import check_archive
-from gateway.backup.placing import finish_broken_off, finish_placing
-from gateway.backup.restoring import restore
-from gateway.backup.taking import take_backup
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import BackupError, DataDirectoryLocked, SchemaTooNew
-from gateway.locks import hold
+from gateway.files.locks import hold
+from gateway.ops.backup import placing
+from gateway.ops.backup.archive import check_archive
+from gateway.ops.backup.placing import finish_broken_off, finish_placing
+from gateway.ops.backup.restoring import restore
+from gateway.ops.backup.taking import take_backup
 from gateway.store.schema import migrations
 from tests.gateway.backup.conftest import ethos_killed_at, files_of, rows_of, talk
 
@@ -175,7 +175,7 @@ async def test_a_backup_with_a_newer_schema_is_refused_and_one_with_an_older_is_
 ) -> None:
     newest = migrations()
     backup = (await take_backup(home, tmp_path / "new.tar.gz")).path
-    monkeypatch.setattr("gateway.backup.restoring.migrations", lambda: newest[:-1])
+    monkeypatch.setattr("gateway.ops.backup.restoring.migrations", lambda: newest[:-1])
     with pytest.raises(
         SchemaTooNew, match=rf"version {len(newest)}, this program knows versions up to {len(newest) - 1}"
     ):

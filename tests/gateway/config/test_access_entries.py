@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.access import AccessRule
+from gateway.app.settings import rules_of
 from gateway.config.channel_kinds import load_kind
 from gateway.config.file import check, load_config
-from gateway.configured import rules_of
+from gateway.people.access import AccessRule
 
 MAIL = """
 channels:

@@ -15,8 +15,9 @@ import pytest
 import adapters
 from gateway.config import Config
 from gateway.config.channel_kinds import KindUnusable, load_kind
-from gateway.config.file import check, data_directory, load_config
+from gateway.config.file import check, load_config
 from gateway.errors import ConfigError
+from gateway.files.home import data_directory
 
 PIGEON = "tests.gateway.config.kinds.pigeon"
 CANARY = "canary-7c0ffee"

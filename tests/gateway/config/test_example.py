@@ -13,7 +13,7 @@ from gateway.config import ChannelConfig, Config, ModelConfig
 from gateway.config.channel_kinds import known_kinds, load_kind
 from gateway.config.file import check, load_config
 from gateway.config.values import Section
-from gateway.personalities.files import PersonalitySettings
+from gateway.domain.personalities.files import PersonalitySettings
 
 EXAMPLE = Path(__file__).parents[3] / "config.example.yaml"
 SWITCHED_OFF = re.compile(r"^( *)#(?! \S)(?=.)", re.MULTILINE)

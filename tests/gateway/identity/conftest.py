@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.identity import IdentityMap
-from gateway.identity import disk as identity_disk
+from gateway.people.identity import IdentityMap
+from gateway.people.identity import disk as identity_disk
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gateway.identity import IdentityMap
+from gateway.people.identity import IdentityMap
 
 
 def start(path: Path, keys: list[str], *mode: str) -> subprocess.Popen[bytes]:

@@ -9,10 +9,10 @@ import pytest
 import structlog
 
 from gateway.errors import FileError, IdentityMapBroken
-from gateway.identity import IdentityMap
-from gateway.identity import disk as identity_disk
-from gateway.identity.disk import IdentityDisk
-from gateway.identity.file import Account, IdentityDocument
+from gateway.people.identity import IdentityMap
+from gateway.people.identity import disk as identity_disk
+from gateway.people.identity.disk import IdentityDisk
+from gateway.people.identity.file import Account, IdentityDocument
 
 ADA, BOB, CLEO = "telegram:1", "slack:T1/U1", "discord:9"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import EthosError, FileError, InvalidAccount, LockTimeout, UnsafePath
-from gateway.files import make_private_directory
-from gateway.identity import IdentityMap, _joining, _new_user_id
-from gateway.identity.file import parse
-from gateway.locks import FileLock
+from gateway.files.atomic import make_private_directory
+from gateway.files.locks import FileLock
+from gateway.people.identity import IdentityMap, _joining, _new_user_id
+from gateway.people.identity.file import parse
 
 ADA = "telegram:123456789"
 
@@ -361,7 +361,7 @@ async def test_a_full_disk_changes_nothing_and_the_next_try_succeeds(
         def no_space(*_: object) -> int:
             raise OSError(28, "No space left on device")
 
-        patch.setattr("gateway.files.os.write", no_space)
+        patch.setattr("gateway.files.atomic.os.write", no_space)
         with pytest.raises(FileError, match="No space left"):
             await people.resolve("slack:T1/U1", "Bob")
         assert await people.resolve(ADA, "") == ada

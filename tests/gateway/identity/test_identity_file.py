@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidAccount
-from gateway.identity.file import Account, NewerMap, check_key, clean_label, empty_map, parse
-from gateway.marked.json import Mistake, load
+from gateway.files.positions.json import Mistake, load
+from gateway.people.identity.file import Account, NewerMap, check_key, clean_label, empty_map, parse
 
 OURS = """{
  "version": 1,

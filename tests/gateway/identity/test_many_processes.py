@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from gateway.identity import IdentityMap
+from gateway.people.identity import IdentityMap
 from tests.gateway.identity import minters
 
 

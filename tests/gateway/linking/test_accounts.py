@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.identity import IdentityMap
-from gateway.identity.file import Move
-from gateway.linking.people import AccountMap
+from gateway.people.identity import IdentityMap
+from gateway.people.identity.file import Move
+from gateway.people.linking.linked_identities import AccountMap
 from tests.gateway.linking.twins import TwinAccounts
 
 USERS = {"fake:1": "u_a", "fake:2": "u_b", "fake:3": "u_b"}

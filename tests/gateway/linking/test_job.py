@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from gateway.linking import job as job_module
-from gateway.linking.job import LinkJob
-from gateway.linking.links import Link
-from gateway.linking.people import People
+from gateway.people.linking import job as job_module
+from gateway.people.linking.job import LinkJob
+from gateway.people.linking.linked_identities import People
+from gateway.people.linking.links import Link
 from gateway.store.in_memory import InMemoryStore
 from tests.conformance.links import link
 from tests.gateway.linking.twins import TwinAccounts, TwinNotes

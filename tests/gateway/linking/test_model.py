@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from gateway.codes import ALPHABET
-from gateway.linking import chat
-from gateway.linking.chat import LinkAnswer, Linking, Speaker
-from gateway.linking.links import CODE_VALID_S, LinkRequest, Party
+from gateway.domain.codes import ALPHABET
 from gateway.messages import Capabilities, ConversationRef
+from gateway.people.linking import chat
+from gateway.people.linking.chat import LinkAnswer, Linking, Speaker
+from gateway.people.linking.links import CODE_VALID_S, LinkRequest, Party
 from gateway.store.in_memory import InMemoryStore
 from tests.gateway.linking.twins import TwinAccounts, TwinNotes
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import FileError
-from gateway.linking.links import Link
-from gateway.linking.notes import PersonalNotes, has_any, only_in, paragraphs, without
 from gateway.memory.in_memory_journal import InMemoryJournal
 from gateway.memory.journal import Ask
 from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.people.linking.documents import PersonalNotes, has_any, only_in, paragraphs, without
+from gateway.people.linking.links import Link
 from gateway.protocols import MemoryScope, MemoryUpdate
 from tests.gateway.linking.twins import TwinNotes
 

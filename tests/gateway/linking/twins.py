@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from gateway.identity import User
-from gateway.identity.file import Account, Move
-from gateway.linking.links import Link
-from gateway.linking.notes import has_any, only_in, without
+from gateway.people.identity import User
+from gateway.people.identity.file import Account, Move
+from gateway.people.linking.documents import has_any, only_in, without
+from gateway.people.linking.links import Link
 
 BEGAN = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import FileError, InvalidId, UnsafePath
-from gateway.files import check_id, inside, make_private_directory, read_settled, sign, write_atomically
+from gateway.files.atomic import check_id, inside, make_private_directory, read_settled, sign, write_atomically
 
 
 def mode(path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks import excerpt
 from benchmarks.retrieval import DATA, load
-from gateway.memory.fill import GAP, LATER_GAP, Filler
+from gateway.memory.prompt_excerpt import GAP, LATER_GAP, Filler
 from gateway.memory.render import render_memory
 from gateway.protocols import MemoryContext
 

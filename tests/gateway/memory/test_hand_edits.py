@@ -259,7 +259,7 @@ async def test_a_prompt_does_not_wait_for_a_disk_that_takes_nothing(markdown, ro
     provider, path = markdown(), root / MEMORY
     stale = await opened_before(provider, path, "ours 1")
     save_later(path, stale.replace("tea", "green tea"))
-    monkeypatch.setattr("gateway.memory.live_file.write_new", full_disk)
+    monkeypatch.setattr("gateway.memory.atomic_document.write_new", full_disk)
     assert (await provider.prefetch(scope("t2"))).project_memory == stale.replace("tea", "green tea")
     monkeypatch.undo()
     await provider.sync(scope("t3"), [add("memory", "last")])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory.kept_texts import QUIET_S, KeptTexts
+from gateway.memory.read_cache import QUIET_S, KeptTexts
 
 KEY = "MEMORY.md"
 
@@ -84,7 +84,7 @@ def test_a_file_behind_a_link_is_read_every_time(path: Path) -> None:
 
 
 def test_no_more_documents_are_kept_than_fit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.memory.kept_texts.MOST_DOCUMENTS", 2)
+    monkeypatch.setattr("gateway.memory.read_cache.MOST_DOCUMENTS", 2)
     texts = KeptTexts(path.parent)
     for key in ("a.md", "b.md", "c.md"):
         texts.read(key, path.with_name(key), lambda: None)

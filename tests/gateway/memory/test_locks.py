@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway import locks
 from gateway.errors import DataDirectoryLocked, FileError, LockTimeout, UnsafePath
-from gateway.locks import FileLock, hold, refuse_network_file_system
+from gateway.files import locks
+from gateway.files.locks import FileLock, hold, refuse_network_file_system
 from tests.no_room import no_room
 
 HOLDER = """
 import sys
 from pathlib import Path
-from gateway.locks import hold
+from gateway.files.locks import hold
 held = hold(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

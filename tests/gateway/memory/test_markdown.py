@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.errors import FileError, InvalidId, LockTimeout, UnsafePath
-from gateway.memory import live_file
+from gateway.memory import atomic_document as live_file
 from tests.conformance.memory import BAD_IDS, add, remove, replace, scope
 
 MEMORY = "personalities/assistant/MEMORY.md"
@@ -206,7 +206,7 @@ async def test_a_full_disk_is_an_error_that_loses_nothing(markdown, root, journa
 
 async def test_a_lock_that_is_held_too_long_names_its_holder_and_the_update_is_applied_later(markdown, root, journal):
     (root / MEMORY).parent.mkdir(parents=True)
-    program = "import sys; from pathlib import Path; from gateway.locks import hold; hold(Path(sys.argv[1]));"
+    program = "import sys; from pathlib import Path; from gateway.files.locks import hold; hold(Path(sys.argv[1]));"
     program += "print(flush=True); sys.stdin.read()"
     lock = (root / MEMORY).with_name(".memory.lock")
     holder = subprocess.Popen(

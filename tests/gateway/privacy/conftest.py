@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
-from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory.traces.trace import ScopeKind, Trace, Viewer
+from gateway.app.gateway import Gateway
+from gateway.traces.trace import ScopeKind, Trace, Viewer
+from gateway.traces.trace_store import BRAIN_NAME, open_brain
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 

@@ -14,7 +14,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.privacy.home import eraser_of, opened
+from gateway.ops.privacy.home import eraser_of, opened
 
 STEPS = (
     "shared", "users", "traces", "chats", "copies", "database", "compact", "identities", "noted",

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateway.messages import ConversationRef, InboundMessage, Sender
-from gateway.personal import TRIES, VALID_S, Exported, PersonalCommands
-from gateway.presence import Presence
+from gateway.pipeline.commands.personal import TRIES, VALID_S, Exported, PersonalCommands
+from gateway.pipeline.presence import Presence
 from tests.gateway.privacy.conftest import say, user_ids
 from tests.gateway.way.conftest import House
 

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway
-from gateway.home import DATABASE_NAME
-from gateway.identity import IdentityMap
-from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory.traces.erasure import traces_of
-from gateway.memory.traces.trace import Trace
-from gateway.privacy.erasing import Eraser
-from gateway.privacy.home import clean_restored, eraser_of, opened
-from gateway.privacy.tombstones import TOMBSTONES_NAME
+from gateway.app.gateway import Gateway
+from gateway.files.home import DATABASE_NAME
+from gateway.ops.privacy.erasing import Eraser
+from gateway.ops.privacy.home import clean_restored, eraser_of, opened
+from gateway.ops.privacy.tombstones import TOMBSTONES_NAME
+from gateway.people.identity import IdentityMap
 from gateway.store.erasure import KEY_COLUMNS, NOBODY, USER_COLUMNS, columns_of
 from gateway.store.schema import migrations
 from gateway.store.sqlite import open_store
+from gateway.traces.erasure import traces_of
+from gateway.traces.trace import Trace
+from gateway.traces.trace_store import BRAIN_NAME, open_brain
 from tests.fake_channel import FakeChannel
 from tests.gateway.privacy.conftest import account, add_traces, canary, found_in, quiet, say, talk, user_ids
 from tests.gateway.way.conftest import House
@@ -397,7 +397,7 @@ async def test_every_table_of_the_traces_is_known_to_the_erasure(tmp_path: Path)
     }  # fmt: skip
     of_nobody = {"consolidation_log", "document_updates"}  # counts; turns and numbers, without a word
     index = {name for name in tables if name == "search" or name.startswith("search_")}
-    assert tables - index <= erased | of_nobody, "say in gateway/memory/traces/erasure.py what becomes of its rows"
+    assert tables - index <= erased | of_nobody, "say in gateway/traces/erasure.py what becomes of its rows"
 
 
 async def _make(path: Path) -> None:

@@ -24,21 +24,21 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway
-from gateway.backup.archive import unpack
-from gateway.backup.restoring import restore
-from gateway.backup.taking import take_backup
-from gateway.home import DATABASE_NAME
-from gateway.ingest import IngestJob
-from gateway.memory.traces.brain import BRAIN_NAME
-from gateway.memory.traces.search_words import register_functions
-from gateway.memory.traces.trace import ORGANIZATION, Owner, Trace, Viewer
+from gateway.app.gateway import Gateway
+from gateway.files.home import DATABASE_NAME
+from gateway.memory.ingest import IngestJob
+from gateway.memory.tokenizer import words_of
 from gateway.messages import Attachment, QuotedText
-from gateway.privacy.home import clean_restored
-from gateway.privacy.tombstones import TOMBSTONES_NAME
+from gateway.ops.backup.archive import unpack
+from gateway.ops.backup.restoring import restore
+from gateway.ops.backup.taking import take_backup
+from gateway.ops.privacy.home import clean_restored
+from gateway.ops.privacy.tombstones import TOMBSTONES_NAME
 from gateway.protocols import MemoryScope
 from gateway.store.ingest import insert_job
-from gateway.store.words import words_of
+from gateway.traces.search_words import register_functions
+from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer
+from gateway.traces.trace_store import BRAIN_NAME
 from tests.fake_channel import FakeChannel
 from tests.gateway.privacy.conftest import account, found_in, quiet, say, user_ids
 from tests.gateway.privacy.erase_and_die import STEPS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import FileError
-from gateway.privacy.export import Exporter
+from gateway.ops.privacy.export import Exporter
 from tests.gateway.privacy.conftest import account, add_traces, canary, quiet, say, talk, user_ids
 from tests.gateway.way.conftest import House
 

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config import RetentionConfig
-from gateway.home import DATABASE_NAME, LOG_NAME
+from gateway.files.home import DATABASE_NAME, LOG_NAME
 from gateway.memory import journal
 from gateway.messages import ConversationRef, QuotedText
-from gateway.privacy.retention import Retention
+from gateway.ops.privacy.retention import Retention
 from gateway.store import retention
 from gateway.store.clock import wall_ms
 from tests.gateway.privacy.conftest import quiet, say

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import FileError
-from gateway.privacy.tombstones import TOMBSTONES_NAME, Tombstone, Tombstones
+from gateway.ops.privacy.tombstones import TOMBSTONES_NAME, Tombstone, Tombstones
 
 
 async def test_a_tombstone_knows_its_own_and_tells_nobody(tmp_path: Path) -> None:

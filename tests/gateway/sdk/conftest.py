@@ -17,7 +17,7 @@ import pytest
 from ethos import AsyncEthos, Ethos
 from gateway.app import Gateway
 from gateway.config.file import load_config
-from gateway.home import prepare_home
+from gateway.files.home import prepare_home
 
 ROOT = Path(__file__).parents[3]
 WAIT_S = 30.0

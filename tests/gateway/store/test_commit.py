@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from gateway.errors import StoreUnavailable
-from gateway.ingest import IngestJob
+from gateway.memory.ingest import IngestJob
+from gateway.pipeline.turn_commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.database import Database
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.store.turns import SqliteTurns
-from gateway.turn_commit import TurnCommit
 from tests.conformance.stores import answer, claimed, said, session_of, turn, written
 
 DEADLINE_S = 30

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.inbox import NotDue
 from gateway.messages import ConversationRef, Receipt
+from gateway.pipeline.inbox import NotDue
+from gateway.pipeline.turn_commit import TurnCommit
 from gateway.store.sqlite import SqliteStore
-from gateway.turn_commit import TurnCommit
 from tests.conformance.stores import HERE, THERE, House, answer, claimed, claimed_reply, said, turn
 
 MAIL = ConversationRef(channel="mail", conversation="m")

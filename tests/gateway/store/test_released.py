@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
-from gateway.backup.restoring import restore
-from gateway.backup.taking import take_backup
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import SchemaTooNew, StoreUnavailable
+from gateway.ops.backup.restoring import restore
+from gateway.ops.backup.taking import take_backup
 from gateway.store.notes import SqliteNotes
 from gateway.store.schema import Migration, migrate, migrations
 from gateway.store.search_index import register_functions

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Matcher, Term, parse, words_of
+from gateway.pipeline.turn_commit import TurnCommit
 from gateway.store.database import Database
 from gateway.store.search import expression
 from gateway.store.search_index import BATCH
 from gateway.store.sessions import SqliteSessions
 from gateway.store.sqlite import SqliteStore
-from gateway.store.words import MAX_QUERY_CHARS, MAX_TERMS, Matcher, Term, parse, words_of
-from gateway.turn_commit import TurnCommit
 from tests.conformance.stores import THERE, claimed, said, session_of, turn, written
 
 LETTERS = "abcABCéÉßñΣσςжЖйأب中文京かガｶั้กមខ한국हिन्दी𠮷019_ -.,'\"*🙂\u0301\u200b\u00a0\n"

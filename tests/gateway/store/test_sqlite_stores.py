@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.budgets import Limit
+from gateway.agent.budgets import Limit
 from gateway.messages import Receipt
 from gateway.store.retention import empty_rows, full_rows
 from gateway.store.sqlite import open_store

@@ -12,12 +12,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway import parking
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable, PermanentSendError, TransientSendError
-from gateway.health import QueueHealth
+from gateway.ops.telemetry.metrics import Metrics
+from gateway.pipeline import parking
+from gateway.pipeline.health import QueueHealth
 from gateway.store.facts import SqliteFacts
-from gateway.telemetry.metrics import Metrics
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel, call
 

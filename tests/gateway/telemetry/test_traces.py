@@ -17,10 +17,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from gateway import parking
 from gateway.errors import ConfigError, ModelUnavailable, TransientSendError
-from gateway.observe import listening
-from gateway.telemetry.traces import Traces, ids_of
+from gateway.ops.telemetry.traces import Traces, ids_of
+from gateway.pipeline import parking
+from gateway.runtime.observe import listening
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel, call
 
@@ -254,7 +254,7 @@ def test_every_span_of_the_code_stands_in_the_docs_and_every_one_there_exists() 
 async def test_a_gateway_without_the_libraries_says_what_to_install(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "gateway.telemetry.traces", None)
+    monkeypatch.setitem(sys.modules, "gateway.ops.telemetry.traces", None)
     with pytest.raises(ConfigError, match=r"pip install 'opentelemetry-"):
         async with house.gateway(ScriptedModel(), telemetry={"traces": True}):
             pass

@@ -15,10 +15,10 @@ import httpx
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from gateway.app import Gateway
-from gateway.desk.caller import OF_A_PERSON, operator
+from gateway.app.gateway import Gateway
+from gateway.services.caller import OF_A_PERSON, operator
 from gateway.web.api.application import make_fastapi, routes_of, rule_of
-from gateway.web.dashboard.door import DashboardDoor
+from gateway.web.dashboard.lazy import LazyDashboard
 
 SAMPLE = 3
 ASKED = ("CANARY", "canary*")
@@ -137,9 +137,9 @@ async def no_page_opens(gateway: Gateway, client: httpx.AsyncClient) -> None:
     """A key is for the API; whatever else the server has asks for the operator."""
     assert gateway.web is not None
     (door,) = {
-        route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, DashboardDoor)
+        route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, LazyDashboard)
     }
-    dashboard = await door.dashboard()
+    dashboard = await door.application()
     pages = [
         re.sub(r"{[^}]+}", "1", f"dashboard{route.path}") for route in dashboard.routes if isinstance(route, Route)
     ]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway import parking, supervisor
 from gateway.agent.model import Model
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
+from gateway.pipeline import parking, supervisor
 from gateway.store.deliveries import Queue
 from tests.fake_channel import FakeChannel
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from gateway import turns
 from gateway.agent.model import ModelImage
-from gateway.attachments import MAX_IMAGES, read_message
+from gateway.domain.provenance import own_words
 from gateway.errors import PermanentSendError, TransientSendError
 from gateway.messages import Attachment
-from gateway.untrusted import own_words
+from gateway.pipeline import turns
+from gateway.pipeline.attachments import MAX_IMAGES, read_message
 from tests.fake_channel import Config, FakeChannel
 from tests.gateway.way.conftest import House
 from tests.scripted_model import Hang, ScriptedModel

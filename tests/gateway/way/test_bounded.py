@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway import dispatcher as dispatcher_module
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.messages import ConversationRef
+from gateway.pipeline import dispatcher as dispatcher_module
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_found_store import Broken
 from tests.gateway.way.test_parking import Switch

@@ -12,9 +12,9 @@ import pytest
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage, Spender
 from gateway.agent.summary import summarize
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
+from gateway.app.settings import budgets_of
 from gateway.config.file import load_config
-from gateway.configured import budgets_of
 from gateway.errors import BudgetExhausted
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel, call

@@ -17,7 +17,7 @@ from zipfile import ZipFile
 import pytest
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.messages import InboundMessage, QuotedText
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.canary_answers import canaries, whose_words_are_answered

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from gateway.company import Company
+from gateway.pipeline.crash_isolation import Company
 
 
 class Guests:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.errors import StoreUnavailable
-from gateway.memory.traces import approved, proposing
-from gateway.memory.traces.brain import Brain
-from gateway.memory_review import MemoryReview
+from gateway.memory.review import MemoryReview
 from gateway.messages import QuotedText
-from gateway.people import SetRank
+from gateway.people.access_records import SetRank
+from gateway.traces import approved, proposing
+from gateway.traces.trace_store import Brain
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_traces import Worker, contents, everything, fact, prompt_of, quiet, traced, using, viewer
@@ -295,7 +295,5 @@ async def test_what_another_tool_returns_proposes_nothing(house: House) -> None:
 
 async def test_the_review_says_how_much_is_late(house: House) -> None:
     async with traced(house) as (gateway, _):
-        review = MemoryReview(
-            gateway.store.proposals, gateway.memory_files, gateway.memory, lambda: gateway.traces.facts
-        )
+        review = MemoryReview(gateway.store.proposals, gateway.memory_files, gateway.memory, gateway.traces.facts)
         assert review.late == 0

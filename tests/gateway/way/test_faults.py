@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from gateway import dispatcher as dispatcher_module
-from gateway import memory_sync as memory_sync_module
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.errors import FileError, StoreUnavailable
-from gateway.logs import configure_logs
+from gateway.memory import sync as memory_sync_module
+from gateway.pipeline import dispatcher as dispatcher_module
+from gateway.pipeline.turn_commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate, SyncReport
-from gateway.turn_commit import TurnCommit
+from gateway.runtime.logs import configure_logs
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel, call
 

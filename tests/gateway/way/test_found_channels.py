@@ -11,10 +11,7 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from gateway import outbox as outbox_module
-from gateway import preview as preview_module
-from gateway import supervisor as supervisor_module
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.cli.running import _talk_beside
 from gateway.config.file import load_config
 from gateway.errors import (
@@ -25,7 +22,10 @@ from gateway.errors import (
     TransientSendError,
 )
 from gateway.messages import OutboundMessage
-from gateway.outbox import REPEAT_NOTE
+from gateway.pipeline import outbox as outbox_module
+from gateway.pipeline import preview as preview_module
+from gateway.pipeline import supervisor as supervisor_module
+from gateway.pipeline.outbox import REPEAT_NOTE
 from gateway.protocols import Accept
 from gateway.store.outbox import SqliteOutbox
 from tests.fake_channel import Config, FakeChannel, FakeChannelWithPreviews

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway import history as history_module
-from gateway import memory_sync as memory_sync_module
 from gateway.errors import FileError, InvalidId, StoreUnavailable
-from gateway.memory_sync import MemorySync
+from gateway.memory import sync as memory_sync_module
+from gateway.memory.sync import MemorySync
+from gateway.pipeline import history as history_module
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate, SyncReport
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel

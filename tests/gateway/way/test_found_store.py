@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway import app
-from gateway.app import Gateway
+from gateway.app import gateway as app
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import FileError, StoreUnavailable
-from gateway.home import LOCK_NAME
-from gateway.locks import hold
+from gateway.files.home import LOCK_NAME
+from gateway.files.locks import hold
 from gateway.store.database import Database
 from tests.gateway.way.conftest import House
 from tests.scripted_model import ScriptedModel

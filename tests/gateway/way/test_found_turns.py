@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from gateway import attachments as attachments_module
-from gateway import dispatcher as dispatcher_module
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable, StoreUnavailable
 from gateway.messages import Attachment
+from gateway.pipeline import attachments as attachments_module
+from gateway.pipeline import dispatcher as dispatcher_module
+from gateway.pipeline.turn_commit import TurnCommit
 from gateway.store.inbox import SqliteInbox
-from gateway.turn_commit import TurnCommit
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel

@@ -15,8 +15,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from gateway import checkup, memory_sync, parking
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.errors import (
     AdapterAuthFailed,
     AdapterNotReady,
@@ -25,7 +24,9 @@ from gateway.errors import (
     PermanentSendError,
     StoreUnavailable,
 )
-from gateway.health import Health
+from gateway.memory import sync as memory_sync
+from gateway.pipeline import checkup, parking
+from gateway.pipeline.health import Health
 from gateway.protocols import MemoryScope, MemoryUpdate, SyncReport
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_found_store import Broken

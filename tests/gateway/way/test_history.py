@@ -9,7 +9,7 @@ import structlog
 
 from gateway.agent.model import ChatMessage
 from gateway.agent.prompt import estimated_tokens
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel
 

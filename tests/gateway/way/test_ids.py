@@ -23,15 +23,15 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.cli import app
+from gateway.domain.personalities import Personalities
 from gateway.errors import EthosError, UnsafePath
-from gateway.files import make_private_directory
-from gateway.identity import IdentityMap
-from gateway.linking.links import AccountBefore, Link
+from gateway.files.atomic import make_private_directory
 from gateway.memory.in_memory_journal import InMemoryJournal
 from gateway.memory.linked_notes import MarkdownNotes
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.messages import Attachment
-from gateway.personalities import Personalities
+from gateway.people.identity import IdentityMap
+from gateway.people.linking.links import AccountBefore, Link
 from gateway.protocols import MemoryPlace, MemoryScope, MemoryUpdate
 from tests.adapters.webhook.other_side import SECRET, ReplyReceiver, signed
 from tests.gateway.way.conftest import House, settled

@@ -21,11 +21,11 @@ from adapters.email.threads import Threads
 from adapters.telegram.convert import Account, Reader
 from gateway.agent import tools
 from gateway.agent.tools import CURRENT_TIME, Arguments, Tool, ToolContext
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
+from gateway.domain.provenance import ANOTHER_SPEAKER, as_data
+from gateway.domain.visible import hidden_count
 from gateway.messages import Attachment, InboundMessage, QuotedText
 from gateway.protocols import MemoryUpdate
-from gateway.untrusted import ANOTHER_SPEAKER, as_data
-from gateway.visible import hidden_count
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.hidden_text import HIDDEN, from_shown, tagged

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from gateway.lanes import AGAIN, IDLE, Lanes
+from gateway.pipeline.scheduler import AGAIN, IDLE, Lanes
 
 
 @asynccontextmanager

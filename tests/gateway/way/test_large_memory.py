@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
-from gateway.backup.taking import take_backup
+from gateway.app.gateway import Gateway
 from gateway.memory.markdown import MAX_FILE_BYTES
+from gateway.ops.backup.taking import take_backup
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_traces import Worker, prompt_of, using

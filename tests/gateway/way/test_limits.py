@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage, ToolCall
-from gateway.inbox import COMMANDS_BEYOND, Refused
+from gateway.domain.sessions import PROGRAMS
 from gateway.messages import ConversationRef, InboundMessage, Sender
-from gateway.sessions import PROGRAMS
+from gateway.pipeline.inbox import COMMANDS_BEYOND, Refused
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.codes import ALPHABET
-from gateway.linking import words
+from gateway.domain.codes import ALPHABET
 from gateway.messages import ConversationRef
+from gateway.people.linking import texts as words
 from gateway.store.sqlite import open_store
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled

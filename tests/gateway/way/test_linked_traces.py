@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.app import Gateway
-from gateway.memory.traces.search import Wanted
+from gateway.app.gateway import Gateway
 from gateway.protocols import MemoryScope
+from gateway.traces.search import Wanted
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House
 from tests.gateway.way.test_linking import DESK, PHONE, link, told

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.app import Gateway
-from gateway.codes import ALPHABET, HIDDEN, PEPPER_NAME
+from gateway.app.gateway import Gateway
+from gateway.domain.codes import ALPHABET, HIDDEN, PEPPER_NAME
 from gateway.errors import FileError
-from gateway.linking import job, words
 from gateway.messages import Action, Capabilities, OutboundMessage, QuotedText
+from gateway.people.linking import job
+from gateway.people.linking import texts as words
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, listed, settled
 from tests.scripted_model import ScriptedModel, call

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway import memory_sync as memory_sync_module
 from gateway.agent import tools
 from gateway.agent.tools import Arguments, Tool, ToolContext
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.errors import FileError, StoreUnavailable
-from gateway.memory_proposals import Reviewer
-from gateway.memory_review import MemoryReview, NotReviewable
+from gateway.memory import sync as memory_sync_module
+from gateway.memory.proposals import Reviewer
+from gateway.memory.review import MemoryReview, NotReviewable
 from gateway.messages import InboundMessage, QuotedText
-from gateway.people import SetRank
+from gateway.people.access_records import SetRank
 from gateway.store.memory_journal import insert_pending
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
@@ -440,7 +440,7 @@ async def test_an_undo_whose_command_is_tried_again_after_a_crash_takes_back_one
                 raise failures.pop()
             await commit(turn)
 
-        monkeypatch.setattr("gateway.dispatcher.AFTER_FAULT_S", 0.01)
+        monkeypatch.setattr("gateway.pipeline.dispatcher.AFTER_FAULT_S", 0.01)
         monkeypatch.setattr(gateway.store.turns, "commit_turn", failing)
         assert "\nTwo.\n" in await says(channel, "/memory undo")
         assert not failures

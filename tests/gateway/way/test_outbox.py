@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from gateway import outbox as outbox_module
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage, Receipt
-from gateway.outbox import REPEAT_NOTE
-from gateway.turn_commit import TurnCommit
+from gateway.pipeline import outbox as outbox_module
+from gateway.pipeline.outbox import REPEAT_NOTE
+from gateway.pipeline.turn_commit import TurnCommit
 from tests.fake_channel import FakeChannel, FakeChannelWithPreviews
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel

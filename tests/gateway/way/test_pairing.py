@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gateway import pairing
-from gateway.app import Gateway
-from gateway.codes import HIDDEN
+from gateway.app.gateway import Gateway
+from gateway.domain.codes import HIDDEN
 from gateway.messages import Capabilities, InboundMessage, OutboundMessage
+from gateway.people import pairing
 from gateway.store.sqlite import open_store
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, listed, settled

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel

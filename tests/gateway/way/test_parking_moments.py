@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway import parking as parking_module
 from gateway.errors import BudgetExhausted, ModelUnavailable
-from gateway.inbox import InboxRow
 from gateway.messages import ConversationRef, InboundMessage, Sender
-from gateway.parking import Parking
+from gateway.pipeline import parking as parking_module
+from gateway.pipeline.inbox import InboxRow
+from gateway.pipeline.parking import Parking
 
 ADA = ConversationRef(channel="web", conversation="ada")
 BEN = ConversationRef(channel="web", conversation="ben")

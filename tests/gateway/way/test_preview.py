@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from gateway import preview
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.preview import Preview
+from gateway.pipeline import preview
+from gateway.pipeline.preview import Preview
 from tests.fake_channel import Config, FakeChannel, FakeChannelWithPreviews
 
 WHERE = ConversationRef(channel="fake", conversation="ada")

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import UnsafePath
-from gateway.home import prepare_home
-from gateway.private_files import close_to_others
+from gateway.files.home import prepare_home
+from gateway.files.private import close_to_others
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway import reloading as reloading_module
-from gateway.app import Gateway
+from gateway.app import reload as reloading_module
+from gateway.app.control import ask
+from gateway.app.gateway import Gateway
 from gateway.cli.queues import wake
 from gateway.config.file import Loaded
-from gateway.control import ask
 from gateway.errors import AdapterError, IdentityMapBroken, PermanentSendError
 from gateway.messages import ConversationRef
 from tests.fake_channel import FakeChannel

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from gateway import supervisor as supervisor_module
 from gateway.errors import AdapterAuthFailed, AdapterNotReady
 from gateway.messages import InboundMessage
+from gateway.pipeline import supervisor as supervisor_module
+from gateway.pipeline.supervisor import Supervisor
 from gateway.protocols import Accept
-from gateway.supervisor import Supervisor
 from tests.fake_channel import Config, FakeChannel
 
 

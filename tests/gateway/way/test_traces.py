@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway import ingest as ingest_module
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
 from gateway.agent.tools import ToolContext
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.errors import ModelRefused, ModelUnavailable, StoreUnavailable
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.trace import Trace, Viewer
+from gateway.memory import ingest as ingest_module
+from gateway.memory.recall import HEADING
 from gateway.messages import Attachment
 from gateway.protocols import MemoryScope
-from gateway.recall import HEADING
+from gateway.traces.search import Wanted
+from gateway.traces.trace import Trace, Viewer
+from gateway.traces.trace_store import Brain
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import call

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.errors import ConfigError
-from gateway.memory.traces.trace import Owner, Trace
+from gateway.traces.trace import Owner, Trace
 from tests.embedding_server import EmbeddingServer
 from tests.gateway.way.conftest import House
 from tests.gateway.way.test_reloading import write

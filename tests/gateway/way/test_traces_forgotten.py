@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.trace import Viewer
+from gateway.traces.search import Wanted
+from gateway.traces.trace import Viewer
 from tests.gateway.way.conftest import House, settled
 
 ON = {"traces": {"enabled": True}}

@@ -16,8 +16,8 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.app import Gateway
-from gateway.sign_ins import SignIns
+from gateway.app.gateway import Gateway
+from gateway.people.sign_ins import SignIns
 from gateway.web.auth import OperatorAuth
 from tests.adapters.webhook.other_side import OTHER_SECRET, SECRET, signed
 from tests.fake_sign_ins import FakeSignIns

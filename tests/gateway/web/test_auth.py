@@ -17,8 +17,8 @@ from starlette.types import Message, Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from gateway.errors import ConfigError, FileError
-from gateway.home import TOKEN_NAME
-from gateway.sign_ins import SignIns
+from gateway.files.home import TOKEN_NAME
+from gateway.people.sign_ins import SignIns
 from gateway.web.auth import FailurePause, Gate, OperatorAuth, OperatorOnly
 from gateway.web.token import load_token
 from tests.fake_sign_ins import FakeSignIns

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.sign_ins import MAX_AGE, SignIns, SignInStore
+from gateway.people.sign_ins import MAX_AGE, SignIns, SignInStore
 from gateway.store.sqlite import open_store
 from gateway.web.dashboard.pages.sign_ins import browser_name
 from tests.fake_sign_ins import FakeSignIns

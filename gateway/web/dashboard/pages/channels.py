@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.sdk.models.system import ChannelHealth, Health
-from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.page import Page
+from gateway.web.dashboard.page_context import Frame
 
 # Younger than this, a waiting message is on its way, and not late.
 LATE_S = 60.0

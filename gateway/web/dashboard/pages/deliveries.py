@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from gateway.errors import EthosError
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
-from gateway.web.dashboard.frame import Frame, own_path
 from gateway.web.dashboard.page import BASE, Page
+from gateway.web.dashboard.page_context import Frame, own_path
 from gateway.web.forms import Form
 
 ROWS = 50

@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.desk.people import Place, place_of_person
 from gateway.errors import EthosError
 from gateway.sdk.models.people import ROLES, ChannelAccess, Link, PairingRequest, Person, Role
-from gateway.web.dashboard.frame import Frame, own_path
-from gateway.web.dashboard.notes import Undo
+from gateway.services.people import Place, place_of_person
+from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE, Page, Take
+from gateway.web.dashboard.page_context import Frame, own_path
 from gateway.web.downloads import download
 from gateway.web.forms import CONFIRMED_FIELD, Form
 

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.domain.personalities.editing import PersonalityChanged
 from gateway.errors import EthosError
 from gateway.memory.history import difference
-from gateway.personalities.editing import PersonalityChanged
-from gateway.web.dashboard.frame import Frame
-from gateway.web.dashboard.notes import Undo
+from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE, Page
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.forms import Form
 
 PATH = f"{BASE}/personalities"

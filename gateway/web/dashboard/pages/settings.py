@@ -16,8 +16,8 @@ from gateway.config.changes import compare
 from gateway.config.file import Loaded, load_config
 from gateway.config.listing import Setting, settings_of, written
 from gateway.errors import ConfigError
-from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.page import BASE, Page
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.forms import Form
 
 DIFFERS = "not as the file has it now"

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from gateway.sign_ins import SignIn
+from gateway.people.sign_ins import SignIn
 from gateway.web.auth import SIGN_IN
-from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.page import Page
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.forms import Form
 
 # By the order in which a name decides: every browser also claims to be those behind it.

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.budgets import UsageSum
+from gateway.agent.budgets import UsageSum
 from gateway.config import DayBudget
-from gateway.web.dashboard.bars import Chart, chart
-from gateway.web.dashboard.frame import Frame
+from gateway.web.dashboard.chart import Chart, chart
+from gateway.web.dashboard.filters import number, usd
 from gateway.web.dashboard.page import Page
-from gateway.web.dashboard.words import number, usd
+from gateway.web.dashboard.page_context import Frame
 
 PERIODS: Mapping[str, str] = {
     "month": "This month",

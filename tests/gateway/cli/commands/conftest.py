@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.cli import main
 from gateway.config.file import load_config
 from tests.fake_channel import FakeChannel

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.store.clock import wall_ms
 

@@ -17,8 +17,8 @@ import pytest
 import typer
 
 from gateway.cli import app
-from gateway.commands import Commands
-from gateway.pair_command import PairCommand
+from gateway.pipeline.commands import Commands
+from gateway.pipeline.commands.pairing import PairCommand
 from tests.gateway.cli.commands.conftest import Ethos
 
 ROOT = Path(__file__).parents[4]

@@ -17,7 +17,7 @@ import pytest
 
 from gateway.cli import doctor_configuration, doctor_files, doctor_running, doctor_stores
 from gateway.errors import StoreUnavailable, UnsafePath
-from gateway.locks import hold
+from gateway.files.locks import hold
 from tests.gateway.cli.commands.conftest import Ethos
 from tests.gateway.cli.commands.test_commands_status import left, stranger
 from tests.model_formats import Failure

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.store.sqlite import open_store
 from tests.fake_channel import FakeChannel

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from tests.fake_channel import FakeChannel
 from tests.gateway.cli.commands.conftest import CONFIG, Ethos

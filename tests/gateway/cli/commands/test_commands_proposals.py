@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.messages import QuotedText
 from tests.fake_channel import FakeChannel

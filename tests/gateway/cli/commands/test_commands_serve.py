@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.app.control import ask
 from gateway.cli.running import _event_loop
-from gateway.control import ask
 
 
 def first_lines(home: Path, options: Sequence[str], until: str, *, reload: str | None = None) -> str:

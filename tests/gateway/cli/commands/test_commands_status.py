@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gateway import __version__
-from gateway.locks import hold
+from gateway.files.locks import hold
 from tests.gateway.cli.commands.conftest import Ethos
 
 
@@ -266,7 +266,7 @@ def test_the_command_loads_no_web_server_to_say_how_it_is(home: Path) -> None:
         "from gateway.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "print([name for name in ('starlette', 'uvicorn', 'httpx', 'gateway.app') if name in sys.modules])"
+        "print([name for name in ('starlette', 'uvicorn', 'httpx', 'gateway.app.gateway') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

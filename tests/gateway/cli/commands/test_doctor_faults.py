@@ -17,9 +17,9 @@ import pytest
 
 from gateway.agent.model_states import ModelStatus
 from gateway.cli import doctor_configuration
-from gateway.health import ChannelHealth, Health
-from gateway.last_backup import LAST_BACKUP_NAME, last_backup, note_backup
-from gateway.locks import hold
+from gateway.files.last_backup import LAST_BACKUP_NAME, last_backup, note_backup
+from gateway.files.locks import hold
+from gateway.pipeline.health import ChannelHealth, Health
 from tests.gateway.cli.commands.conftest import Ethos
 from tests.gateway.cli.commands.test_commands_status import left, stranger
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.memory.traces.approved import ApprovedFacts
-from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory_proposals import Reviewer
-from gateway.memory_review import MemoryReview
-from gateway.memory_sync import MemorySync
+from gateway.memory.proposals import Reviewer
+from gateway.memory.review import MemoryReview
+from gateway.memory.sync import MemorySync
 from gateway.store.sqlite import open_store
+from gateway.traces.approved import ApprovedFacts
+from gateway.traces.trace_store import BRAIN_NAME, open_brain
 
 STEPS = ("before decide", "after decide", "before fact_is_written", "after fact_is_written")
 
@@ -54,7 +54,7 @@ async def main(home: Path, step: str) -> None:
         if step == "none":
             await facts.replay()
         else:
-            review = MemoryReview(proposals, memory, MemorySync(memory, store.turns), lambda: facts)
+            review = MemoryReview(proposals, memory, MemorySync(memory, store.turns), facts)
             await review.approve(1, Reviewer(user_id=None))
     await memory.close()
     await store.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
 from tests.gateway.memory.traces.people import Clock
 
 

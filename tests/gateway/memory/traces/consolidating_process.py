@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.memory.traces.archive import shorten_old
-from gateway.memory.traces.brain import Brain, open_brain
-from gateway.memory.traces.consolidation import Consolidation
-from gateway.memory.traces.trace import Trace
+from gateway.traces.archive import shorten_old
+from gateway.traces.consolidation import Consolidation
+from gateway.traces.trace import Trace
+from gateway.traces.trace_store import Brain, open_brain
 from tests.gateway.memory.traces.people import Clock
 
 INSIGHT = "The garden is full of roses"

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage
-from gateway.ingest import IngestWorker
-from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.turn_facts import TurnFactsTaker
+from gateway.memory.ingest import IngestWorker
 from gateway.store.sqlite import open_store
+from gateway.traces.personality_traits import IngestRules
+from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.turn_facts import TurnFactsTaker
 
 STEPS = ("said", "extract", "keep_facts", "keep", "end")
 

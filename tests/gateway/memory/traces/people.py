@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from gateway.memory.traces.trace import Owner, ScopeKind, Trace, Viewer
+from gateway.traces.trace import Owner, ScopeKind, Trace, Viewer
 
 ADA = Viewer(user_id="u_ada", personality_id="assistant", session_id="s_ada")
 BEN = Viewer(user_id="u_ben", personality_id="assistant", session_id="s_ben")

@@ -11,18 +11,18 @@ import pytest
 from gateway.agent.model import ToolCall
 from gateway.agent.tools import Toolbox, ToolContext
 from gateway.errors import TraceError
-from gateway.ingest import IngestJob, Said
-from gateway.memory.traces.archive import rehydrate, shorten_old
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.consolidation import Consolidation
-from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.memory import TraceMemory
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.tools import trace_tools
-from gateway.memory.traces.trace import Trace, Viewer
-from gateway.memory.traces.turn_facts import TurnFactsTaker
+from gateway.memory.ingest import IngestJob, Said
 from gateway.protocols import MemoryScope
 from gateway.store.in_memory import InMemoryStore
+from gateway.traces.archive import rehydrate, shorten_old
+from gateway.traces.consolidation import Consolidation
+from gateway.traces.memory import TraceMemory
+from gateway.traces.personality_traits import IngestRules
+from gateway.traces.search import Wanted
+from gateway.traces.tools import trace_tools
+from gateway.traces.trace import Trace, Viewer
+from gateway.traces.trace_store import Brain
+from gateway.traces.turn_facts import TurnFactsTaker
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 from tests.scripted_model import ScriptedModel
 

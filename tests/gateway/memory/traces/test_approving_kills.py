@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.fact_changes import FactChange
-from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory.traces.trace import Trace, Viewer
-from gateway.memory_proposals import Proposal
+from gateway.memory.fact_changes import FactChange
+from gateway.memory.proposals import Proposal
 from gateway.store.sqlite import open_store
+from gateway.traces.trace import Trace, Viewer
+from gateway.traces.trace_store import BRAIN_NAME, open_brain
 from tests.conformance.proposals import SCOPE
 from tests.gateway.memory.traces.approving_process import STEPS
 

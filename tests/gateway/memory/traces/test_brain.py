@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import TraceError
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.trace import Trace
+from gateway.traces.search import Wanted
+from gateway.traces.trace import Trace
+from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
 
 TEA = "Ada drinks green tea without sugar"

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from gateway.errors import FileError, ModelUnavailable
-from gateway.locks import hold
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
-from gateway.memory.traces.consolidation import LOCK_NAME, Consolidation, ConsolidationReport
-from gateway.memory.traces.rows import insert
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.trace import Trace
+from gateway.files.locks import hold
+from gateway.traces.consolidation import LOCK_NAME, Consolidation, ConsolidationReport
+from gateway.traces.rows import insert
+from gateway.traces.search import Wanted
+from gateway.traces.trace import Trace
+from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 
 
@@ -166,7 +166,7 @@ async def test_one_that_is_cancelled_ends_so_though_its_lock_cannot_be_taken(
         assert may_fail.wait(10)
         raise FileError("the disk is full")
 
-    monkeypatch.setattr("gateway.memory.traces.consolidation.hold", cannot)
+    monkeypatch.setattr("gateway.traces.consolidation.hold", cannot)
     running = asyncio.create_task(Consolidation(brain).try_run(reason="test"))
     await is_taking.wait()
     running.cancel()
@@ -187,8 +187,8 @@ async def test_two_processes_at_once_merge_everything_once(tmp_path: Path, clock
     async with open_brain(tmp_path / BRAIN_NAME, now=clock) as brain:
         await put(brain, *(of(ADA, f"fact {number % 200}") for number in range(1_000)))
     program = (
-        "import asyncio, sys; from pathlib import Path; from gateway.memory.traces.brain import open_brain; "
-        "from gateway.memory.traces.consolidation import Consolidation\n"
+        "import asyncio, sys; from pathlib import Path; from gateway.traces.trace_store import open_brain; "
+        "from gateway.traces.consolidation import Consolidation\n"
         "async def main():\n"
         "    async with open_brain(Path(sys.argv[1])) as brain: print((await Consolidation(brain).run()).merged)\n"
         "asyncio.run(main())"
@@ -209,9 +209,9 @@ async def test_a_killed_consolidation_leaves_each_step_done_or_not_begun(tmp_pat
         await put(brain, *(of(ADA, f"fact {number % 1_500}") for number in range(3_000)))
     program = (
         "import asyncio, os, signal, sys; from pathlib import Path\n"
-        "from gateway.memory.traces import changes, consolidation_steps\n"
-        "from gateway.memory.traces.brain import open_brain\n"
-        "from gateway.memory.traces.consolidation import Consolidation\n"
+        "from gateway.traces import changes, consolidation_steps\n"
+        "from gateway.traces.trace_store import open_brain\n"
+        "from gateway.traces.consolidation import Consolidation\n"
         "merge, left = changes.merge, [int(sys.argv[2])]\n"
         "def dying(*a, **k):\n"
         "    left[0] -= 1\n"

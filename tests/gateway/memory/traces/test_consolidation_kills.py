@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from gateway.failpoints import VARIABLE
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
-from gateway.memory.traces.consolidation import LOCK_NAME
-from gateway.memory.traces.rows import insert
-from gateway.memory.traces.trace import Viewer
+from gateway.runtime.failpoints import VARIABLE
+from gateway.traces.consolidation import LOCK_NAME
+from gateway.traces.rows import insert
+from gateway.traces.trace import Viewer
+from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
 from tests.gateway.memory.traces.consolidating_process import INSIGHT, work_on
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 

@@ -6,10 +6,10 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.memory.traces.brain import BRAIN_NAME, Brain
-from gateway.memory.traces.erasure import erase_person, forget, traces_of
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.trace import ScopeKind
+from gateway.traces.erasure import erase_person, forget, traces_of
+from gateway.traces.search import Wanted
+from gateway.traces.trace import ScopeKind
+from gateway.traces.trace_store import BRAIN_NAME, Brain
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, of
 
 SCOPES: tuple[ScopeKind, ...] = ("user", "persona", "thread")

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from gateway.errors import ModelRefused, ModelUnavailable
-from gateway.memory.traces.archive import SHORTENED_AT_ONCE, shorten_old
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.rows import insert
-from gateway.memory.traces.trace import Trace
+from gateway.traces.archive import SHORTENED_AT_ONCE, shorten_old
+from gateway.traces.rows import insert
+from gateway.traces.trace import Trace
+from gateway.traces.trace_store import Brain
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
 

@@ -11,17 +11,17 @@ import pytest
 
 from gateway.agent.model import ToolCall
 from gateway.agent.tools import Toolbox, ToolContext
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.consolidation import Consolidation
-from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.memory import TraceMemory
-from gateway.memory.traces.origins import origins
-from gateway.memory.traces.tools import trace_tools
-from gateway.memory.traces.trace import ORGANIZATION, Owner, Trace, Viewer
-from gateway.memory.traces.turn_facts import viewer_of
+from gateway.domain.roles import ROLES, Role, may
 from gateway.protocols import MemoryScope
-from gateway.roles import ROLES, Role, may
 from gateway.store.in_memory import InMemoryStore
+from gateway.traces.consolidation import Consolidation
+from gateway.traces.memory import TraceMemory
+from gateway.traces.origins import origins
+from gateway.traces.personality_traits import IngestRules
+from gateway.traces.tools import trace_tools
+from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer
+from gateway.traces.trace_store import Brain
+from gateway.traces.turn_facts import viewer_of
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
 REFUSED = "Error: this is shared with others, and only an owner or member changes it; this person is a guest."

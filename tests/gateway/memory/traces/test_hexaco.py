@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.memory.traces.hexaco import ALWAYS, IngestRules, clamped, modulated
+from gateway.traces.personality_traits import ALWAYS, IngestRules, clamped, modulated
 
 BASE = IngestRules()
 

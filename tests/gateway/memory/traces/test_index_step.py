@@ -5,17 +5,17 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory.traces.rows import insert
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.search_words import register_functions
 from gateway.store.schema import migrate, migrations
+from gateway.traces.rows import insert
+from gateway.traces.search import Wanted
+from gateway.traces.search_words import register_functions
+from gateway.traces.trace_store import BRAIN_NAME, open_brain
 from tests.gateway.memory.traces.people import ADA, of
 
 
 async def test_traces_of_a_brain_from_before_the_step_are_found_changed_and_hidden(tmp_path: Path) -> None:
     path = tmp_path / BRAIN_NAME
-    steps = migrations("gateway.memory.traces")
+    steps = migrations("gateway.traces")
     migrate(path, prepare=register_functions, steps=[step for step in steps if step.version < 4])
     with sqlite3.connect(path) as connection:
         connection.row_factory = sqlite3.Row

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.memory.traces import strength
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.extraction import MAX_FACT_CHARS, Exchange, Fact, extract, read_facts
-from gateway.memory.traces.hexaco import IngestRules, modulated
-from gateway.memory.traces.ingest import IngestReport, TurnFacts, keep_facts
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.trace import DAY_MS, Viewer
+from gateway.traces import strength
+from gateway.traces.extraction import MAX_FACT_CHARS, Exchange, Fact, extract, read_facts
+from gateway.traces.ingest import IngestReport, TurnFacts, keep_facts
+from gateway.traces.personality_traits import IngestRules, modulated
+from gateway.traces.search import Wanted
+from gateway.traces.trace import DAY_MS, Viewer
+from gateway.traces.trace_store import Brain
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
 from tests.scripted_model import ScriptedModel
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory.traces.brain import BRAIN_NAME, open_brain
 from gateway.store.sqlite import open_store
+from gateway.traces.trace_store import BRAIN_NAME, open_brain
 from tests.conformance.ingest import answered
 from tests.conformance.stores import House
 from tests.gateway.memory.traces.ingest_process import STEPS

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.consolidation import Consolidation
-from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.memory import TraceMemory
 from gateway.protocols import MemoryScope
 from gateway.store.in_memory import InMemoryStore
+from gateway.traces.consolidation import Consolidation
+from gateway.traces.memory import TraceMemory
+from gateway.traces.personality_traits import IngestRules
+from gateway.traces.trace_store import Brain
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
 TURNS_A_DAY = 12

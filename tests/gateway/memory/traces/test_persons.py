@@ -15,17 +15,17 @@ import pytest
 
 from gateway.agent.model import ToolCall
 from gateway.agent.tools import Toolbox, ToolContext
+from gateway.domain.roles import Role
 from gateway.errors import StoreUnavailable, TraceError
-from gateway.memory.traces.archive import rehydrate, shorten_old
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
-from gateway.memory.traces.consolidation import Consolidation
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.tools import trace_tools
-from gateway.memory.traces.trace import ORGANIZATION, Owner, Trace, Viewer
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.exporting import export_traces
-from gateway.memory.traces.transfer.importing import import_traces
-from gateway.roles import Role
+from gateway.traces.archive import rehydrate, shorten_old
+from gateway.traces.consolidation import Consolidation
+from gateway.traces.search import Wanted
+from gateway.traces.tools import trace_tools
+from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer
+from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
 from tests.gateway.memory.traces.test_apart import scope, state
 

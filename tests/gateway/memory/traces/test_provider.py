@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import FileError, StoreUnavailable
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
-from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.memory import TraceMemory
-from gateway.memory.traces.provider import TraceMemoryProvider
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.trace import Trace, Viewer
-from gateway.memory.traces.turn_facts import viewer_of
 from gateway.protocols import EditableMemory, MemoryScope, MemoryUpdate, SearchableMemory
 from gateway.store.in_memory import InMemoryStore
+from gateway.traces.memory import TraceMemory
+from gateway.traces.personality_traits import IngestRules
+from gateway.traces.provider import TraceMemoryProvider
+from gateway.traces.search import Wanted
+from gateway.traces.trace import Trace, Viewer
+from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.turn_facts import viewer_of
 from tests.conformance.memory import MemoryConformance, scope
 from tests.conformance.searchable_memory import SearchableMemoryConformance
 

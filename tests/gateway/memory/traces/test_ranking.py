@@ -8,12 +8,14 @@ from typing import TypeVar
 
 import pytest
 
-from gateway.memory.traces import ranking, search_words
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.ranking import Ranked, best_of, documents_with
-from gateway.memory.traces.rows import insert
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.trace import Viewer
+from gateway.memory import query
+from gateway.memory.query import documents_with
+from gateway.traces import ranking
+from gateway.traces.ranking import Ranked, best_of
+from gateway.traces.rows import insert
+from gateway.traces.search import Wanted
+from gateway.traces.trace import Viewer
+from gateway.traces.trace_store import Brain
 from tests.gateway.memory.traces.people import ADA, BEN, of
 
 T = TypeVar("T")
@@ -37,7 +39,7 @@ def scores(ranked: Ranked) -> dict[int, float]:
 
 @pytest.fixture
 def few_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (ranking, search_words):
+    for module in (ranking, query):
         monkeypatch.setattr(module, "RANKED_AT_MOST", 20)
     monkeypatch.setattr(ranking, "_FEW", 0)
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.hexaco import IngestRules
-from gateway.memory.traces.memory import TraceMemory
+from gateway.memory.recall import Recollection, recalled_section
 from gateway.protocols import MemoryScope
-from gateway.recall import Recollection, recalled_section
 from gateway.store.in_memory import InMemoryStore
+from gateway.traces.memory import TraceMemory
+from gateway.traces.personality_traits import IngestRules
+from gateway.traces.trace_store import Brain
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
 SCOPE = MemoryScope(personality_id="assistant", user_id="u_ada", session_id="s_ada", turn_id="t")

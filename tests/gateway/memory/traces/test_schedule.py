@@ -10,11 +10,11 @@ from datetime import UTC, datetime, time, timedelta
 import pytest
 
 from gateway.errors import StoreUnavailable
-from gateway.memory.traces import schedule as schedule_module
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.consolidation import Consolidation, ConsolidationReport
-from gateway.memory.traces.schedule import ConsolidationSchedule, next_at
-from gateway.memory.traces.trace import Viewer
+from gateway.traces import schedule as schedule_module
+from gateway.traces.consolidation import Consolidation, ConsolidationReport
+from gateway.traces.schedule import ConsolidationSchedule, next_at
+from gateway.traces.trace import Viewer
+from gateway.traces.trace_store import Brain
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 
 NIGHT = time(3)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.search import Closeness, Wanted, search
-from gateway.memory.traces.search_words import register_functions
+from gateway.traces.search import Closeness, Wanted, search
+from gateway.traces.search_words import register_functions
+from gateway.traces.trace_store import Brain
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.memory.traces.strength import current, doubted, interfered, is_contradicted, is_quoted, used
-from gateway.memory.traces.trace import DAY_MS, STABILITY_MS
+from gateway.traces.strength import current, doubted, interfered, is_contradicted, is_quoted, used
+from gateway.traces.trace import DAY_MS, STABILITY_MS
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

@@ -11,12 +11,12 @@ import pytest
 
 from gateway.agent.model import ToolCall
 from gateway.agent.tools import Toolbox, ToolContext
-from gateway.memory.traces.archive import shorten_old
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.consolidation import Consolidation
-from gateway.memory.traces.tools import trace_tools
-from gateway.memory.traces.trace import Trace
 from gateway.protocols import MemoryScope
+from gateway.traces.archive import shorten_old
+from gateway.traces.consolidation import Consolidation
+from gateway.traces.tools import trace_tools
+from gateway.traces.trace import Trace
+from gateway.traces.trace_store import Brain
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
 Use = Callable[..., Coroutine[Any, Any, Any]]

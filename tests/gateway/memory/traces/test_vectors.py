@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
-from gateway.memory.traces.query_vectors import PAUSE_S, QueryVectors
-from gateway.memory.traces.search import Found, Wanted
-from gateway.memory.traces.vectorizing import Vectorizing
+from gateway.traces.query_vectors import PAUSE_S, QueryVectors
+from gateway.traces.search import Found, Wanted
+from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.vectorizing import Vectorizing
 from tests.embedding_server import EmbeddingServer
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, of
 from tests.gateway.memory.traces.vectors_process import Unpaid

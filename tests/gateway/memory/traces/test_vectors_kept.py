@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from gateway.memory.traces.archive import rehydrate, shorten_old
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.consolidation import Consolidation
-from gateway.memory.traces.erasure import erase_person, forget
-from gateway.memory.traces.rows import insert
-from gateway.memory.traces.trace import Trace
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.exporting import export_traces
-from gateway.memory.traces.transfer.importing import import_traces
-from gateway.memory.traces.vectorizing import Vectorizing
+from gateway.traces.archive import rehydrate, shorten_old
+from gateway.traces.consolidation import Consolidation
+from gateway.traces.erasure import erase_person, forget
+from gateway.traces.rows import insert
+from gateway.traces.trace import Trace
+from gateway.traces.trace_store import Brain
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.importing import import_traces
+from gateway.traces.vectorizing import Vectorizing
 from tests.embedding_server import EmbeddingServer
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 from tests.gateway.memory.traces.test_vectors import found, keep, made, rows, with_meaning

@@ -9,12 +9,12 @@ import asyncio
 import sys
 from pathlib import Path
 
-from gateway.agent.embedding_wire import WireEmbedder
 from gateway.agent.embeddings import Embedded
 from gateway.agent.model import Spender
-from gateway.agent.models import Endpoint
-from gateway.memory.traces.brain import open_brain
-from gateway.memory.traces.vectorizing import Vectorizing
+from gateway.agent.providers.embeddings import WireEmbedder
+from gateway.agent.providers.models import Endpoint
+from gateway.traces.trace_store import open_brain
+from gateway.traces.vectorizing import Vectorizing
 
 
 class Unpaid:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import observe
+from gateway.runtime import observe
 from gateway.web.dashboard import live as live_module
 from gateway.web.dashboard.live import MAX_READERS, TOPICS, Live
 

@@ -15,17 +15,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.desk.caller import NotFound, Refused
-from gateway.desk.sessions import Asked
-from gateway.desk.stream import Event
+from gateway.domain.sessions import TITLE_CHARS
 from gateway.errors import EthosError
+from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, MAX_TEXT_CHARS
 from gateway.sdk.models.chat import ChatMessage
 from gateway.sdk.models.sessions import Message, Session
-from gateway.sessions import TITLE_CHARS
-from gateway.talk import CHANNEL, MAX_ATTACHMENT_BYTES, MAX_TEXT_CHARS
+from gateway.services.caller import NotFound, Refused
+from gateway.services.sessions import Asked
+from gateway.services.stream import Event
 from gateway.web.api.events import EventStreamResponse
-from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.dashboard.pages.chat.stream import rendered
 from gateway.web.markdown import to_html
 

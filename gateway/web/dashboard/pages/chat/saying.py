@@ -11,12 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.desk.caller import DeskError
 from gateway.errors import EthosError
+from gateway.pipeline.local_channel import MAX_TEXT_CHARS
 from gateway.sdk.models.chat import AcceptedMessage, File, SendMessage
-from gateway.talk import MAX_TEXT_CHARS
-from gateway.web.dashboard.frame import Frame
+from gateway.services.caller import DeskError
 from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.forms import TOKEN_FIELD, Form
 
 # The longest text, each character as two \uXXXX, beside the largest files in base64.

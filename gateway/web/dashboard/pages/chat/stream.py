@@ -9,8 +9,8 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from gateway.desk.stream import Event
 from gateway.sdk.models.chat import ChatMessage, Preview, Tool
+from gateway.services.stream import Event
 from gateway.web.api.events import HEARTBEAT
 from gateway.web.markdown import to_html
 

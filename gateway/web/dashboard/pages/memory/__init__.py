@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from starlette.routing import Route
 
-from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.page import Page
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.dashboard.pages.memory.changes import MemoryChanges
 from gateway.web.dashboard.pages.memory.documents import MemoryDocuments
 from gateway.web.dashboard.pages.memory.editing import MemoryEditing

@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.errors import EthosError, MemoryConflict
-from gateway.web.dashboard.frame import Frame, own_path
-from gateway.web.dashboard.notes import Undo
+from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import Frame, own_path
 from gateway.web.dashboard.pages.memory.choice import choice_of
 from gateway.web.forms import Form
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, cast
 from urllib.parse import urlencode
 
-from gateway.desk.naming import Wanted
 from gateway.protocols import MemoryStoreName
+from gateway.services.naming import Wanted
 from gateway.web.dashboard.page import BASE
 
 FILE_NAMES: Mapping[MemoryStoreName, str] = {"user": "USER.md", "memory": "MEMORY.md"}

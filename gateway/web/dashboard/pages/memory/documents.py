@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from gateway.errors import EthosError
 from gateway.sdk.models.memory import Change, Document
-from gateway.web.dashboard.frame import Frame
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.dashboard.pages.memory.choice import Choice, choice_of
 from gateway.web.markdown import is_too_long, to_html
 

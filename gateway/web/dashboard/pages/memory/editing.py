@@ -11,11 +11,11 @@ from starlette.responses import Response
 from gateway.errors import EthosError, MemoryConflict
 from gateway.memory.history import difference
 from gateway.memory.merging import has_marks, merge
-from gateway.web.dashboard.frame import Frame
-from gateway.web.dashboard.notes import Undo
+from gateway.web.dashboard.filters import number
+from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.dashboard.pages.memory.choice import Choice, choice_of
-from gateway.web.dashboard.words import number
 from gateway.web.forms import Form
 
 BASE_FIELD = "_base"

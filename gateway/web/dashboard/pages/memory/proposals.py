@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.domain.provenance import others_words, own_words
+from gateway.domain.visible import without_hidden
 from gateway.errors import EthosError
 from gateway.sdk.models.memory import Proposal
 from gateway.sdk.models.sessions import Message
-from gateway.untrusted import others_words, own_words
-from gateway.visible import without_hidden
-from gateway.web.dashboard.frame import Frame
 from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.forms import Form
 
 MAX_PROPOSALS = 100

@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.config.values import zone_of
-from gateway.desk.sessions import Asked, Place
 from gateway.errors import EthosError
+from gateway.memory.tokenizer import Matcher, parse
+from gateway.pipeline.local_channel import CHANNEL
 from gateway.sdk.models.sessions import Session
-from gateway.store.words import Matcher, parse
-from gateway.talk import CHANNEL
-from gateway.web.dashboard.frame import Frame
+from gateway.services.sessions import Asked, Place
 from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import Frame
 
 ROWS = 50
 MOST_PINNED = 100

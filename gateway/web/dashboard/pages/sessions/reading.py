@@ -11,11 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.desk.caller import NotFound
+from gateway.pipeline.local_channel import CHANNEL
 from gateway.sdk.models.sessions import Message, Session
-from gateway.talk import CHANNEL
-from gateway.web.dashboard.frame import Frame
+from gateway.services.caller import NotFound
 from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.markdown import to_html
 
 ROWS = 100

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.desk.caller import NotFound
 from gateway.sdk.models.sessions import ForkSession, UpdateSession
-from gateway.web.dashboard.frame import Frame, own_path
-from gateway.web.dashboard.notes import Undo
+from gateway.services.caller import NotFound
+from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import Frame, own_path
 from gateway.web.forms import CONFIRMED_FIELD, Form
 
 LIST = f"{BASE}/sessions"

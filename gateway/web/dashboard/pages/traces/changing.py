@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.errors import EthosError
-from gateway.memory.traces.trace import SCOPES, TYPES
 from gateway.sdk.models.traces import AddTrace, ConsolidationResult, Trace
-from gateway.web.dashboard.frame import Frame, own_path
-from gateway.web.dashboard.notes import Undo
+from gateway.traces.trace import SCOPES, TYPES
+from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import Frame, own_path
 from gateway.web.forms import Form
 
 LIST = f"{BASE}/traces"

@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.desk.traces import MOST_RANKED, Filters
 from gateway.errors import EthosError
-from gateway.memory.traces.trace import SCOPES, TYPES
-from gateway.web.dashboard.frame import Frame
+from gateway.services.traces import MOST_RANKED, Filters
+from gateway.traces.trace import SCOPES, TYPES
 from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.dashboard.pages.traces.drawing import plot, web
 
 ROWS = 50

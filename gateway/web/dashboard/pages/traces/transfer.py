@@ -8,12 +8,12 @@ from contextlib import AsyncExitStack
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.desk.trace_transfer import KINDS
-from gateway.desk.uploads import Incoming, Transfer
 from gateway.errors import EthosError
 from gateway.sdk.models.traces import ExportFormat, ImportFormat
-from gateway.web.dashboard.frame import Frame
+from gateway.services.trace_transfer import KINDS
+from gateway.services.uploads import Incoming, Transfer
 from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import Frame
 from gateway.web.downloads import Download
 from gateway.web.forms import Form
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
-from gateway.memory.traces.rows import as_json, insert, owner_number
-from gateway.memory.traces.trace import SOURCES, TYPES, Owner, Trace, hash_of
-from gateway.memory.traces.transfer.bounds import Bounds, Everything
 from gateway.store.payloads import from_ms
+from gateway.traces.rows import as_json, insert, owner_number
+from gateway.traces.trace import SOURCES, TYPES, Owner, Trace, hash_of
+from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.transfer.bounds import Bounds, Everything
 from tests.gateway.memory.traces.people import Clock
 
 EVERYTHING = Everything()

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from gateway.memory.traces.brain import BRAIN_NAME, Brain, open_brain
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.exporting import export_traces
-from gateway.memory.traces.transfer.importing import import_traces
+from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA, Clock, of
 from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, Held, fill
 
@@ -24,9 +24,9 @@ COUNT = 6_000
 IMPORT = """
 import asyncio, sys
 from pathlib import Path
-from gateway.memory.traces.brain import open_brain
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.importing import import_traces
+from gateway.traces.trace_store import open_brain
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA
 
 async def main():

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.rows import as_json
-from gateway.memory.traces.transfer.arrivals import ImportResult
-from gateway.memory.traces.transfer.bounds import Bounds, OfPerson
-from gateway.memory.traces.transfer.exporting import export_traces
-from gateway.memory.traces.transfer.importing import import_traces
 from gateway.store.payloads import from_ms
+from gateway.traces.rows import as_json
+from gateway.traces.trace_store import Brain
+from gateway.traces.transfer.bounds import Bounds, OfPerson
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.import_records import ImportResult
+from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA, of
 from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, Held, all_of, fill, new_brain
 from tests.gateway.memory.traces.transfer.test_formats import AGENTOS, EDITED, vault

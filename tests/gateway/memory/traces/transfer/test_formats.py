@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from gateway.errors import TraceError
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.search import Wanted
-from gateway.memory.traces.transfer import csv_format
-from gateway.memory.traces.transfer.arrivals import ArrivedTrace, ImportResult
-from gateway.memory.traces.transfer.bounds import Everything, OfPerson
-from gateway.memory.traces.transfer.detection import detected
-from gateway.memory.traces.transfer.exporting import export_traces
-from gateway.memory.traces.transfer.importing import import_traces
-from gateway.memory.traces.transfer.obsidian import links_in, tags_in
-from gateway.memory.traces.transfer.source import Source
+from gateway.traces.search import Wanted
+from gateway.traces.trace_store import Brain
+from gateway.traces.transfer import csv_format
+from gateway.traces.transfer.bounds import Everything, OfPerson
+from gateway.traces.transfer.detection import detected
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.import_records import ArrivedTrace, ImportResult
+from gateway.traces.transfer.importing import import_traces
+from gateway.traces.transfer.obsidian import links_in, tags_in
+from gateway.traces.transfer.source import Source
 from tests.gateway.memory.traces.people import ADA, BEN, of
 from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, all_of, tree
 

@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.memory.traces.brain import BRAIN_NAME, open_brain
-from gateway.memory.traces.transfer.bounds import Everything, OfPerson
-from gateway.memory.traces.transfer.importing import import_traces
+from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.transfer.bounds import Everything, OfPerson
+from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA, of
 from tests.gateway.memory.traces.transfer.corpora import new_brain, values
 

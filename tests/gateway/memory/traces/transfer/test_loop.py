@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.detection import EXPORT_FORMATS, ExportFormat
-from gateway.memory.traces.transfer.exporting import export_traces
-from gateway.memory.traces.transfer.importing import import_traces
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.detection import EXPORT_FORMATS, ExportFormat
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA
 from tests.gateway.memory.traces.transfer.corpora import new_brain
 from tests.loop_watchdog import LIMIT_S, shortest_of

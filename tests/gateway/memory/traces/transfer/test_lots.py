@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.transfer.bounds import Everything, OfPerson
-from gateway.memory.traces.transfer.detection import EXPORT_FORMATS, ExportFormat
-from gateway.memory.traces.transfer.exporting import export_traces
-from gateway.memory.traces.transfer.importing import LOT, import_traces
+from gateway.traces.trace_store import Brain
+from gateway.traces.transfer.bounds import Everything, OfPerson
+from gateway.traces.transfer.detection import EXPORT_FORMATS, ExportFormat
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.importing import LOT, import_traces
 from tests.gateway.memory.traces.people import ADA, of
 from tests.gateway.memory.traces.transfer.corpora import Held, fill, new_brain
 

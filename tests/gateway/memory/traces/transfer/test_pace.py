@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.importing import import_traces
-from gateway.memory.traces.transfer.pace import LEAST_BYTES, RECORD_BYTES, TOO_SLOW, WINDOW_S, Pace, TooSlow
+from gateway.traces.trace_store import Brain
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.importing import import_traces
+from gateway.traces.transfer.pace import LEAST_BYTES, RECORD_BYTES, TOO_SLOW, WINDOW_S, Pace, TooSlow
 from tests.gateway.memory.traces.people import ADA
 
 ADAS = OfPerson(ADA)

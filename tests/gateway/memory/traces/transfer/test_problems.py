@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gateway.errors import StoreUnavailable, TraceError
-from gateway.memory.traces.brain import Brain, open_brain
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.exporting import export_traces
-from gateway.memory.traces.transfer.importing import import_traces
+from gateway.traces.trace_store import Brain, open_brain
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA
 from tests.gateway.memory.traces.transfer.corpora import all_of
 

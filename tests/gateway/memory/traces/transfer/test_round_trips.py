@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gateway.memory.traces.trace import Trace, Viewer
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.detection import EXPORT_FORMATS, ExportFormat
-from gateway.memory.traces.transfer.exporting import export_traces
-from gateway.memory.traces.transfer.importing import import_traces
+from gateway.traces.trace import Trace, Viewer
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.detection import EXPORT_FORMATS, ExportFormat
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.transfer import corpora
 from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, Held, all_of, fill, new_brain, tree
 

@@ -12,10 +12,10 @@ import pytest
 PROGRAM = """
 import asyncio, re, sys
 from pathlib import Path
-from gateway.memory.traces.brain import open_brain
-from gateway.memory.traces.trace import Viewer
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.importing import import_traces
+from gateway.traces.trace_store import open_brain
+from gateway.traces.trace import Viewer
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.importing import import_traces
 
 async def main():
     path = Path(sys.argv[1])

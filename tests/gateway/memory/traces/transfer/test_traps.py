@@ -16,20 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import TraceError
-from gateway.memory.traces.brain import Brain
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.importing import import_traces
-from gateway.memory.traces.transfer.json_stream import BrokenJson, TooLarge, values_at
+from gateway.traces.trace_store import Brain
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.importing import import_traces
+from gateway.traces.transfer.json_stream import BrokenJson, TooLarge, values_at
 from tests.gateway.memory.traces.people import ADA
 
 LIMIT_MB = 700  # of addresses; the program with its libraries takes some 400 of them
 PROGRAM = """
 import asyncio, resource, sys
 from pathlib import Path
-from gateway.memory.traces.brain import open_brain
-from gateway.memory.traces.trace import Viewer
-from gateway.memory.traces.transfer.bounds import OfPerson
-from gateway.memory.traces.transfer.importing import import_traces
+from gateway.traces.trace_store import open_brain
+from gateway.traces.trace import Viewer
+from gateway.traces.transfer.bounds import OfPerson
+from gateway.traces.transfer.importing import import_traces
 
 async def main():
     path, form = Path(sys.argv[1]), sys.argv[2]

@@ -1,0 +1,382 @@
+"""The meter: the one door to every model. What passes is paid for, and what is not in the budget does not pass.
+
+Whoever is given a model here (turns, summaries, anything to come) is given one that reserves before each call what the
+call may cost at most, and notes afterwards what it did cost. Where no budget is set, only the noting is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import structlog
+
+from gateway.agent.budgets import Ask, Budgets, BudgetUse, Denied, Granted, Limit, Scope, UsageStore, uses
+from gateway.agent.model import (
+    Model,
+    ModelEvent,
+    ModelReply,
+    ModelRequest,
+    ModelUsage,
+    Spender,
+    StreamRestarted,
+    TextDelta,
+)
+from gateway.agent.prompt import estimated_tokens
+from gateway.agent.request_size import most_input_tokens
+from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
+from gateway.runtime.observe import happened
+
+# The longest answer while a budget of tokens or money holds, for a model whose configuration names none.
+OUTPUT_TOKENS = 4096
+# A message that waits for the next day looks so often whether it is there: somebody may have raised the budget.
+LOOK_AGAIN_S = 3600.0
+# For a call that ends and gives back what it did not need.
+BUSY_S = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+class PriceList(Protocol):
+    """What models cost, by their names in the configuration; None for the default model."""
+
+    def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
+        """The most that the model, or one of its fallbacks, asks for so many tokens; None where nobody knows."""
+
+    def output_tokens(self, name: str | None) -> int | None:
+        """The longest answer that is configured for it; None where none is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Call:
+    """A call under way.
+
+    Attributes:
+        reservation: None where no budget holds.
+        said: of the answer so far, in pieces.
+        is_over: it was settled.
+    """
+
+    name: str | None
+    request: ModelRequest
+    day: str
+    reservation: int | None = None
+    said: list[str] = field(default_factory=list)
+    is_over: bool = False
+
+    @property
+    def input_tokens(self) -> int:
+        """What it gives the model to read, at most; counted only when somebody asks."""
+        return most_input_tokens(self.request)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bill:
+    """What is to be settled."""
+
+    reservation: int | None
+    spender: Spender
+    day: str
+    calls: Sequence[ModelUsage]
+
+
+class Meter:
+    """Gives out models whose calls are counted; see the module."""
+
+    def __init__(
+        self,
+        model: Callable[[str | None], Model],
+        store: UsageStore,
+        budgets: Budgets,
+        prices: PriceList,
+        *,
+        owner: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Nothing is called yet.
+
+        Args:
+            model: the models themselves; nobody else may have them.
+            owner: names this process in reservations.
+            now: the wall clock; says which day it is.
+        """
+        self._model = model
+        self._store = store
+        self._budgets = budgets
+        self._prices = prices
+        self._owner = owner
+        self._now = now
+        self._under_way = 0  # calls that hold a reservation, or ask for one at this moment
+        self._settled = asyncio.Event()
+        self._unsettled: list[_Bill] = []  # what could not be written down yet
+        self._settling: set[asyncio.Task[None]] = set()
+
+    @property
+    def budgets(self) -> Budgets:
+        """Those that hold now."""
+        return self._budgets
+
+    @property
+    def today(self) -> str:
+        """The day, as `Budgets.day` has it."""
+        return self._budgets.day(self._now())
+
+    def change(self, budgets: Budgets, prices: PriceList | None = None) -> None:
+        """From the next call on, other budgets hold, and other prices where they are given."""
+        self._budgets = budgets
+        self._prices = prices or self._prices
+
+    async def uses(self) -> Sequence[BudgetUse]:
+        """How far each kind of budget is used today; nothing where the store cannot be read, as health says then."""
+        try:
+            return uses(self._budgets, await self._store.spending(self.today))
+        except StoreError:
+            return ()
+
+    async def recover(self) -> int:
+        """For a start: end what an earlier process had reserved; how many calls."""
+        return await self._store.forgive(self._owner)
+
+    def model(self, name: str | None) -> Model:
+        """The model of that name; one whose settings are wrong is there, too, and unavailable."""
+        try:
+            return _MeteredModel(self, name, self._model(name))
+        except ConfigError as error:
+            return _UnusableModel(name or "", error)
+
+    async def begin(self, name: str | None, model: str, request: ModelRequest) -> _Call:
+        """Reserve what the call may cost.
+
+        Raises:
+            BudgetExhausted: there is no room for it.
+            StoreError: it could not be written down.
+        """
+        if self._unsettled:
+            await self._to_its_end(self._settle_late())
+        limits = self._budgets.of(request.spender)
+        call = _Call(name=name, request=request, day=self._budgets.day(self._now()))
+        if not limits:
+            return call
+        has_limited_calls = any(limit.limits_calls for limit in limits.values())
+        ask = self._ask(call, model, is_free=not any(limit.usd is not None for limit in limits.values()))
+        granted, call.day = await self._granted(ask)
+        call.reservation = granted.reservation
+        if has_limited_calls:
+            call.request = replace(request, max_output_tokens=granted.output_tokens)
+        return call
+
+    async def end(self, call: _Call, usage: ModelUsage | None) -> None:
+        """Note what the call did cost; without a usage, what it must have cost by what was read and said.
+
+        It is handed to the store, which commits it before or with whatever the answer changes, and is not waited for.
+        """
+        call.is_over = True
+        calls: tuple[ModelUsage, ...] = () if usage is None else (self._priced(call, usage),)
+        bill = _Bill(call.reservation, call.request.spender, call.day, calls)
+        if bill.reservation is not None or bill.calls:
+            settling = asyncio.create_task(self._settle(bill))  # not cancelled with the turn
+            self._settling.add(settling)
+            settling.add_done_callback(self._settling.discard)
+            await asyncio.sleep(0)  # in which the store is given it, so that what the answer changes comes behind it
+
+    @staticmethod
+    def cut(call: _Call, model: str, *, was_read: bool) -> ModelUsage | None:
+        """What a call without a reply is counted as; None where it failed before a word was said."""
+        said = "".join(call.said)
+        if not said and not was_read:
+            return None
+        output_tokens = estimated_tokens(said) if said else 0
+        return ModelUsage(model=model, input_tokens=call.input_tokens, output_tokens=output_tokens)
+
+    # ---- reserving and settling ------------------------------------------------------------------------------------
+
+    def _ask(self, call: _Call, model: str, *, is_free: bool) -> Ask:
+        request, name = call.request, call.name
+        output_tokens = request.max_output_tokens or self._prices.output_tokens(name) or OUTPUT_TOKENS
+        input_tokens = call.input_tokens
+        input_usd = output_usd = 0.0
+        if not is_free:
+            input_usd = self._price_usd(name, model, input_tokens, 0)
+            output_usd = self._price_usd(name, model, input_tokens, output_tokens) - input_usd
+        return Ask(
+            spender=request.spender,
+            day=call.day,
+            model=model,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            input_usd=input_usd,
+            output_usd_per_token=output_usd / output_tokens,
+        )
+
+    def _price_usd(self, name: str | None, model: str, input_tokens: int, output_tokens: int) -> float:
+        """What it costs at most; where nobody knows, a budget of dollars cannot be kept, and nothing is called."""
+        price = self._prices.usd(name, input_tokens, output_tokens)
+        if price is None:
+            raise ModelUnavailable(
+                f"nobody knows what the model {model} costs, and `budgets` limits dollars; give it "
+                "`input_usd_per_million` and `output_usd_per_million` in the configuration"
+            )
+        return price
+
+    async def _granted(self, ask: Ask) -> tuple[Granted, str]:
+        """Room for the call, and the day in which it is reserved."""
+        while True:
+            now, settled, budgets = self._now(), self._settled, self._budgets
+            ask = replace(ask, day=budgets.day(now))
+            self._under_way += 1
+            try:
+                answer = await self._reserve(ask, budgets.of(ask.spender))
+            except BaseException:
+                self._is_over()
+                raise
+            if isinstance(answer, Granted):
+                return answer, ask.day
+            self._under_way -= 1
+            if self._budgets is not budgets:  # they were changed meanwhile
+                continue
+            if answer.is_final or (self._under_way == 0 and not settled.is_set()):
+                self._tell_waiting()
+                happened("budget.denied", scope=answer.scope, what=answer.what)
+                left_s = self._budgets.left_s(now)
+                raise BudgetExhausted(
+                    answer.in_words(ask.spender),
+                    budget=answer.scope,
+                    day_turns_in_s=left_s,
+                    retry_after_s=min(left_s + 1.0, LOOK_AGAIN_S) if answer.is_final else BUSY_S,
+                )
+            await settled.wait()  # a call under way holds what this one needs, and may give it back
+
+    async def _reserve(self, ask: Ask, limits: Mapping[Scope, Limit]) -> Granted | Denied:
+        """Reserve, and give it back at once where the turn is cancelled meanwhile."""
+        reserving = asyncio.create_task(self._store.reserve(ask, limits, owner=self._owner))
+        try:
+            return await asyncio.shield(reserving)
+        except asyncio.CancelledError:
+            with contextlib.suppress(StoreError):
+                answer = await reserving
+                if isinstance(answer, Granted):
+                    self._unsettled.append(_Bill(answer.reservation, ask.spender, ask.day, ()))
+                    await self._settle_late()
+            raise
+
+    def _priced(self, call: _Call, usage: ModelUsage) -> ModelUsage:
+        if usage.cost_usd is not None:
+            return usage
+        return replace(usage, cost_usd=self._prices.usd(call.name, usage.input_tokens, usage.output_tokens))
+
+    def _is_over(self) -> None:
+        self._under_way -= 1
+        self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        """Whoever waits for room looks again: a call is over, or one that was waited for gets no room itself."""
+        self._settled.set()
+        self._settled = asyncio.Event()
+
+    @staticmethod
+    async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+        """Do it even where the turn is cancelled meanwhile: what the store was told to write cannot be taken back."""
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_say_if_not_saved)
+            raise
+
+    async def _settle(self, bill: _Bill) -> None:
+        self._unsettled.append(bill)
+        try:
+            await self._settle_late()
+        except StoreError as error:
+            _log.error("usage_not_saved", waiting=len(self._unsettled), error=str(error))
+        finally:
+            if bill.reservation is not None:
+                self._is_over()
+
+    async def _settle_late(self) -> None:
+        """Write down what is not, in its order. A bill is taken out before, so that nobody writes it twice."""
+        while self._unsettled:
+            bill = self._unsettled.pop(0)
+            try:
+                await self._store.settle(bill.reservation, bill.spender, bill.day, bill.calls)
+            except BaseException:
+                self._unsettled.insert(0, bill)
+                raise
+
+
+class _MeteredModel:
+    """A model behind the meter."""
+
+    def __init__(self, meter: Meter, asked_name: str | None, model: Model) -> None:
+        self._meter = meter
+        self._asked_name = asked_name
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """As in the configuration."""
+        return self._model.name
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Answer, if there is room for it in the budget.
+
+        Raises:
+            ModelUnavailable: no answer now; `BudgetExhausted` where it was not even asked.
+            ModelRefused: never an answer to this request.
+        """
+        meter, call = self._meter, await self._begin(request)
+        events = self._model.stream(call.request)
+        # A call that is cut, by who listens or by the end of the process, has most likely been read all the same.
+        was_read = True
+        try:
+            async for event in events:
+                match event:
+                    case TextDelta(text=text):
+                        call.said.append(text)
+                    case StreamRestarted():  # what was said is paid for, and it is all asked again
+                        await meter.end(call, meter.cut(call, self.name, was_read=True))
+                        call = await self._begin(request)
+                    case ModelReply(usage=usage):
+                        await meter.end(call, usage)
+                yield event
+        except ModelError:
+            was_read = False
+            raise
+        finally:
+            if not call.is_over:
+                await meter.end(call, meter.cut(call, self.name, was_read=was_read))
+            if isinstance(events, AsyncGenerator):
+                await events.aclose()
+
+    async def _begin(self, request: ModelRequest) -> _Call:
+        return await self._meter.begin(self._asked_name, self.name, request)
+
+
+class _UnusableModel:
+    """Stands where a model's settings are wrong: whoever asks it waits until they are mended."""
+
+    def __init__(self, name: str, error: ConfigError) -> None:
+        self.name = name
+        self._error = error
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """A stream that raises `ModelUnavailable`, and nothing else."""
+        del request
+        return self
+
+    def __aiter__(self) -> AsyncIterator[ModelEvent]:
+        """Begin."""
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        """Say why there is nothing."""
+        raise ModelUnavailable(f"the settings of this model are wrong: {self._error}")
+
+
+def _say_if_not_saved(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("usage_not_saved", error=str(error))

@@ -1,0 +1,1 @@
+"""Real models: the two wire formats, their HTTP client, prices and errors."""

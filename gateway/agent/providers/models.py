@@ -1,0 +1,285 @@
+"""Real models: any OpenAI-compatible endpoint and Anthropic, with retries, timeouts and a watchdog.
+
+This module decides when to try again and when to give up; `wire.py` speaks with the provider. The HTTP client behind
+`wire.py` takes a tenth of a second to import, so it is loaded by the first answer, or by `WireModel.open`, and never by
+an import of this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Literal, Protocol
+from urllib.parse import urlsplit
+
+import structlog
+
+from gateway.agent.model import ModelEvent, ModelReply, ModelRequest, StreamRestarted, TextDelta
+from gateway.errors import ConfigError, ModelError, ModelUnavailable
+from gateway.runtime.extras import how_to_install
+
+Provider = Literal["openai", "anthropic"]
+Retry = Literal["never", "once", "yes"]
+
+HTTP_LIBRARY = "aiohttp"  # comes with the extras `models` and `embeddings`
+_DEFAULT_URLS: dict[Provider, str] = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Which model, where, and at what price.
+
+    Attributes:
+        name: as in the configuration.
+        model: the provider's id of the model.
+        base_url: None for the provider's own service.
+        prices_usd: dollars for a million tokens of input and of output; None to ask the list.
+        read_timeout_s: the longest silence of the connection: a second net below the watchdog, which watches for
+            pieces of an answer and not for bytes.
+        sees_images: pictures are sent to it.
+    """
+
+    name: str
+    provider: Provider
+    model: str
+    api_key: str | None
+    base_url: str | None
+    prices_usd: tuple[float, float] | None
+    read_timeout_s: float
+    sees_images: bool = False
+
+    @property
+    def url(self) -> str:
+        """Where the calls go."""
+        return self.base_url or _DEFAULT_URLS[self.provider]
+
+
+class CallFailed(Exception):
+    """One call of a model gave no usable answer.
+
+    Attributes:
+        error: what the caller of the model is told if it is not tried again.
+        retry: whether the same call may succeed if it is made again soon.
+    """
+
+    def __init__(self, error: ModelError, *, retry: Retry) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.retry = retry
+
+
+class Wire(Protocol):
+    """One model's connection to its provider."""
+
+    def answer(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
+        """Make one call. An empty `TextDelta` is a sign of life; the reply comes last.
+
+        Raises:
+            CallFailed: whatever went wrong.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+class WireModel:
+    """A model behind a network.
+
+    Transient failures (429, 5xx, a lost connection, silence) are tried again: at most `max_retries` times, and no
+    attempt begins later than `timeout_s` after the first failure. A provider's `retry-after` is waited for exactly, or
+    handed on where it lies beyond that. Making one checks the settings; nothing is loaded and nobody is called yet.
+
+    Args:
+        name: as in the configuration.
+        provider: the wire format.
+        model: the provider's id of the model.
+        api_key: None for a server of one's own that asks for none.
+        base_url: with the `/v1` of an OpenAI-compatible endpoint; None for the provider's own service.
+        timeout_s: until the first piece of an answer.
+        silence_s: between two pieces of an answer.
+        max_retries: further attempts after the first.
+        input_usd_per_million: with `output_usd_per_million`, wins over the list.
+        output_usd_per_million: as above.
+        max_output_tokens: of one answer, where a request does not ask for less; None leaves it to the provider.
+        sees_images: pictures are sent to it; else it knows of them by name only.
+        backoff_s: the first wait where the provider names none; doubled each time, and varied by half.
+
+    Raises:
+        ConfigError: all that cannot work.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        provider: Provider,
+        model: str,
+        api_key: str | None,
+        base_url: str | None,
+        timeout_s: float = 60.0,
+        silence_s: float = 30.0,
+        max_retries: int = 2,
+        input_usd_per_million: float | None = None,
+        output_usd_per_million: float | None = None,
+        max_output_tokens: int | None = None,
+        sees_images: bool = False,
+        backoff_s: float = 0.5,
+    ) -> None:
+        prices = (input_usd_per_million, output_usd_per_million)
+        key = api_key.strip() if api_key else None
+        problems = _problems(name, key, base_url, prices)
+        if problems:
+            raise ConfigError(problems)
+        self._endpoint = Endpoint(
+            name=name,
+            provider=provider,
+            model=model,
+            api_key=key or None,
+            base_url=base_url,
+            prices_usd=None
+            if input_usd_per_million is None or output_usd_per_million is None
+            else (input_usd_per_million, output_usd_per_million),
+            read_timeout_s=max(timeout_s, silence_s),
+            sees_images=sees_images,
+        )
+        self._timeout_s = timeout_s
+        self._silence_s = silence_s
+        self._max_retries = max_retries
+        self._max_output_tokens = max_output_tokens
+        self._backoff_s = backoff_s
+        self._wire: Wire | None = None
+        self._loading = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """As in the configuration."""
+        return self._endpoint.name
+
+    async def open(self) -> None:
+        """Load the HTTP client now, so that the first answer need not wait for it."""
+        await self._opened()
+
+    async def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Answer, piece by piece. Cancelling the consumer cancels the call.
+
+        Raises:
+            ModelUnavailable: no answer now.
+            ModelRefused: never an answer to this request.
+        """
+        wire = await self._opened()
+        limits = [tokens for tokens in (request.max_output_tokens, self._max_output_tokens) if tokens is not None]
+        request = replace(request, max_output_tokens=min(limits, default=None))
+        patience = _Patience(self._max_retries, self._timeout_s, self._backoff_s)
+        while True:
+            has_shown = False
+            try:
+                async with aclosing(self._attempt(wire, request)) as events:
+                    async for event in events:
+                        has_shown = True
+                        yield event
+            except CallFailed as failure:
+                wait_s = patience.wait_s(failure)
+                _log.warning("model_call_failed", model=self.name, reason=str(failure), again_s=wait_s)
+            else:
+                return
+            if has_shown:
+                yield StreamRestarted()
+            await asyncio.sleep(wait_s)
+
+    async def _attempt(self, wire: Wire, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelReply]:
+        """One call under the watchdog."""
+        allowed_s, waited_for = self._timeout_s, "gave no answer within"
+        async with aclosing(wire.answer(request)) as events:
+            while True:
+                try:
+                    async with asyncio.timeout(allowed_s):
+                        event = await anext(events)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError as error:
+                    silent = ModelUnavailable(f"{self.name} ({self._endpoint.model}) {waited_for} {allowed_s:g} s")
+                    raise CallFailed(silent, retry="yes") from error
+                allowed_s, waited_for = self._silence_s, "fell silent in the middle of its answer for"
+                if isinstance(event, ModelReply) or event.text:
+                    yield event
+
+    async def _opened(self) -> Wire:
+        if self._wire is None:
+            async with self._loading:
+                if self._wire is None:
+                    # In a thread: the import takes a while, and other conversations go on meanwhile.
+                    self._wire = await asyncio.to_thread(_load, self._endpoint)
+        return self._wire
+
+
+@dataclass(slots=True)
+class _Patience:
+    """How often, and until when, one answer is tried again.
+
+    A loop of our own and not a retry library: an attempt is a stream that has perhaps been shown, and a `retry-after`
+    beyond the window must end the attempts at once, so that a fallback answers or the message is parked.
+    """
+
+    retries_left: int
+    window_s: float
+    backoff_s: float
+    closes_at: float | None = None
+    may_retry_once: bool = True
+
+    def wait_s(self, failure: CallFailed) -> float:
+        """How long to wait before the next attempt; raises the error of `failure` if there is none."""
+        now = asyncio.get_running_loop().time()
+        if self.closes_at is None:
+            self.closes_at = now + self.window_s
+        asked_s = failure.error.retry_after_s if isinstance(failure.error, ModelUnavailable) else None
+        wait_s = asked_s if asked_s is not None else self.backoff_s * random.uniform(0.5, 1.5)  # noqa: S311 (no secret)
+        is_allowed = failure.retry == "yes" or (failure.retry == "once" and self.may_retry_once)
+        if not is_allowed or self.retries_left == 0 or now + wait_s > self.closes_at:
+            raise failure.error from failure
+        self.may_retry_once = self.may_retry_once and failure.retry != "once"
+        self.retries_left -= 1
+        self.backoff_s *= 2
+        return wait_s
+
+
+def _load(endpoint: Endpoint) -> Wire:
+    from gateway.agent.providers.client import HttpWire  # noqa: PLC0415 (loads the HTTP client)
+
+    return HttpWire(endpoint)
+
+
+def _problems(name: str, key: str | None, base_url: str | None, prices: tuple[float | None, float | None]) -> list[str]:
+    """What cannot work, one line for people each; never the key itself."""
+    problems = []
+    if find_spec(HTTP_LIBRARY) is None:
+        problems.append(
+            f"model {name}: the libraries for real models are not installed; run {how_to_install('models')}"
+        )
+    if key and not (key.isascii() and key.isprintable()):
+        problems.append(f"model {name}: api_key holds characters that no key has; copy it again")
+    if base_url is not None:
+        parts = urlsplit(base_url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            problems.append(
+                f"model {name}: base_url is {base_url!r}, expected something like http://localhost:11434/v1"
+            )
+        elif key and "@" in parts.netloc:
+            problems.append(f"model {name}: give either an api_key or a user in base_url; both go into one header")
+    elif not key:
+        problems.append(f"model {name}: api_key is missing; only a base_url of your own may go without one")
+    if (prices[0] is None) != (prices[1] is None):
+        problems.append(f"model {name}: give both input_usd_per_million and output_usd_per_million, or neither")
+    return problems

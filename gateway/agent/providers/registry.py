@@ -1,0 +1,124 @@
+"""The configured models by name, built when they are first asked."""
+
+from __future__ import annotations
+
+from gateway.agent.model import Model
+from gateway.agent.offline.model import OfflineModel
+from gateway.agent.providers.embeddings import WireEmbedder
+from gateway.agent.providers.fallback import FallbackModel
+from gateway.agent.providers.models import Endpoint, WireModel
+from gateway.config import Config, ModelConfig
+from gateway.config.prices import price_usd
+from gateway.errors import ConfigError
+
+
+class ModelRegistry:
+    """Gives out models; importing it loads no HTTP client."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._single: dict[str, OfflineModel | WireModel] = {}
+        self._models: dict[str, Model] = {}
+        self._embedders: dict[tuple[str, int | None], WireEmbedder] = {}
+
+    def get(self, name: str | None) -> Model:
+        """The model of that name, with its fallbacks behind it.
+
+        A name that the configuration does not know (a personality may say anything) means the default one.
+        """
+        name = name if name in self._config.models else self._config.model
+        model = self._models.get(name)
+        if model is None:
+            chain = [self.single(link) for link in self._chain(name)]
+            model = self._models[name] = chain[0] if len(chain) == 1 else FallbackModel(name, chain)
+        return model
+
+    def embedder(self, name: str, dimensions: int | None) -> WireEmbedder:
+        """The model of that name, for embeddings.
+
+        Raises:
+            ConfigError: there is none, or its libraries are missing.
+        """
+        embedder = self._embedders.get((name, dimensions))
+        if embedder is None:
+            config = self._config.models.get(name)
+            if config is None or config.provider != "openai":
+                raise ConfigError([f"memory.traces.embeddings.model: {name} is no model of the provider openai"])
+            embedder = self._embedders[name, dimensions] = WireEmbedder(_endpoint(name, config), dimensions=dimensions)
+        return embedder
+
+    def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
+        """The most that the model, or one of its fallbacks, asks for so many tokens; None where nobody knows."""
+        prices = [price_usd(self._config.models[link], input_tokens, output_tokens) for link in self._links(name)]
+        known = [price for price in prices if price is not None]
+        return max(known) if len(known) == len(prices) else None
+
+    def output_tokens(self, name: str | None) -> int | None:
+        """The longest answer that is configured for it or a fallback; None where one of them has no limit."""
+        limits = [self._config.models[link].max_output_tokens for link in self._links(name)]
+        known = [limit for limit in limits if limit is not None]
+        return max(known) if len(known) == len(limits) else None
+
+    async def open(self) -> None:
+        """Load what the default model needs, so that the first answer need not wait for it."""
+        self.get(None)
+        for model in list(self._single.values()):
+            if isinstance(model, WireModel):
+                await model.open()
+
+    async def close(self) -> None:
+        """Close the connections of all that were asked."""
+        for model in self._single.values():
+            if isinstance(model, WireModel):
+                await model.close()
+        for embedder in self._embedders.values():
+            await embedder.close()
+
+    def _chain(self, name: str) -> list[str]:
+        """The model and its fallbacks, and theirs, each once."""
+        chain = [name]
+        for link in chain:  # grows while it is walked
+            chain.extend(other for other in self._config.models[link].fallbacks if other not in chain)
+        return chain
+
+    def _links(self, name: str | None) -> list[str]:
+        return self._chain(name if name in self._config.models else self._config.model)
+
+    def single(self, name: str) -> OfflineModel | WireModel:
+        """The model of that name in the configuration, without its fallbacks."""
+        model = self._single.get(name)
+        if model is None:
+            model = self._single[name] = _build(name, self._config.models[name])
+        return model
+
+
+def _build(name: str, config: ModelConfig) -> OfflineModel | WireModel:
+    if config.provider == "offline":
+        return OfflineModel(name)
+    return WireModel(
+        name=name,
+        provider=config.provider,
+        model=config.model or name,
+        api_key=config.api_key.get_secret_value() if config.api_key else None,
+        base_url=config.base_url,
+        timeout_s=config.timeout_s,
+        silence_s=config.silence_s,
+        max_retries=config.max_retries,
+        input_usd_per_million=config.input_usd_per_million,
+        output_usd_per_million=config.output_usd_per_million,
+        max_output_tokens=config.max_output_tokens,
+        sees_images=config.base_url is None if config.sees_images is None else config.sees_images,
+    )
+
+
+def _endpoint(name: str, config: ModelConfig) -> Endpoint:
+    """Of embeddings, which have no stream: `timeout_s` is for the whole call."""
+    return Endpoint(
+        name=name,
+        provider="openai",
+        model=config.model or name,
+        api_key=config.api_key.get_secret_value().strip() or None if config.api_key else None,
+        base_url=config.base_url,
+        prices_usd=None,
+        read_timeout_s=config.timeout_s,
+    )

@@ -1,0 +1,1 @@
+"""The gateway as a whole: its wiring, its life, and what a reload exchanges."""

@@ -1,0 +1,242 @@
+"""The life of a gateway: it takes its data directory, recovers what was left, serves, and ends what runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import structlog
+
+from gateway.agent.model import Model
+from gateway.app.control import ControlSocket
+from gateway.app.settings import measure
+from gateway.app.surfaces import api_of, sources_of
+from gateway.app.traces import open_configured_brain
+from gateway.app.wiring import Composition
+from gateway.config import Config
+from gateway.errors import EthosError
+from gateway.files.home import DATABASE_NAME, announce, prepare_home, take
+from gateway.messages import ConversationRef
+from gateway.ops.backup.placing import refuse_half_placed
+from gateway.people.linking.operator import operating
+from gateway.pipeline.health import Health
+from gateway.protocols import SupportsHttp
+from gateway.runtime.failpoints import reach
+from gateway.store.sqlite import open_store
+from gateway.web.server import WebServer
+
+if TYPE_CHECKING:
+    from gateway.ops.telemetry.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
+
+
+class Gateway(Composition):
+    """One gateway on one data directory.
+
+    ::
+
+        async with Gateway(home, config) as gateway:     # takes the directory, recovers what was left
+            await gateway.run(stop)                      # until `stop` is set
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        config: Config,
+        *,
+        only: Collection[str] | None = None,
+        is_served: bool = True,
+        model: Callable[[str | None], Model] | None = None,
+    ) -> None:
+        """Nothing is opened before `async with`.
+
+        Args:
+            only: names of channels; the others are left alone.
+            is_served: whether to open the web server.
+            model: gives a model by its name, in place of those that are configured.
+        """
+        super().__init__(home, config, only=only, model=model)
+        self._is_served = is_served
+        self._stack = AsyncExitStack()
+        self._metrics: Metrics | None = None
+        self.is_serving = asyncio.Event()
+        self.control = ControlSocket(home, {"wake": self._wake, "reload": self._reload})
+
+    # ---- beginning and end -----------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Take the data directory and put everything together.
+
+        Raises:
+            DataDirectoryLocked: another process has it.
+            StoreError: the database cannot be used.
+            ConfigError: the web server's port is busy.
+            BackupError: a restore was broken off, and must be finished before the configuration is read.
+        """
+        async with AsyncExitStack() as stack:
+            await asyncio.to_thread(prepare_home, self.home)
+            stack.callback((await take(self.home)).release)
+            refuse_half_placed(self.home)
+            reach("start.held")
+            self.store = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
+            stack.push_async_callback(self.store.close)
+            self.brain = await open_configured_brain(stack, self.home, self.config, self.store.links.person_ids)
+            self._metrics = await measure(stack, self.config)
+            self._compose()
+            await self.entrance.people.book()
+            stack.push_async_callback(lambda: self.models.close())  # noqa: PLW0108 (a reload gives others)
+            stack.push_async_callback(self.reloading.close)
+            stack.push_async_callback(self.history.close)
+            stack.push_async_callback(self.linking.close)
+            await self.privacy.clean()
+            await self.operators.join(self.identities)
+            if self._is_served:
+                self.web = self._web_server()
+                stack.push_async_callback(self.web.stop)
+                await self.web.start()
+            stack.push_async_callback(self.control.stop)
+            self.control.add("links", operating(self.linking))
+            self.control.add("erase", self.privacy.erase)
+            await self.control.start()
+            url = self.web.url if self.web else None
+            stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def _web_server(self) -> WebServer:
+        api = api_of(self)
+        return WebServer(
+            data_dir=self.home,
+            adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
+            health=self._health_json,
+            sign_ins=self.store.sign_ins,
+            metrics=self._metrics_page if self._metrics is not None else None,
+            api=api,
+            host=self.config.web.host,
+            port=self.config.web.port,
+            allowed_hosts=self.config.web.allowed_hosts,
+            dashboard=lambda: sources_of(self, api),
+        )
+
+    # ---- what an operator asks for ---------------------------------------------------------------------------------
+
+    async def _wake(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """An operator's command has changed a queue."""
+        place = ConversationRef(
+            channel=request["channel"], conversation=request["conversation"], thread=request["thread"]
+        )
+        self.wake(request["queue"], place)
+        return {}
+
+    def wake(self, queue: Literal["inbox", "outbox"], place: ConversationRef) -> None:
+        """A conversation's queue was changed from outside of its turns."""
+        (self.outbox if queue == "outbox" else self.dispatcher).wake(place)
+
+    async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return asdict(await self.reloading.reload())
+
+    async def lacks_owner(self) -> bool:
+        """Whether no owner is known on the channels that cannot tell by themselves who runs this gateway."""
+        return bool(self.operators.kinds_of_others()) and not await self.entrance.owners(self.operators.accounts())
+
+    # ---- running ---------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, then end what runs within `shutdown_s`."""
+        await self.memory.replay()
+        await self.linking.recover()
+        await self.entrance.recover()
+        reach("start.replayed")
+        uncertain = await self.outbox.recover()
+        await self.meter.recover()
+        waiting = await self.dispatcher.recover()
+        await self.parking.recover(await self.store.inbox.parked())
+        reach("start.recovered")
+        if waiting or uncertain:
+            _log.info("recovered", conversations=waiting, uncertain_replies=uncertain)
+        parts = [
+            asyncio.create_task(part, name=name)
+            for name, part in (
+                ("outbox", self.outbox.run()),
+                ("dispatcher", self.dispatcher.run()),
+                ("memory", self.memory.run()),
+                ("traces", self.traces.run()),
+                ("supervisor", self.supervisor.run()),
+                ("privacy", self.privacy.run()),
+            )
+        ]
+        if self.web is not None:
+            parts.append(asyncio.create_task(self.web.serve(), name="web"))
+        self.is_serving.set()
+        stopped = asyncio.create_task(stop.wait(), name="stop")
+        warming = asyncio.create_task(self._warm_up(), name="warm up")
+        try:
+            await asyncio.wait([*parts, stopped], return_when=asyncio.FIRST_COMPLETED)
+            for part in parts:
+                if part.done() and not part.cancelled() and part.exception() is not None:
+                    part.result()  # a part that ends by itself is a fault: say so, and end
+            await self._stop()
+        finally:
+            for task in (*parts, stopped, warming):
+                task.cancel()
+            await asyncio.wait([*parts, stopped, warming])
+            await self.supervisor.close()
+
+    async def _warm_up(self) -> None:
+        """Once the channels are there, load what the first answer will need."""
+        await self.supervisor.all_tried.wait()
+        try:
+            await self.models.open()
+        except (EthosError, ImportError) as error:
+            _log.error("model_not_usable", error=str(error))
+
+    async def _stop(self) -> None:
+        """Take no more, end what runs, send what is answered; in all no longer than `shutdown_s`."""
+        clock = asyncio.get_running_loop().time
+        ends_at = clock() + self.config.shutdown_s
+        await self.reloading.end(self.config.shutdown_s / 2)
+        await self.supervisor.stop_receiving()
+        reach("stop.draining")
+        await self.dispatcher.drain(max(0.0, ends_at - clock()))
+        await self.outbox.drain(max(0.5, ends_at - clock()))
+        reach("stop.drained")
+        if self.web is not None:
+            await self.web.stop()
+
+    async def prove_alive(self) -> None:
+        """Return once the store's writer has answered; costs no fsync. It need not answer while it rewrites the file.
+
+        Raises:
+            StoreUnavailable: that was its answer.
+        """
+        if self.store.database.is_held:  # killed over that, it would begin with it again
+            return
+        await self.store.database.write(lambda _connection: None, is_durable=False)
+
+    def summary(self) -> str:
+        """One line for the service manager."""
+        channels = self.supervisor.statuses
+        up = sum(channel.state == "up" for channel in channels)
+        return f"{up} of {len(channels)} channels up, {self.dispatcher.running} turns running"
+
+    # ---- health ----------------------------------------------------------------------------------------------------
+
+    async def health(self) -> Health:
+        """How the gateway is, now."""
+        return await self._checkup.health()
+
+    async def _metrics_page(self) -> tuple[bytes, str]:
+        if self._metrics is None:
+            raise RuntimeError("metrics are not switched on")
+        return self._metrics.page(await self.health(), await self.meter.uses())
+
+    async def _health_json(self) -> dict[str, Any]:
+        return dict((await self.health()).as_json())

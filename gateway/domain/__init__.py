@@ -1,0 +1,1 @@
+"""Words of the domain that every room above shares: sessions, roles, personalities, provenance, codes."""

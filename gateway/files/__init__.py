@@ -1,0 +1,1 @@
+"""Files: whole writes, locks, the data directory, and texts whose errors name their line."""

@@ -1,0 +1,1 @@
+"""Operations: backups, privacy and telemetry."""

@@ -1,0 +1,216 @@
+"""Everything about one person in one zip file that people can read, with the same as JSON for programs.
+
+Nobody else's words are in it: of a conversation of several, only the person's own messages and the answers to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gateway import __version__
+from gateway.domain.sessions import Session, SessionMessage
+from gateway.errors import FileError
+from gateway.files.atomic import make_private_directory, sync_directory
+from gateway.ops.privacy.people import accounts_of, ids_of
+from gateway.people.identity import IdentityMap
+from gateway.people.identity.file import Account
+from gateway.store import personal
+from gateway.store.clock import wall_ms
+from gateway.store.erasure import own_sessions, sessions_of
+from gateway.store.sqlite import SqliteStore
+from gateway.traces.erasure import documents_of, traces_of
+from gateway.traces.trace import Trace
+from gateway.traces.trace_store import BRAIN_NAME, open_brain
+
+_README = """\
+# Everything that is kept about you
+
+Made on {now:%Y-%m-%d %H:%M} UTC by Ethos Gateway {version}, for the user `{user_id}`.
+
+| here | is |
+|---|---|
+| `accounts.json` | the accounts by which you are known, how they were let in, and what links them |
+| `memory/` | what the agent remembers of you: Markdown files as they are, `history.json` says how each line came in, \
+`proposals.json` what waited for a yes |
+| `sessions/` | your conversations, each as Markdown and as JSON; in groups only your own messages and the answers |
+| `messages.json` | every message that came from you, commands too, and what was sent back |
+| `notices.json` | what you were told besides: that you were let in, or linked |
+| `usage.json` | the calls of models on your behalf |
+| `traces.json`, `traces.md` | single facts that the agent keeps, if it keeps such; \
+`traces-waiting.json` says of which turns they are still to be taken |
+
+Times are in UTC. `/forget-me` erases all of it here.
+"""
+_HEADINGS = {"user": "You", "assistant": "Agent", "tool_call": "Tool called", "tool_result": "Tool answered"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exporter:
+    """Writes exports from one data directory; `kinds` are those of the channels, by name."""
+
+    home: Path
+    store: SqliteStore
+    identities: IdentityMap
+    kinds: Mapping[str, str]
+
+    async def write(self, user_id: str, path: Path) -> int:
+        """Write the file under its name once it is whole; its size in bytes.
+
+        Raises:
+            FileError: the name is taken, or there is no room.
+        """
+        unfinished = path.with_name(f".{path.name}.unfinished")
+        try:
+            file = await asyncio.to_thread(_begin, path, unfinished)
+            with file:
+                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                    await self._fill(archive, user_id)
+                await asyncio.to_thread(_finish, file, path, unfinished)
+                return file.tell()
+        except OSError as error:
+            raise FileError(f"{path} could not be written: {error.strerror}") from error
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    async def _fill(self, archive: zipfile.ZipFile, user_id: str) -> None:
+        read = self.store.database.read
+        ids = sorted(await read(partial(ids_of, user_id=user_id)))
+        known = [account for each in ids for account in await self.identities.accounts_of(each)]
+        keys = {account.key for account in known}
+        accounts = await read(partial(accounts_of, keys=keys, kinds=self.kinds, until_ms=wall_ms()))
+        sessions = await read(partial(sessions_of, user_ids=ids))
+        now = datetime.now(UTC)
+        await _add(archive, "README.md", _README.format(now=now, version=__version__, user_id=user_id))
+        links = await read(partial(personal.linked, user_ids=ids))
+        await _add(
+            archive,
+            "accounts.json",
+            {
+                "users": ids,
+                "accounts": [_account(each) for each in known],
+                "links": links,
+                "access": await read(partial(personal.let_in, keys=sorted(keys))),
+            },
+        )
+        await _add(archive, "messages.json", await read(partial(personal.received, accounts=accounts)))
+        await _add(archive, "notices.json", await read(partial(personal.told, accounts=accounts)))
+        await _add(archive, "usage.json", await read(partial(personal.used, user_ids=ids)))
+        await _add(archive, "memory/history.json", await read(partial(personal.remembered, user_ids=ids)))
+        await _add(archive, "memory/proposals.json", await read(partial(personal.proposed, user_ids=ids)))
+        for each in ids:
+            await asyncio.to_thread(_add_files, archive, self.home / "users" / each, _memory_of(each, ids))
+        for session_id in sessions:
+            await self._add_session(archive, session_id, ids)
+        await self._add_traces(archive, ids, await read(partial(own_sessions, user_ids=ids)))
+
+    async def _add_session(self, archive: zipfile.ZipFile, session_id: str, ids: Collection[str]) -> None:
+        session = await self.store.sessions.session(session_id)
+        messages = [each for each in await self.store.sessions.messages(session_id) if each.user_id in ids]
+        if session is None or not (messages or session.user_id in ids):
+            return
+        is_shared = len(messages) < len(await self.store.sessions.messages(session_id))
+        name = f"sessions/{session.created_at:%Y-%m-%d}-{session.id}"
+        await _add(archive, f"{name}.md", "\n".join(_as_markdown(session, messages, is_shared=is_shared)))
+        about = {**asdict(session), **({"title": "", "summary": ""} if is_shared else {})}
+        del about["user_id"], about["key"]
+        await _add(archive, f"{name}.json", {**about, "messages": [asdict(each) for each in messages]})
+
+    async def _add_traces(self, archive: zipfile.ZipFile, ids: Sequence[str], sessions: Sequence[str]) -> None:
+        path = self.home / BRAIN_NAME
+        if not path.exists():
+            return
+        async with await asyncio.to_thread(open_brain, path) as brain:
+            traces = await brain.database.read(partial(traces_of, ids={*ids, *sessions}))
+            documents = await brain.database.read(partial(documents_of, user_ids=ids))
+        for key, content in documents.items():
+            _, user_id, name = key.split("/", 2)
+            text = content.decode("utf-8", "replace")
+            await _add(archive, f"{_memory_of(user_id, ids)}/traces-{name.replace('/', '-')}", text)
+        waiting = await self.store.database.read(partial(personal.waiting_facts, user_ids=ids))
+        await _add(archive, "traces-waiting.json", waiting)
+        plain = [{name: value for name, value in asdict(each).items() if name != "embedding"} for each in traces]
+        await _add(archive, "traces.json", plain)
+        await _add(archive, "traces.md", "\n".join(map(_line, traces)) + "\n")
+
+
+def _memory_of(user_id: str, ids: Sequence[str]) -> str:
+    """Where the files of a user stand: apart from one another only where accounts were linked."""
+    return "memory" if len(ids) == 1 else f"memory/{user_id}"
+
+
+def _begin(path: Path, unfinished: Path) -> BinaryIO:
+    if path.exists():
+        raise FileError(f"{path} is there already; name another file, or remove it")
+    unfinished.unlink(missing_ok=True)
+    return os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _finish(file: BinaryIO, path: Path, unfinished: Path) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+    unfinished.rename(path)
+    sync_directory(path.parent)
+
+
+def _account(account: Account) -> Mapping[str, Any]:
+    return {
+        "account": account.key,
+        "user": account.user_id,
+        "name": account.label,
+        "first_seen_at": account.first_seen_at,
+        "via": account.via,
+    }
+
+
+def _as_markdown(session: Session, messages: Sequence[SessionMessage], *, is_shared: bool) -> Iterator[str]:
+    yield f"# {'A conversation of several' if is_shared else session.title or 'A conversation'}"
+    yield f"\n{session.conversation.channel}, since {session.created_at:%Y-%m-%d %H:%M}, session `{session.id}`"
+    if session.summary and not is_shared:
+        yield f"\n## Summary of what is older\n\n{session.summary}"
+    for message in messages:
+        again = ", answered again later" if message.is_superseded else ""
+        tool = f" `{message.tool_name}`" if message.tool_name else ""
+        yield f"\n## {_HEADINGS[message.role]}{tool}, {message.created_at:%Y-%m-%d %H:%M:%S}{again}\n\n{message.text}"
+    yield ""
+
+
+def _line(trace: Trace) -> str:
+    state = " (deleted)" if trace.deleted_at is not None else ""
+    return f"- {trace.created_at:%Y-%m-%d} {trace.type}{state}: {' '.join(trace.content.split())}"
+
+
+def _add_files(archive: zipfile.ZipFile, directory: Path, name: str) -> None:
+    """Every file that people can see; not the hidden ones beside a memory file."""
+    for path in sorted(directory.rglob("*")) if directory.is_dir() else ():
+        parts = path.relative_to(directory).parts
+        if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in parts):
+            archive.write(path, f"{name}/{'/'.join(parts)}")
+
+
+async def _add(archive: zipfile.ZipFile, name: str, content: object) -> None:
+    await asyncio.to_thread(archive.writestr, name, content if isinstance(content, str) else _encoded(content))
+
+
+def _encoded(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1, default=_plain) + "\n"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def prepare_place(path: Path) -> Path:
+    """Make the directory of an export, for its owner only."""
+    make_private_directory(path.parent)
+    return path

@@ -1,0 +1,181 @@
+"""Forgets by age, at the start and once a day: what is kept how long stands in `docs/privacy.md`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from gateway.config import RetentionConfig
+from gateway.files.home import DATABASE_NAME, LOG_NAME
+from gateway.ops.privacy.files import EXPORTS_NAME
+from gateway.store import retention
+from gateway.store.clock import wall_ms
+from gateway.store.retention import Queue
+from gateway.store.sqlite import SqliteStore
+from gateway.traces.trace_store import BRAIN_NAME
+
+_DAY_MS = 86_400_000
+_SESSIONS_AT_ONCE = 100
+_STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+_QUEUES: tuple[Queue, ...] = ("inbox", "outbox")
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """What went, or would go.
+
+    Attributes:
+        kind: the setting's name without `_days`.
+        what: for people.
+        days: how long it is kept; None for ever.
+        amount: rows, files or lines.
+    """
+
+    kind: str
+    what: str
+    days: float | None
+    amount: int
+
+
+class Retention:
+    """Goes through one data directory."""
+
+    def __init__(
+        self, home: Path, store: SqliteStore, config: RetentionConfig, *, now_ms: Callable[[], int] = wall_ms
+    ) -> None:
+        """Nothing is read yet; `now_ms` is the clock that ages are measured with, in milliseconds since 1970."""
+        self._home = home
+        self._database = store.database
+        self._config = config
+        self._now_ms = now_ms
+
+    async def run(self, *, is_dry: bool = False) -> Sequence[Forgotten]:
+        """Forget what is old, or only count it.
+
+        Raises:
+            StoreError: not all of it could be done; the next time does the rest.
+            OSError: a file could not be removed.
+        """
+        config, done = self._config, []
+        for kind, what, days, work in (
+            ("messages", "texts of messages in the queues", config.messages_days, self._messages),
+            ("sessions", "sessions in which nothing was said since", config.sessions_days, self._sessions),
+            (
+                "memory_history",
+                "entries of the memory's history, and proposals that were decided",
+                config.memory_history_days,
+                self._history,
+            ),
+            ("usage", "calls of models", config.usage_days, self._usage),
+            ("exports", "files of /export", config.exports_days, self._exports),
+            ("copies", "copies of databases from before an upgrade", config.copies_days, self._copies),
+            ("log", f"lines of {LOG_NAME}", config.log_days, self._lines),
+        ):
+            amount = 0
+            if days is not None:
+                async for changed in work(self._now_ms() - round(days * _DAY_MS), is_dry):
+                    amount += changed
+            done.append(Forgotten(kind=kind, what=what, days=days, amount=amount))
+        if not is_dry and any(each.amount for each in done):
+            _log.info("forgotten", **{each.kind: each.amount for each in done if each.amount})
+        return done
+
+    # ---- the database -----------------------------------------------------------------------------------------------
+
+    async def _messages(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001 (one signature for all)
+        for queue in _QUEUES:
+            last = await self._database.read(partial(retention.last_seq, queue=queue))
+            after = 0
+            while after < last:
+                find = partial(retention.full_rows, queue=queue, after=after, before_ms=before_ms)
+                rows = await self._database.read(partial(find, limit=retention.LOOKED_AT) if is_dry else find)
+                if rows and not is_dry:
+                    await self._database.write(partial(retention.empty_rows, queue=queue, rows=rows), is_durable=False)
+                yield len(rows)
+                after = rows[-1][0] if len(rows) == retention.BATCH and not is_dry else after + retention.LOOKED_AT
+
+    async def _sessions(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
+        limit = 1 << 40 if is_dry else _SESSIONS_AT_ONCE
+        while found := await self._database.read(partial(retention.old_sessions, before_ms=before_ms, limit=limit)):
+            yield len(found)
+            if is_dry:
+                return
+            for session_id in found:
+                forget = partial(retention.forget_session, session_id=session_id, before_ms=before_ms)
+                while await self._database.write(forget, is_durable=False):
+                    pass
+
+    async def _history(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
+        limit = 1 << 40 if is_dry else retention.BATCH
+        for old, forget in (
+            (retention.old_history, retention.forget_history),
+            (retention.old_proposals, retention.forget_proposals),
+        ):
+            while ids := await self._database.read(partial(old, before_ms=before_ms, limit=limit)):
+                yield len(ids)
+                if is_dry:
+                    break
+                await self._database.write(partial(forget, ids=ids), is_durable=False)
+
+    async def _usage(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
+        limit = 1 << 40 if is_dry else retention.BATCH
+        while ids := await self._database.read(partial(retention.old_usage, before_ms=before_ms, limit=limit)):
+            yield len(ids)
+            if is_dry:
+                return
+            work = partial(retention.forget_usage, ids=ids, before_ms=before_ms)
+            await self._database.write(work, is_durable=False)
+
+    # ---- files ------------------------------------------------------------------------------------------------------
+
+    async def _exports(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
+        found = list((self._home / EXPORTS_NAME).glob("*/*"))
+        yield await asyncio.to_thread(_remove_old, found, before_ms, is_dry=is_dry)
+
+    async def _copies(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
+        found = [path for name in (DATABASE_NAME, BRAIN_NAME) for path in self._home.glob(f"{name}.before-*")]
+        yield await asyncio.to_thread(_remove_old, found, before_ms, is_dry=is_dry)
+
+    async def _lines(self, before_ms: int, is_dry: bool) -> AsyncIterator[int]:  # noqa: FBT001
+        yield await asyncio.to_thread(_cut_log, self._home / LOG_NAME, before_ms, is_dry=is_dry)
+
+
+def _remove_old(paths: Sequence[Path], before_ms: int, *, is_dry: bool) -> int:
+    count = 0
+    for path in paths:
+        if path.is_file() and path.stat().st_mtime_ns < before_ms * 1_000_000:
+            count += 1
+            if not is_dry:
+                path.unlink(missing_ok=True)
+    return count
+
+
+def _cut_log(path: Path, before_ms: int, *, is_dry: bool) -> int:
+    """Take old lines from the front of the log, which another process may be appending to; how many."""
+    try:
+        with path.open("r+b") as file:
+            count = end = 0
+            moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(before_ms / 1000)).encode()
+            while line := file.readline():
+                stamp = _STAMP.search(line)
+                if stamp is not None and stamp[0] >= moment:
+                    break
+                count, end = count + 1, file.tell()
+            if count and not is_dry:
+                file.seek(end)
+                rest = file.read()
+                file.seek(0)
+                file.write(rest)
+                file.truncate()
+    except FileNotFoundError:
+        return 0
+    return count

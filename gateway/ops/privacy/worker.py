@@ -1,0 +1,271 @@
+"""Privacy in a running gateway: exports and erasures that people ask for, and forgetting by age once a day."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from gateway.config import Config
+from gateway.domain.sessions import PROGRAMS
+from gateway.errors import EthosError
+from gateway.memory.sync import MemorySync
+from gateway.messages import Attachment, ConversationRef
+from gateway.ops.privacy.erasing import Eraser
+from gateway.ops.privacy.export import Exporter, prepare_place
+from gateway.ops.privacy.files import EXPORTS_NAME
+from gateway.ops.privacy.people import is_known
+from gateway.ops.privacy.retention import Retention
+from gateway.ops.privacy.tombstones import Tombstone
+from gateway.people.access_records import People
+from gateway.people.identity import IdentityMap
+from gateway.people.linking.chat import Linking
+from gateway.people.operators import Operators
+from gateway.pipeline.commands.personal import Exported
+from gateway.pipeline.history import History
+from gateway.pipeline.presence import Presence
+from gateway.protocols import ChannelAdapter
+from gateway.runtime.observe import happened
+from gateway.store.erasure import applied_erasures, sessions_of
+from gateway.store.sqlite import SqliteStore
+from gateway.traces.memory import TraceMemory
+from gateway.traces.trace_store import Brain
+
+FAREWELL_S = 30.0
+"""How long an erasure waits for its last word to be sent; then it goes unsent."""
+AGAIN_S = 60.0
+EVERY_S = 86_400.0
+
+_log = structlog.get_logger(__name__)
+_FAULTS = (EthosError, OSError, sqlite3.Error)
+
+
+class PrivacyWorker:
+    """One gateway's; it is the `PersonalData` of its commands."""
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        store: SqliteStore,
+        brain: Brain | None,
+        identities: IdentityMap,
+        people: People,
+        operators: Operators,
+        linking: Linking,
+        memory: MemorySync,
+        trace_memory: TraceMemory | None,
+        history: History,
+        config: Callable[[], Config],
+        adapters: Callable[[], Sequence[ChannelAdapter]],
+        adapter_if_up: Callable[[str], ChannelAdapter | None],
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            home: the data directory.
+            config: in force now; a reload gives another.
+            adapters: of the channels that there are now.
+            adapter_if_up: of a channel, while it is connected.
+        """
+        self._home = home
+        self._store = store
+        self._brain = brain
+        self._identities = identities
+        self._people = people
+        self._operators = operators
+        self._linking = linking
+        self._memory = memory
+        self._trace_memory = trace_memory
+        self._history = history
+        self._config = config
+        self._adapters = adapters
+        self._adapter_if_up = adapter_if_up
+        self.presence = Presence()
+        self._farewells: dict[str, str] = {}  # by the erasure's id, the reply that is sent first
+        self._asked = asyncio.Event()
+        self._sent = asyncio.Event()
+        self._erased = asyncio.Event()
+
+    # ---- what people ask for ----------------------------------------------------------------------------------------
+
+    async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
+        """Write everything about a person into one file, to be sent in the conversation."""
+        name, size_bytes = await self.write_export(user_id)
+        path = self._home / name
+        adapter = self._adapter_if_up(conversation.channel)
+        most_bytes = 0 if adapter is None else adapter.capabilities.max_attachment_bytes
+        attachment = Attachment(media_type="application/zip", filename=path.name, size_bytes=size_bytes, ref=str(path))
+        return Exported(
+            attachment=attachment if size_bytes <= most_bytes else None,
+            place=name,
+            size_bytes=size_bytes,
+            path=path if adapter and adapter.kind not in self._operators.kinds_of_others() else None,
+        )
+
+    async def write_export(self, user_id: str) -> tuple[str, int]:
+        """Write everything about a person into a new file: its path in the data directory, and its size in bytes.
+
+        Raises:
+            FileError: there is no room for it.
+        """
+        exporter = Exporter(home=self._home, store=self._store, identities=self._identities, kinds=self._kinds())
+        stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        name = f"{EXPORTS_NAME}/{user_id}/ethos-export-{stamp}.zip"
+        path = await asyncio.to_thread(prepare_place, self._home / name)
+        return name, await exporter.write(user_id, path)
+
+    async def bury(self, user_id: str, farewell_id: str) -> None:
+        """Decide, durably, that a person is erased; it is done once their last reply was sent, or soon after."""
+        tombstone = await self.eraser().bury(user_id)
+        self._farewells[tombstone.id] = farewell_id
+        self._asked.set()
+
+    async def erase(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The operator wants somebody erased; answers with the erasure's id, which the database has when it is done."""
+        tombstone = await self.eraser().bury(str(request["user"]))
+        self._asked.set()
+        return {"erasure": tombstone.id}
+
+    async def is_known(self, account: str) -> bool:
+        """Whether anything is kept of an account, `kind:id`, though it may be no user's."""
+        return await self._store.database.read(partial(is_known, key=account, kinds=self._kinds()))
+
+    async def is_erased(self, erasure_id: str, *, wait_s: float) -> bool:
+        """Whether an erasure is done; waits for it so long at the most."""
+        try:
+            async with asyncio.timeout(wait_s):
+                while True:
+                    ended = self._erased
+                    if erasure_id in await self._store.database.read(applied_erasures):
+                        return True
+                    await ended.wait()
+        except TimeoutError:
+            return False
+
+    def sent(self) -> None:
+        """A reply was sent, somewhere."""
+        self._sent.set()
+
+    # ---- the work ---------------------------------------------------------------------------------------------------
+
+    async def clean(self) -> None:
+        """For a start: finish what was broken off, and erase anew whom an old backup has brought back.
+
+        Raises:
+            EthosError, OSError: it could not be done; the gateway must not serve them.
+        """
+        eraser = self.eraser()
+        for tombstone in await eraser.due():
+            await eraser.erase(tombstone)
+
+    async def run(self) -> None:
+        """Erase when somebody asks, and forget by age at the start and once a day, until cancelled."""
+        clock = asyncio.get_running_loop().time
+        sweep_at = clock()
+        while True:
+            if clock() >= sweep_at:
+                sweep_at = clock() + (EVERY_S if await self._forget_old() else AGAIN_S)
+            is_done = await self._erase_due()
+            try:
+                async with asyncio.timeout(max(0.0, sweep_at - clock()) if is_done else AGAIN_S):
+                    await self._asked.wait()
+            except TimeoutError:
+                continue
+            self._asked.clear()
+
+    async def _erase_due(self) -> bool:
+        """Whether all of it is done."""
+        is_done = True
+        try:
+            for tombstone in await self.eraser().due():
+                try:
+                    await self._erase(tombstone)
+                except _FAULTS as error:
+                    _log.error("not_erased", erasure=tombstone.id, error=str(error), again_s=AGAIN_S)
+                    is_done = False
+        except _FAULTS as error:
+            _log.error("erasures_unreadable", error=str(error), again_s=AGAIN_S)
+            is_done = False
+        return is_done
+
+    async def _erase(self, tombstone: Tombstone) -> None:
+        eraser = self.eraser()
+        await self._farewell(tombstone)
+        person = await eraser.whom(tombstone)
+        keys = {f"{eraser.kinds[channel]}:{account}" for channel, account in person.accounts if channel in eraser.kinds}
+        keys |= {account.key for each in person.user_ids for account in await self._identities.accounts_of(each)}
+        sessions = await self._store.database.read(partial(sessions_of, user_ids=person.user_ids))
+        kept = [await self._store.sessions.session(each) for each in sessions]
+        places = {each.conversation for each in kept if each is not None}
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.presence.absence(keys, places))
+            await self._linking.settle(person.user_ids)
+            if self._trace_memory is not None:
+                await stack.enter_async_context(self._trace_memory.resting(person.user_ids))
+            await self._memory.forget(person.user_ids)
+            await self._history.drop(sessions)
+            await eraser.erase(tombstone)
+            self._people.changed()
+            await self._linking.people.load()
+        self._farewells.pop(tombstone.id, None)
+        self._erased.set()
+        self._erased = asyncio.Event()
+        happened("people.changed")
+
+    async def _farewell(self, tombstone: Tombstone) -> None:
+        """Wait until the person has our last word, though not for long."""
+        farewell_id = self._farewells.get(tombstone.id)
+        if farewell_id is None:
+            return
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                while not await self._has_ended(farewell_id):
+                    self._sent.clear()
+                    if not await self._has_ended(farewell_id):
+                        await self._sent.wait()
+        except TimeoutError:
+            _log.warning("last_word_not_sent", erasure=tombstone.id, waited_s=FAREWELL_S)
+
+    async def _has_ended(self, reply_id: str) -> bool:
+        def work(connection: sqlite3.Connection) -> bool:
+            sql = "SELECT 1 FROM outbox WHERE id = ? AND ended_at IS NOT NULL"
+            return connection.execute(sql, (reply_id,)).fetchone() is not None
+
+        return await self._store.database.read(work)
+
+    async def _forget_old(self) -> bool:
+        try:
+            await Retention(self._home, self._store, self._config().retention).run()
+        except _FAULTS as error:
+            _log.error("retention_failed", error=str(error), again_s=AGAIN_S)
+            return False
+        return True
+
+    def eraser(self) -> Eraser:
+        """What erases from this gateway's data directory."""
+        return Eraser(
+            home=self._home,
+            store=self._store,
+            identities=self._identities,
+            kinds=self._kinds(),
+            brain=self._brain,
+        )
+
+    def _kinds(self) -> Mapping[str, str]:
+        """As they stand in the identity map; the kind of a third party's channel that is not running is not known."""
+        running = {adapter.name: adapter.kind for adapter in self._adapters()}
+        configured = self._config().channels.items()
+        return {
+            **{name: channel.kind for name, channel in configured if "." not in channel.kind},
+            **running,
+            PROGRAMS: PROGRAMS,
+        }

@@ -1,0 +1,287 @@
+"""Prometheus metrics: counters from the spans of `gateway.runtime.observe`, gauges from the health of the moment.
+
+Every metric stands in `docs/health.md`; a test keeps the two equal. No label holds a person, a conversation or any
+other value of which there is no bound: channels and models come from the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from gateway.agent.budgets import BudgetUse
+from gateway.pipeline.health import Health
+from gateway.runtime.observe import Fact, Span
+
+_TURN_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_WAIT_BUCKETS_S = (0.01, 0.1, 0.5, 1, 5, 30, 60, 300, 1_800, 3_600, 86_400)
+_SEND_BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_DISK_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
+_GROUP_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """Counts what it hears of; a `Listener`."""
+
+    def __init__(self) -> None:
+        """Everything is at 0, in a registry of its own."""
+        self.registry = registry = CollectorRegistry()
+        self._gauges = _Gauges()
+        registry.register(self._gauges)
+        ProcessCollector(registry=registry)
+        self._way = _Way(registry)
+        self._inside = _Inside(registry)
+
+    def page(self, health: Health, budgets: Sequence[BudgetUse] = ()) -> tuple[bytes, str]:
+        """The text that Prometheus reads, and its media type."""
+        self._gauges.health, self._gauges.budgets = health, budgets
+        return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+
+    def began(self, span: Span) -> None:
+        """Counted when it ends."""
+
+    def ended(self, span: Span) -> None:
+        """Count it."""
+        count = self._way.counts.get(span.name) or self._inside.counts.get(span.name)
+        if count is not None:
+            count(span)
+
+    def happened(self, name: str, facts: Mapping[str, Fact]) -> None:
+        """Count it; from any thread."""
+        self._inside.happened(name, facts)
+
+
+class _Way:
+    """A message's way, from accept to receipt."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._accepted = Counter(
+            "ethos_messages_accepted", "Messages committed to the inbox.", ["channel"], registry=registry
+        )
+        self._repeated = Counter(
+            "ethos_messages_repeated", "Events that a platform delivered again.", ["channel"], registry=registry
+        )
+        self._refused = Counter(
+            "ethos_messages_not_accepted", "Messages that could not be committed.", ["channel"], registry=registry
+        )
+        self._wait = Histogram(
+            "ethos_inbox_wait_seconds",
+            "From the accept of a message to the start of its turn.",
+            buckets=_WAIT_BUCKETS_S,
+            registry=registry,
+        )
+        self._turns = Histogram(
+            "ethos_turn_seconds", "Turns, by how they ended.", ["outcome"], buckets=_TURN_BUCKETS_S, registry=registry
+        )
+        self._sends = Counter("ethos_sends", "Attempts to send an answer.", ["channel", "result"], registry=registry)
+        self._send_seconds = Histogram(
+            "ethos_send_seconds",
+            "What one attempt to send took.",
+            ["channel"],
+            buckets=_SEND_BUCKETS_S,
+            registry=registry,
+        )
+        self._given_up = Counter(
+            "ethos_dead_letters_made", "Messages and answers that were given up.", ["queue"], registry=registry
+        )
+        self.counts = {
+            "inbox.accept": self._accept,
+            "inbox.wait": lambda span: self._wait.observe(span.duration_s),
+            "turn": self._turn,
+            "turn.bury": self._bury,
+            "outbox.send": self._send,
+        }
+
+    def _accept(self, span: Span) -> None:
+        if span.error is not None:
+            counter = self._refused
+        else:
+            counter = self._accepted if span.facts.get("is_new") else self._repeated
+        counter.labels(span.facts["channel"]).inc()
+
+    def _turn(self, span: Span) -> None:
+        outcome = span.facts.get("outcome", "released" if span.error == "CancelledError" else "failed")
+        self._turns.labels(outcome).observe(span.duration_s)
+
+    def _bury(self, span: Span) -> None:
+        if span.error is None:
+            self._given_up.labels("inbox").inc()
+
+    def _send(self, span: Span) -> None:
+        result = span.facts.get("result", "released")
+        self._sends.labels(span.facts["channel"], result).inc()
+        self._send_seconds.labels(span.facts["channel"]).observe(span.duration_s)
+        if result == "dead":
+            self._given_up.labels("outbox").inc()
+
+
+class _Inside:
+    """Models, tools, memory, store, channels and the web server."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._calls = Histogram(
+            "ethos_model_call_seconds",
+            "Calls of a model, fallbacks included, by how they ended.",
+            ["model", "purpose", "outcome"],
+            buckets=_TURN_BUCKETS_S,
+            registry=registry,
+        )
+        self._tokens = Counter(
+            "ethos_model_tokens", "Tokens read and written.", ["model", "direction"], registry=registry
+        )
+        self._tools = Counter("ethos_tool_calls", "Calls of tools.", ["tool", "outcome"], registry=registry)
+        self._memory = Counter(
+            "ethos_memory_updates", "Memory updates brought to the files.", ["result"], registry=registry
+        )
+        self._denied = Counter(
+            "ethos_budget_refusals", "Calls for which a budget had no room.", ["scope", "what"], registry=registry
+        )
+        self._ingested = Counter(
+            "ethos_ingest_turns", "Turns whose facts were taken, by each try.", ["outcome"], registry=registry
+        )
+        self._facts = Counter("ethos_ingest_facts", "What became of the facts of turns.", ["result"], registry=registry)
+        self._commits = Histogram(
+            "ethos_store_commit_seconds",
+            "Commits; a durable one waits for the disk's fsync.",
+            ["durable"],
+            buckets=_DISK_BUCKETS_S,
+            registry=registry,
+        )
+        self._group = Histogram(
+            "ethos_store_group_size", "Writes that shared a commit.", buckets=_GROUP_BUCKETS, registry=registry
+        )
+        self._failures = Counter("ethos_store_failures", "Commits that failed.", registry=registry)
+        self._states = Counter(
+            "ethos_channel_changes", "Changes of a channel's state.", ["channel", "state"], registry=registry
+        )
+        self._requests = Counter("ethos_http_requests", "Answered requests.", ["method", "status"], registry=registry)
+        self.counts = {
+            "model.call": self._call,
+            "tool.call": self._tool,
+            "memory.sync": self._sync,
+            "memory.ingest": self._ingest,
+        }
+
+    def happened(self, name: str, facts: Mapping[str, Fact]) -> None:
+        if name == "store.commit":
+            self._commits.labels("yes" if facts["is_durable"] else "no").observe(float(facts["duration_s"]))
+            self._group.observe(float(facts["jobs"]))
+        elif name == "store.failure":
+            self._failures.inc()
+        elif name == "channel.state":
+            self._states.labels(facts["channel"], facts["state"]).inc()
+        elif name == "budget.denied":
+            self._denied.labels(facts["scope"], facts["what"]).inc()
+        elif name == "http.request":
+            self._requests.labels(facts["method"], facts["status"]).inc()
+
+    def _call(self, span: Span) -> None:
+        model = span.facts["model"]
+        self._calls.labels(model, span.facts["purpose"], _outcome_of(span)).observe(span.duration_s)
+        for direction in ("input", "output"):
+            self._tokens.labels(model, direction).inc(float(span.facts.get(f"{direction}_tokens", 0)))
+
+    def _tool(self, span: Span) -> None:
+        self._tools.labels(span.facts["tool"], _outcome_of(span)).inc()
+
+    def _sync(self, span: Span) -> None:
+        self._memory.labels(span.facts["result"]).inc(float(span.facts["updates"]))
+
+    def _ingest(self, span: Span) -> None:
+        self._ingested.labels("released" if span.error == "CancelledError" else span.facts["outcome"]).inc()
+        for result in ("stored", "proposed", "duplicate", "below_threshold", "over_limit"):
+            self._facts.labels(result).inc(float(span.facts.get(result, 0)))
+
+
+def _outcome_of(span: Span) -> str:
+    """How a call ended, in one of a few words."""
+    known = {None: "ok", "ModelUnavailable": "unavailable", "ModelRefused": "refused", "CancelledError": "cancelled"}
+    return known.get(span.error, "failed")
+
+
+class _Gauges:
+    """How things stand when they are asked: from the last `Health`."""
+
+    def __init__(self) -> None:
+        self.health: Health | None = None
+        self.budgets: Sequence[BudgetUse] = ()
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry."""
+        health = self.health
+        if health is None:
+            return
+        yield InfoMetricFamily("ethos", "The running version.", value={"version": health.version})
+        yield GaugeMetricFamily("ethos_ready", "1 while messages are taken.", value=health.is_ready)
+        yield GaugeMetricFamily(
+            "ethos_store_writable", "1 while the database can be written.", value=health.store_problem is None
+        )
+        if health.disk_free_bytes is not None:
+            yield GaugeMetricFamily(
+                "ethos_disk_free_bytes", "Room where the data directory is.", value=health.disk_free_bytes
+            )
+        yield GaugeMetricFamily("ethos_turns_running", "Turns that run now.", value=health.turns_running)
+        yield GaugeMetricFamily(
+            "ethos_conversations_waiting",
+            "Conversations with a message and no turn yet.",
+            value=health.conversations_waiting,
+        )
+        yield GaugeMetricFamily(
+            "ethos_conversations_parked", "Conversations that wait for a model.", value=health.conversations_parked
+        )
+        yield GaugeMetricFamily(
+            "ethos_memory_late_turns", "Turns whose memory updates could not be written yet.", value=health.memory_late
+        )
+        yield GaugeMetricFamily(
+            "ethos_memory_journal_turns", "Turns whose updates stand in the journal only.", value=health.memory_journal
+        )
+        yield from self._queues(health)
+        yield from self._channels(health)
+        model_up = GaugeMetricFamily("ethos_model_up", "1 when the model answered its last call.", labels=["model"])
+        for model in health.models:
+            model_up.add_metric([model.name], model.state == "up")
+        yield model_up
+        yield from self._of_budgets(self.budgets)
+
+    @staticmethod
+    def _of_budgets(budgets: Sequence[BudgetUse]) -> Iterator[Metric]:
+        labels = ["scope", "what"]
+        used = GaugeMetricFamily("ethos_budget_used", "Spent today.", labels=labels)
+        reserved = GaugeMetricFamily("ethos_budget_reserved", "Reserved by calls under way.", labels=labels)
+        limit = GaugeMetricFamily("ethos_budget_limit", "What may be spent in a day.", labels=labels)
+        for budget in budgets:
+            where = [budget.scope, budget.what]
+            used.add_metric(where, budget.used)
+            reserved.add_metric(where, budget.reserved)
+            limit.add_metric(where, budget.limit)
+        yield used
+        yield reserved
+        yield limit
+
+    @staticmethod
+    def _queues(health: Health) -> Iterator[Metric]:
+        labels = ["queue", "channel", "state"]
+        messages = GaugeMetricFamily("ethos_queue_messages", "Unfinished rows and dead letters.", labels=labels)
+        oldest = GaugeMetricFamily("ethos_queue_oldest_seconds", "Age of the oldest of them.", labels=labels)
+        for queue in health.queues:
+            where = [queue.queue, queue.channel, queue.state]
+            messages.add_metric(where, queue.messages)
+            oldest.add_metric(where, queue.oldest_s)
+        yield messages
+        yield oldest
+
+    @staticmethod
+    def _channels(health: Health) -> Iterator[Metric]:
+        up = GaugeMetricFamily("ethos_channel_up", "1 while the channel is connected.", labels=["channel", "kind"])
+        last = GaugeMetricFamily(
+            "ethos_channel_last_exchange_timestamp_seconds", "When a message came or went last.", labels=["channel"]
+        )
+        for channel in health.channels:
+            up.add_metric([channel.name, channel.kind], channel.state == "up")
+            if channel.last_exchange_at is not None:
+                last.add_metric([channel.name], channel.last_exchange_at.timestamp())
+        yield up
+        yield last

@@ -1,0 +1,219 @@
+"""Who is let in, and as what. The default of a channel that does not authenticate its people itself is: nobody.
+
+An account is known by the platform's own id, which never changes hands. What people are called proves nothing, and is
+never looked at here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.domain.codes import read_code
+from gateway.domain.command_text import ParsedCommand, parse_command
+from gateway.domain.roles import Role, highest, lowest
+from gateway.domain.sessions import PROGRAMS
+from gateway.messages import InboundMessage
+from gateway.people.access_records import Book, People, ranks_of
+from gateway.people.identity import IdentityMap
+
+AccessMode = Literal["owner", "allowlist", "pairing", "open"]
+GroupMode = Literal["nobody", "owner", "allowlist", "pairing", "open"]
+Verdict = Literal["answer", "pair", "link", "claim", "refuse", "revoked", "ignore"]
+
+OWNER_COMMAND = "owner"
+LINK_COMMAND = "link"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRule:
+    """Who may talk to the agent on one channel.
+
+    Attributes:
+        mode: in direct chats. Owners are let in always; `allowlist` adds those in `allow`, `pairing` those, whoever an
+            owner let in, and whoever is the same person as somebody who was let in elsewhere, `open` everybody.
+        in_groups: in groups, where nobody can ask to be let in; None: as in direct chats.
+        allow: the platform's own ids of accounts; `*@example.org` is everybody whose id ends so.
+        role: of whoever has none of their own.
+    """
+
+    mode: AccessMode = "pairing"
+    in_groups: GroupMode | None = None
+    allow: frozenset[str] = frozenset()
+    role: Role = "member"
+
+    def lists(self, account: str) -> bool:
+        """Whether an account's id stands in `allow`."""
+        if account in self.allow:
+            return True
+        name, at, domain = account.rpartition("@")
+        return bool(name and at) and f"*@{domain}" in self.allow
+
+
+# Whoever writes there has a key, and what is behind a key of its own is a guest until it is given a role.
+_OF_PROGRAMS = AccessRule(mode="open", in_groups="nobody", role="guest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What becomes of a message.
+
+    Attributes:
+        verdict: `answer`; `pair`: tell the stranger how to be let in; `link`: the stranger says a code that somebody
+            who is let in was given; `claim`: somebody says a code by which they become the owner; `refuse` and
+            `revoked`: tell them that they are not let in, or not any more; `ignore`: say nothing.
+        account: `kind:id`.
+        role: what its writer may do; of no meaning for strangers.
+    """
+
+    verdict: Verdict
+    account: str
+    role: Role = "guest"
+
+
+class Access:
+    """Decides for every message before anything else is done with it.
+
+    `rules` may be replaced while it runs; a channel without a rule has the strictest defaults.
+    """
+
+    def __init__(
+        self,
+        rules: Mapping[str, AccessRule],
+        *,
+        people: People,
+        identities: IdentityMap,
+        kind: Callable[[str], str],
+        operator_accounts: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            kind: the platform of a channel, which is the first half of an account's name.
+            operator_accounts: accounts, `kind:id`, of whoever proved to hold the data directory: owners always.
+        """
+        self.rules = rules
+        self._people = people
+        self._identities = identities
+        self._kind = kind
+        self._operator_accounts = operator_accounts
+
+    async def entry(self, message: InboundMessage) -> Entry:
+        """What becomes of the message, and what its writer may do.
+
+        Raises:
+            StoreError: who was let in cannot be read now.
+            IdentityMapBroken, FileError: who is who cannot be read now.
+        """
+        account = self.account(message)
+        book = await self._people.book()
+        known = await self._identities.known({account, *book.ranks, *self._operator_accounts()})
+        return self._entry(message, account, book, known)
+
+    def is_let_in(self, message: InboundMessage) -> bool:
+        """Whether it is answered, by what was read last: for what cannot wait and does no harm."""
+        account = self.account(message)
+        book = self._people.last
+        known = self._identities.last_known({account, *book.ranks, *self._operator_accounts()})
+        return self._entry(message, account, book, known).verdict == "answer"
+
+    def account(self, message: InboundMessage) -> str:
+        """Who wrote it, `kind:id`."""
+        return f"{self._kind(message.conversation.channel)}:{message.sender.user}"
+
+    async def lets_in(self, channel: str, account: str) -> bool:
+        """Whether an account, `kind:id`, is answered in a direct chat of a channel; raises as `entry`."""
+        return await self.role_on(channel, account) is not None
+
+    async def role_on(self, channel: str, account: str) -> Role | None:
+        """As what an account, `kind:id`, is answered in a direct chat of a channel; None where it is not.
+
+        Raises:
+            as `entry`.
+        """
+        book = await self._people.book()
+        known = await self._identities.known({account, *book.ranks, *self._operator_accounts()})
+        theirs = _accounts_behind(account, known)
+        given = self.role_of(theirs, book)
+        if given == "owner" or (given is None and "revoked" in ranks_of(theirs, book.ranks)):
+            return given
+        admitted = self._admitted(channel, self._rule(channel).mode, account, book)
+        return None if admitted is None else given or admitted
+
+    def role_of(self, accounts: Collection[str], book: Book) -> Role | None:
+        """The role that a person with these accounts was given; None where they were given none."""
+        if not set(accounts).isdisjoint(self._operator_accounts()):
+            return "owner"
+        given = ranks_of(accounts, book.ranks)
+        return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
+
+    def _rule(self, channel: str) -> AccessRule:
+        return _OF_PROGRAMS if channel == PROGRAMS else self.rules.get(channel, AccessRule())
+
+    def _entry(self, message: InboundMessage, account: str, book: Book, known: Mapping[str, str]) -> Entry:
+        if not message.is_direct and not message.mentions_bot:
+            return Entry(verdict="ignore", account=account)
+        if not message.sender.is_verified:
+            return Entry(verdict="refuse" if message.is_direct else "ignore", account=account)
+        command = parse_command(message) if message.is_direct else None
+        if command is not None and command.name == OWNER_COMMAND:
+            return Entry(verdict="claim", account=account)
+        channel = message.conversation.channel
+        theirs = _accounts_behind(account, known)
+        rule = self._rule(channel)
+        given = self.role_of(theirs, book)
+        if given is None and "revoked" in ranks_of(theirs, book.ranks):
+            return Entry(verdict="revoked" if message.is_direct else "ignore", account=account)
+        if given == "owner":
+            is_barred = not message.is_direct and rule.in_groups == "nobody"
+            return Entry(verdict="ignore" if is_barred else "answer", account=account, role="owner")
+        mode: GroupMode = rule.mode if message.is_direct or rule.in_groups is None else rule.in_groups
+        role = self._admitted(channel, mode, account, book)
+        verdict: Verdict = "answer" if role is not None else _for_stranger(message, mode, command)
+        return Entry(verdict=verdict, account=account, role=given or role or "guest")
+
+    def _admitted(self, channel: str, mode: GroupMode, account: str, book: Book) -> Role | None:
+        """As what somebody is let in who was given no role; None where they are not."""
+        if channel == PROGRAMS:
+            return self._role_elsewhere(account, book) or _OF_PROGRAMS.role
+        rule = self._rule(channel)
+        is_listed = mode in ("allowlist", "pairing") and rule.lists(account.partition(":")[2])
+        if mode == "open" or is_listed or (mode == "pairing" and (channel, account) in book.admitted):
+            return rule.role
+        elsewhere = self._role_elsewhere(account, book) if mode == "pairing" else None
+        return None if elsewhere is None else lowest((elsewhere, rule.role))
+
+    def _role_elsewhere(self, account: str, book: Book) -> Role | None:
+        """The highest role with which the person was let in by name on any channel; None where they never were.
+
+        An open channel lets in whoever comes, which is no word about anybody.
+        """
+        return highest(
+            rule.role
+            for other in self._identities.last_accounts_beside(account)
+            for channel, rule in self.rules.items()
+            if rule.mode in ("allowlist", "pairing") and self._kind(channel) == other.partition(":")[0]
+            if rule.lists(other.partition(":")[2]) or (rule.mode == "pairing" and (channel, other) in book.admitted)
+        )
+
+
+def _accounts_behind(account: str, known: Mapping[str, str]) -> set[str]:
+    """The account, and those of the ones that were looked up which are the same person's."""
+    user_id = known.get(account)
+    return {account} if user_id is None else {other for other, user in known.items() if user == user_id}
+
+
+def _for_stranger(message: InboundMessage, mode: GroupMode, command: ParsedCommand | None) -> Verdict:
+    """For somebody whom we know to have written it, and who is not let in."""
+    if not message.is_direct:
+        return "ignore"  # so that groups stay quiet
+    if mode != "pairing":
+        return "refuse"
+    return "link" if command is not None and _brings_code(command) else "pair"
+
+
+def _brings_code(command: ParsedCommand) -> bool:
+    """Whether it is the second half of a link, or a step back from it; the first half is not for strangers."""
+    is_no = command.arguments.lower().split()[:1] == ["no"]
+    return command.name == LINK_COMMAND and (is_no or read_code(command.arguments) is not None)

@@ -1,0 +1,338 @@
+"""Who is who: from an account on a platform to the user behind it.
+
+`users/identity-map.json` is the truth, and people edit it; `identity_file` has its forms, `identity_disk` what happens
+when it is broken. A known account costs one `stat`. A new one is written down, under a lock that all processes share,
+before anybody hears of its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from gateway.errors import FileError, IdentityMapBroken
+from gateway.files.atomic import Signature, make_private_directory, read_once
+from gateway.files.locks import FileLock
+from gateway.files.positions.json import Mistake
+from gateway.people.identity.disk import IdentityDisk, Reading
+from gateway.people.identity.file import Account, IdentityDocument, Move, check_key, clean_label, parse
+
+KEEP_TIMEOUT_S = 1.0
+"""How long somebody who is known may have to wait for a safety copy."""
+
+_log = structlog.get_logger(__name__)
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """A person, and the accounts that they write from, in the order of the map."""
+
+    id: str
+    accounts: tuple[Account, ...]
+
+
+class IdentityMap:
+    """The map from accounts to users.
+
+    An account's key is `kind:id`, the platform and its own stable id. A user id is opaque and random. Any number of
+    instances, in any number of processes, may share a file.
+
+    Every method raises:
+        IdentityMapBroken: the file cannot be used and there is no good copy of it, or a newer program wrote it.
+        FileError: the file cannot be reached, locked or written now; nothing was changed.
+    """
+
+    def __init__(self, path: Path, *, lock_timeout_s: float = 10.0) -> None:
+        """Name the file, `<data directory>/users/identity-map.json`; neither it nor its directory need exist."""
+        self._disk = IdentityDisk(path)
+        self._name = os.fspath(path)
+        self._lock_path = path.with_name(".identity-map.lock")
+        self._lock_timeout_s = lock_timeout_s
+        self._last: Reading | None = None
+        self._known: tuple[IdentityDocument, Mapping[str, User]] | None = None
+        self._reading = asyncio.Lock()
+        self._strangers: dict[str, str] = {}
+        self._reported: set[str] = set()
+        self._unkept: str | None = None
+        self._keeping_failed: str | None = None
+
+    async def resolve(self, key: str, label: str) -> str:
+        """The user behind an account; on first contact a new one is written down.
+
+        Args:
+            key: `kind:id`.
+            label: a name for people to read in the map. It is written on first contact and never after, because
+                names change often and prove nothing.
+
+        Raises:
+            InvalidAccount: the key cannot stand in the map.
+        """
+        user_id = (await self.known((key,))).get(key)
+        return await self._meet(check_key(key), label) if user_id is None else user_id
+
+    async def known(self, keys: Collection[str]) -> dict[str, str]:
+        """The user behind each of these accounts that is in the map. Nobody is written down."""
+        last = self._last
+        if last is None or not last.is_settled or last.signature != self._sign():
+            await self._read()
+        return self.last_known(keys)
+
+    def last_known(self, keys: Collection[str]) -> dict[str, str]:
+        """The same of the map as it was read last, without a look at the file; empty before the first reading."""
+        users = {} if self._last is None else self._last.document.users
+        return {key: users[key] for key in keys if key in users}
+
+    def last_accounts_beside(self, key: str) -> list[str]:
+        """The other accounts of whoever has this one, of the map as it was read last."""
+        users = {} if self._last is None else self._last.document.users
+        user_id = users.get(key)
+        return [] if user_id is None else [other for other, user in users.items() if user == user_id and other != key]
+
+    async def ensure_joined(self, keys: Sequence[tuple[str, str]], *, via: str) -> str:
+        """See to it that accounts which are proved to be one person's are one user.
+
+        Accounts that have different users already were separated by hand, and stay so.
+
+        Args:
+            keys: at least one pair of a key and a label, as `resolve` takes them.
+            via: how they were proved to be one person's, for people to read in the map.
+
+        Returns:
+            The user of the first account that has one.
+
+        Raises:
+            InvalidAccount: a key cannot stand in the map.
+        """
+        names = [check_key(key) for key, _ in keys]
+        reading = await self._read()
+        known = [reading.document.users[name] for name in names if name in reading.document.users]
+        if len(known) < len(set(names)) and len(set(known)) <= 1:
+            async with self._locked(self._lock_timeout_s):
+                reading = await self._add(_joining(keys, via))
+        return next(reading.document.users[name] for name in names if name in reading.document.users)
+
+    async def move(self, moves: Mapping[str, Move]) -> None:
+        """Give accounts another user, by key. Those that have a third user, or are not in the map, stay as they are."""
+        async with self._locked(self._lock_timeout_s):
+            await self._write(lambda last: self._disk.change(lambda document: document.with_moves(moves), last))
+
+    async def add(self, key: str, label: str, *, user_id: str, via: str) -> bool:
+        """Write down an account that is known to be a user's; False where it is in the map already.
+
+        Raises:
+            InvalidAccount: the key cannot stand in the map.
+        """
+        account = _account(check_key(key), label, user_id, via)
+        async with self._locked(self._lock_timeout_s):
+            reading = await self._add(lambda document: [] if key in document.users else [account])
+        return reading.document.users[key] == user_id
+
+    async def erase(self, user_ids: Collection[str], names: Collection[str]) -> None:
+        """Take users out of the map and of every copy beside it, so that no file here tells of them.
+
+        Args:
+            user_ids: whose accounts go.
+            names: user ids, keys and labels; a copy that cannot be written anew goes when it has one of them.
+        """
+        async with self._locked(self._lock_timeout_s):
+            await self._write(lambda last: self._disk.change(lambda document: document.without_users(user_ids), last))
+            await _to_the_end(lambda: self._disk.forget(names))
+
+    async def users(self) -> list[User]:
+        """Everybody, in the order of the map."""
+        return list((await self._people()).values())
+
+    async def accounts_of(self, user_id: str) -> list[Account]:
+        """The accounts of one user; none for a stranger."""
+        user = (await self._people()).get(user_id)
+        return [] if user is None else list(user.accounts)
+
+    async def problems(self) -> list[str]:
+        """What an operator should look at, one line each, with what to do; for `ethos doctor` and `ethos status`."""
+        try:
+            trouble = (await self._read()).trouble
+        except (IdentityMapBroken, FileError) as error:
+            return [str(error)]
+        found = [f"{trouble}. The last good copy serves."] if trouble else []
+        if self._keeping_failed:
+            found.append(self._keeping_failed)
+        return found + await asyncio.to_thread(self._explain_set_aside)
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    def _sign(self) -> Signature | None:
+        try:
+            return Signature.of(os.stat(self._name))  # noqa: PTH116 (half the cost of Path.stat, once per message)
+        except FileNotFoundError:
+            return None
+
+    async def _read(self) -> Reading:
+        """The map as it is now."""
+        async with self._reading:
+            last = self._last
+            if last is not None and last.is_settled and last.signature == self._sign():
+                return last
+            reading = await asyncio.to_thread(self._disk.read, last)
+            if reading.live is not None and not reading.is_kept and reading.live.sha256 != self._unkept:
+                reading = await self._keep(reading)
+            self._last = reading
+            self._report(reading)
+            return reading
+
+    async def _people(self) -> Mapping[str, User]:
+        """Everybody by id, in the order of the map; worked out once for each text of it."""
+        document = (await self._read()).document
+        if self._known is None or self._known[0] is not document:
+            accounts: dict[str, list[Account]] = {}
+            for account in document.accounts():
+                accounts.setdefault(account.user_id, []).append(account)
+            users = {user_id: User(id=user_id, accounts=tuple(theirs)) for user_id, theirs in accounts.items()}
+            self._known = document, users
+        return self._known[1]
+
+    async def _keep(self, unkept: Reading) -> Reading:
+        """Keep a copy. If that fails, whoever is known is served all the same; it is tried again at the next change."""
+        try:
+            async with self._locked(min(KEEP_TIMEOUT_S, self._lock_timeout_s)):
+                kept = await _to_the_end(lambda: self._disk.keep(unkept))
+        except FileError as error:
+            self._unkept = unkept.live.sha256 if unkept.live else None
+            self._keeping_failed = f"{self._name}: no copy of it could be kept: {error}"
+            _log.warning("identity_map_not_kept", file=self._name, error=str(error))
+            return unkept
+        self._keeping_failed = None
+        return kept
+
+    def _report(self, reading: Reading) -> None:
+        """Log once for each broken content."""
+        content = reading.live.sha256 if reading.live else ""
+        if reading.trouble is not None and content not in self._reported:
+            self._reported.add(content)
+            _log.error("identity_map_broken", problem=reading.trouble, serving=self._disk.copy_path.name)
+
+    def _explain_set_aside(self) -> list[str]:
+        found = []
+        for path in self._disk.set_aside():
+            try:
+                broken = read_once(path)
+                parse(broken.data if broken else b"{}")
+            except FileError as error:
+                found.append(str(error))
+            except Mistake as mistake:
+                found.append(
+                    f"{path}:{mistake.line}:{mistake.column}: {mistake.expected}. This map could not be read. "
+                    f"Make its edits again in {self._disk.path.name} where they are missing, then delete it."
+                )
+        return found
+
+    # ---- writing ----------------------------------------------------------------------------------------------------
+
+    async def _meet(self, key: str, label: str) -> str:
+        """Write down a new account; whoever gets the lock does it for all that are waiting in this process."""
+        self._strangers[key] = label
+        async with self._locked(self._lock_timeout_s):
+            reading = self._last
+            if reading is None or reading.signature != self._sign() or key not in reading.document.users:
+                strangers, self._strangers = {**self._strangers, key: label}, {}
+                reading = await self._add(_first_contacts(strangers))
+        return reading.document.users[key]
+
+    async def _add(self, additions: Callable[[IdentityDocument], Sequence[Account]]) -> Reading:
+        return await self._write(lambda last: self._disk.add(additions, last))
+
+    async def _write(self, write: Callable[[Reading | None], Reading]) -> Reading:
+        last = self._last
+        reading = await _to_the_end(lambda: write(last))
+        self._last = reading
+        self._report(reading)
+        if last is not None and last.trouble is not None and reading.trouble is None:
+            _log.warning("identity_map_restored", file=self._name, was=last.trouble)
+        return reading
+
+    @contextlib.asynccontextmanager
+    async def _locked(self, timeout_s: float) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                if not self._lock_path.parent.is_dir():
+                    await asyncio.to_thread(make_private_directory, self._lock_path.parent)
+                await stack.enter_async_context(FileLock(self._lock_path, timeout_s))
+            except OSError as error:
+                raise FileError(f"{self._lock_path} could not be locked: {error.strerror}") from error
+            yield
+
+
+# ---- what is added --------------------------------------------------------------------------------------------------
+
+
+def _first_contacts(strangers: Mapping[str, str]) -> Callable[[IdentityDocument], list[Account]]:
+    """A new user for each key that is not in the map; the same id however often it is asked."""
+    ids: dict[str, str] = {}
+
+    def additions(document: IdentityDocument) -> list[Account]:
+        taken = {*document.users.values(), *ids.values()}
+        unknown = [key for key in strangers if key not in document.users]
+        for key in unknown:
+            if key not in ids:
+                ids[key] = _new_user_id(taken)
+                taken.add(ids[key])
+        return [_account(key, strangers[key], ids[key], "first-contact") for key in unknown]
+
+    return additions
+
+
+def _joining(keys: Sequence[tuple[str, str]], via: str) -> Callable[[IdentityDocument], list[Account]]:
+    """The accounts that are missing, with the one user of the others, or one new user."""
+    new_id: list[str] = []
+
+    def additions(document: IdentityDocument) -> list[Account]:
+        known = {document.users[key] for key, _ in keys if key in document.users}
+        if len(known) > 1:
+            return []
+        if not known and not new_id:
+            new_id.append(_new_user_id(set(document.users.values())))
+        user_id = next(iter(known or new_id))
+        return [_account(key, label, user_id, via) for key, label in dict(keys).items() if key not in document.users]
+
+    return additions
+
+
+def _account(key: str, label: str, user_id: str, via: str) -> Account:
+    return Account(
+        key=key,
+        user_id=user_id,
+        label=clean_label(label) or clean_label(key),
+        first_seen_at=datetime.now(UTC),
+        via=via,
+    )
+
+
+def _new_user_id(taken: Collection[str]) -> str:
+    """Random, so that it says nothing about the person; 48 bits, so that a second look keeps people apart for sure."""
+    while (user_id := f"u_{secrets.token_hex(6)}") in taken:
+        pass
+    return user_id
+
+
+async def _to_the_end(call: Callable[[], _Result]) -> _Result:
+    """Run `call` in a thread and stay with it, also when cancelled: a lock must not be let go under a write."""
+    future = asyncio.get_running_loop().run_in_executor(None, call)
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        future.exception()
+        raise cancelled
+    return future.result()

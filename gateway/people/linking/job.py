@@ -1,0 +1,157 @@
+"""Carries out what was decided: a link, or its end. Durable, in small steps, each of which may be repeated.
+
+The decision is one commit. Then the identity map, then the notes, then both sides are told and the link is done, in one
+commit again. A crash between any two steps is made good at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import structlog
+
+from gateway.errors import FileError, IdentityMapBroken, StoreError
+from gateway.messages import ConversationRef, OutboundMessage
+from gateway.people.identity.file import Move
+from gateway.people.linking.documents import PersonalNotes
+from gateway.people.linking.linked_identities import AccountMap, People
+from gateway.people.linking.links import UNFINISHED, Link, LinkState, LinkStore
+from gateway.people.linking.texts import linked, unlinked
+
+RETRY_S = 5.0
+
+_log = structlog.get_logger(__name__)
+_TRY_AGAIN = (FileError, StoreError, IdentityMapBroken, OSError)
+
+
+class LinkJob:
+    """Brings links to their end, one after another or beside one another."""
+
+    def __init__(
+        self,
+        store: LinkStore,
+        accounts: AccountMap,
+        notes: PersonalNotes,
+        people: People,
+        *,
+        woken: Callable[[ConversationRef], None],
+        in_form: Callable[[OutboundMessage], OutboundMessage] = lambda message: message,
+    ) -> None:
+        """Nothing is carried out yet.
+
+        Args:
+            woken: told that a conversation has something to send.
+            in_form: the message with commands as they are typed where it is read.
+        """
+        self._store = store
+        self._accounts = accounts
+        self._notes = notes
+        self._people = people
+        self._woken = woken
+        self._in_form = in_form
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._listeners: list[Callable[[Link], Awaitable[None]]] = []
+
+    def when_linked(self, listener: Callable[[Link], Awaitable[None]]) -> None:
+        """Have it called when the map and the notes say it, before both sides are told; perhaps again after a crash."""
+        self._listeners.append(listener)
+
+    async def recover(self) -> int:
+        """For a start: learn what counts, and finish what an earlier process left; how many links that were.
+
+        What cannot be finished now is tried again beside everything else.
+        """
+        await self._people.load()
+        left = [link for link in await self._store.links() if link.state in UNFINISHED]
+        for link in left:
+            try:
+                await self.carry_out(link)
+            except _TRY_AGAIN as error:
+                _log.error("link_not_carried_out", link_id=link.id, error=str(error), retry_s=RETRY_S)
+                self.begin(link)
+            except Exception:  # noqa: BLE001 (one link must not keep the gateway, and with it everybody else, from starting)
+                _log.exception("link_fault", link_id=link.id, retry_s=RETRY_S)
+                self.begin(link)
+        return len(left)
+
+    def begin(self, link: Link) -> None:
+        """Carry it out in the background, however often it must be tried."""
+        if link.id not in self._tasks:
+            task = asyncio.create_task(self._persist(link.id), name=f"link {link.id}")
+            self._tasks[link.id] = task
+            task.add_done_callback(lambda _task: self._tasks.pop(link.id, None))
+
+    async def finished(self, link_id: str, timeout_s: float) -> None:
+        """Return when what was begun is done, or that time is over; it goes on then."""
+        task = self._tasks.get(link_id)
+        if task is not None:
+            await asyncio.wait([task], timeout=timeout_s)
+
+    async def carry_out(self, link: Link) -> Link:
+        """Take all steps that are left.
+
+        Raises:
+            FileError, StoreError, IdentityMapBroken: not now; what was done is noted.
+        """
+        while link.state in UNFINISHED:
+            link = await self._step(link)
+        return link
+
+    async def close(self) -> None:
+        """Stop; the next start goes on."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _persist(self, link_id: str) -> None:
+        while True:
+            try:
+                link = await self._store.link(link_id)
+                if link is not None:
+                    await self.carry_out(link)
+            except _TRY_AGAIN as error:
+                _log.error("link_not_carried_out", link_id=link_id, error=str(error), retry_s=RETRY_S)
+                await asyncio.sleep(RETRY_S)
+            except Exception:  # noqa: BLE001 (whatever fault it is, what was decided is not dropped for it)
+                _log.exception("link_fault", link_id=link_id, retry_s=RETRY_S)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    async def _step(self, link: Link) -> Link:
+        match link.state:
+            case "decided":
+                living = self._people.heirs(link.survivor)[-1]
+                via = f"link-{link.by}"
+                await self._accounts.move(
+                    {one.key: Move(from_users=(link.absorbed,), to_user=living, via=via) for one in link.accounts}
+                )
+                return await self._advance(link, "mapped")
+            case "mapped":
+                await self._people.gone(link.absorbed)  # who is still answered as that user may still write notes
+                await self._notes.unite(link)
+                for listener in self._listeners:
+                    await listener(link)
+                return await self._advance(link, "linked", linked(link))
+            case "undoing":
+                heirs = tuple(self._people.heirs(link.survivor))
+                await self._accounts.move(
+                    {one.key: Move(from_users=heirs, to_user=link.absorbed, via=one.via) for one in link.accounts}
+                )
+                return await self._advance(link, "parted")
+            case _:
+                is_changed = await self._notes.part(link, self._people.heirs(link.survivor))
+                return await self._advance(link, "undone", unlinked(link, is_changed=is_changed))
+
+    async def _advance(self, link: Link, state: LinkState, told: Sequence[OutboundMessage] = ()) -> Link:
+        await self._store.advance(link.id, state, [self._in_form(message) for message in told])
+        link = replace(link, state=state)
+        self._people.note(link)
+        _log.info("link_step", link_id=link.id, state=state)
+        for message in told:
+            self._woken(message.conversation)
+        return link

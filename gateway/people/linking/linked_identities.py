@@ -1,0 +1,109 @@
+"""Who is behind an account now, while links come and go.
+
+The identity map is the truth. Between the decision of a link and the map's change, and for the moment in which somebody
+is still being answered as the user that was, this makes the difference invisible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import structlog
+
+from gateway.people.identity import User
+from gateway.people.identity.file import Move
+from gateway.people.linking.links import Link, LinkStore
+from gateway.runtime.observe import span
+
+_log = structlog.get_logger(__name__)
+
+
+class AccountMap(Protocol):
+    """What linking asks of `gateway.people.identity.IdentityMap`."""
+
+    async def resolve(self, key: str, label: str) -> str:
+        """The user behind an account; on first contact a new one is written down."""
+
+    async def users(self) -> Sequence[User]:
+        """Everybody, in the order of the map."""
+
+    async def move(self, moves: Mapping[str, Move]) -> None:
+        """Give accounts another user, by key."""
+
+
+class People:
+    """Knows the links that count."""
+
+    def __init__(self, accounts: AccountMap, store: LinkStore) -> None:
+        """Nothing is known before `load`."""
+        self._accounts = accounts
+        self._store = store
+        self._absorbed: dict[str, Link] = {}
+        self._present: Counter[str] = Counter()
+        self._left = asyncio.Event()
+
+    async def load(self) -> None:
+        """Learn what counts, at the start and after somebody else has changed it."""
+        self._absorbed = {link.absorbed: link for link in await self._store.links() if link.undone_at is None}
+
+    def note(self, link: Link) -> None:
+        """Learn how far a link has come."""
+        if link.undone_at is None:
+            self._absorbed[link.absorbed] = link
+        else:
+            self._absorbed.pop(link.absorbed, None)
+
+    def heirs(self, user_id: str) -> Sequence[str]:
+        """The user, whoever has absorbed it, and so on: the last one lives."""
+        chain = [user_id]
+        while (link := self._absorbed.get(chain[-1])) is not None:
+            chain.append(link.survivor)
+        return chain
+
+    async def ids(self, user_id: str) -> Sequence[str]:
+        """All ids under which the person has written."""
+        return await self._store.person_ids(user_id)
+
+    @asynccontextmanager
+    async def present(self, account: str, label: str) -> AsyncGenerator[str]:
+        """The user behind an account; a link waits until all who are present as its absorbed user have left.
+
+        Raises:
+            as `IdentityMap.resolve`, and StoreUnavailable.
+        """
+        with span("turn.identity"):
+            user_id = await self._user_of(account, label)
+        self._present[user_id] += 1  # without a pause since it was known
+        try:
+            yield user_id
+        finally:
+            self._present[user_id] -= 1
+            if not self._present[user_id]:
+                del self._present[user_id]
+                self._left.set()
+                self._left = asyncio.Event()
+
+    async def gone(self, user_id: str) -> None:
+        """Return when nobody is being answered as this user."""
+        while self._present[user_id]:
+            await self._left.wait()
+
+    async def _user_of(self, account: str, label: str) -> str:
+        user_id = await self._accounts.resolve(account, label)
+        link = self._absorbed.get(user_id)
+        if link is not None and link.state != "decided":  # it may have been carried out just while we looked
+            user_id = await self._accounts.resolve(account, label)
+            link = self._absorbed.get(user_id)
+        if link is None:
+            return user_id
+        if link.state == "decided":
+            return self.heirs(user_id)[-1]
+        # Somebody has given the account its old user back by hand. What is written from now on is that user's alone.
+        await self._store.end_by_hand(link.id)
+        self._absorbed.pop(link.absorbed, None)
+        _log.warning("link_ended_by_hand", link_id=link.id, account=account)
+        return user_id

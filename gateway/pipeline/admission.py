@@ -1,0 +1,108 @@
+"""The entrance, as one piece: who is let in, who asks to be, and who knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from gateway.domain.codes import load_pepper, remove_former_pepper
+from gateway.domain.command_text import parse_command
+from gateway.messages import ConversationRef, InboundMessage
+from gateway.people.access import Access, AccessRule, Entry
+from gateway.people.access_records import People, PeopleStore
+from gateway.people.identity import IdentityMap
+from gateway.people.linking.chat import Linking
+from gateway.people.linking.links import Link, Party
+from gateway.people.pairing import Meeting, Pairing
+from gateway.pipeline.commands import Commands
+from gateway.pipeline.commands.pairing import PairCommand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrance:
+    """What stands between a message and its turn."""
+
+    access: Access
+    people: People
+    pairing: Pairing
+    linking: Linking
+    reopened: Callable[[ConversationRef], None]
+
+    async def meet(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting:
+        """What a message comes to that is not answered by the agent; with the lock of `pairing` held."""
+        met = await self._knocked(message, entry, turn_id) if entry.verdict == "link" else None
+        return met or await self.pairing.meet(message, entry, turn_id)
+
+    async def let_through(self, link: Link) -> None:
+        """Somebody was linked: what their accounts have said as strangers is answered now, where they are let in."""
+        await self.reopen({*(one.key for one in link.accounts), *(party.account for party in link.parties)})
+
+    async def reopen(self, accounts: Collection[str]) -> None:
+        """What these have said as strangers is answered now, where they are let in."""
+        for account in accounts:
+            async with self.pairing.lock:
+                woken = await self.pairing.reopen(account)
+            for conversation in woken:
+                self.reopened(conversation)
+
+    async def claimed(self, message: InboundMessage, account: str) -> None:
+        """Somebody has become an owner: they are asked there from now on, and what they said before is answered."""
+        accounts = await self.pairing.write_down(account, message.sender.display_name)
+        await self.people.keep_chat(account, message.conversation)
+        await self.reopen(accounts)
+
+    async def recover(self) -> None:
+        """For a start: answer what owners said as strangers, where the process died right after they claimed."""
+        for owner in await self.owners(()):
+            await self.reopen({owner, *await self.pairing.linked_to(owner)})
+
+    async def _knocked(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting | None:
+        """Somebody who is known elsewhere brings a code from there; None where they are a stranger like any other."""
+        command = parse_command(message)
+        if command is None or await self.pairing.is_refused(message.conversation.channel, entry.account):
+            return None
+        me = Party(account=entry.account, label=message.sender.display_name, conversation=message.conversation)
+        answer = await self.linking.knock(command.arguments, me, turn_id)
+        if answer is None:
+            return None
+        is_told = answer.is_heard or self.pairing.may_tell(entry.account)
+        return Meeting(text=answer.text if is_told else None, codes=answer.codes)
+
+    async def owners(self, operator_accounts: Collection[str]) -> set[str]:
+        """The accounts of owners, besides those of the operator."""
+        ranks = (await self.people.book()).ranks
+        return {account for account, rank in ranks.items() if rank == "owner"} - set(operator_accounts)
+
+
+def make_entrance(
+    home: Path,
+    store: PeopleStore,
+    people: People,
+    commands: Commands,
+    rules: Mapping[str, AccessRule],
+    *,
+    identities: IdentityMap,
+    kind: Callable[[str], str],
+    operator_accounts: Callable[[], Collection[str]],
+    linking: Linking,
+    reopened: Callable[[ConversationRef], None],
+) -> Entrance:
+    """Put it together, and add its commands; see `Access` for the arguments.
+
+    `reopened` is told that a conversation has messages to answer, which were held back before.
+    """
+    remove_former_pepper(home)
+    access = Access(rules, people=people, identities=identities, kind=kind, operator_accounts=operator_accounts)
+    pairing = Pairing(
+        store, people, access, identities, pepper=partial(load_pepper, home), operator_accounts=operator_accounts
+    )
+
+    def is_by_letter(place: ConversationRef) -> bool:
+        return linking.is_only_claimed(place) is not False  # what is not known now is taken for one
+
+    PairCommand(pairing, identities, is_by_letter).add_to(commands)
+    entrance = Entrance(access=access, people=people, pairing=pairing, linking=linking, reopened=reopened)
+    linking.when_linked(entrance.let_through)
+    return entrance

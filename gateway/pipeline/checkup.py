@@ -1,0 +1,190 @@
+"""The checkup: asks every part of the running gateway how it is, and makes one `Health` of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from gateway import __version__
+from gateway.agent.model_states import ModelStates, ModelStatus
+from gateway.errors import StoreError
+from gateway.memory.sync import MemorySync
+from gateway.people.identity import IdentityMap
+from gateway.pipeline.dispatcher import Dispatcher
+from gateway.pipeline.health import LITTLE_DISK_BYTES, ChannelHealth, Health, QueueHealth, channel_health, verdict
+from gateway.pipeline.inbox import InboxStore, Parked
+from gateway.pipeline.outbox import Outbox
+from gateway.pipeline.supervisor import Supervisor
+
+T = TypeVar("T")
+Seen = TypeVar("Seen", ChannelHealth, ModelStatus)
+# Whoever asks has an answer by then, also while the disk hangs.
+PATIENCE_S = 5.0
+
+
+class StoreFacts(Protocol):
+    """What the store knows of itself."""
+
+    async def problem(self) -> str | None:
+        """Why nothing can be committed now; None where it can."""
+
+    async def backlog(self) -> Sequence[QueueHealth]:
+        """Unfinished rows and dead letters of both queues."""
+
+    async def unsettled_turns(self) -> int:
+        """Turns whose memory updates stand in the journal only."""
+
+
+class Reloads(Protocol):
+    """What became of the last change of the configuration, and what of it nobody may see."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """One line each, for people."""
+
+    def hide(self, text: str) -> str:
+        """A text for people without the secrets of the configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What has to be asked for, and may not come."""
+
+    store_problem: str | None = None
+    queues: Sequence[QueueHealth] = ()
+    free_bytes: int | None = None
+    identity_problems: Sequence[str] = ()
+    parked: int = 0
+    memory_journal: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What is asked."""
+
+    home: Path
+    store: StoreFacts
+    supervisor: Supervisor
+    dispatcher: Dispatcher
+    outbox: Outbox
+    inbox: InboxStore
+    memory: MemorySync
+    models: ModelStates
+    identities: IdentityMap
+    reloading: Reloads
+
+
+class Checkup:
+    """Makes a picture when it is asked for one, and never by itself. Who asks meanwhile gets the same."""
+
+    def __init__(self, parts: Parts, *, started_at: datetime | None = None) -> None:
+        self._parts = parts
+        self._started_at = started_at or datetime.now(UTC)
+        self._running: asyncio.Task[_Facts] | None = None
+
+    async def health(self) -> Health:
+        """How the gateway is, now. Takes no longer than `PATIENCE_S`, and says so where the disk does not answer."""
+        if self._running is None:  # anybody may ask; so many at once cost no more than one
+            self._running = asyncio.create_task(self._ask(), name="checkup")
+            self._running.add_done_callback(self._is_done)
+        asking = self._running
+        await asyncio.wait([asking], timeout=PATIENCE_S)
+        if asking.done():
+            return self._seen(asking.result())
+        hanging = f"the database and the disk under {self._parts.home} have not answered for {PATIENCE_S:g} s"
+        return self._seen(_Facts(store_problem=hanging))
+
+    def _is_done(self, task: asyncio.Task[_Facts]) -> None:
+        self._running = None
+        if not task.cancelled():
+            task.exception()  # whoever waited has it
+
+    async def _ask(self) -> _Facts:
+        parts = self._parts
+        nothing: Sequence[QueueHealth] = ()
+        nobody: Sequence[Parked] = ()
+        return _Facts(
+            store_problem=await parts.store.problem(),
+            queues=await _or(parts.store.backlog, nothing),
+            free_bytes=await asyncio.to_thread(_free_bytes, parts.home),
+            identity_problems=await parts.identities.problems(),
+            parked=len({row.conversation for row in await _or(parts.inbox.parked, nobody)}),
+            memory_journal=await _or(parts.store.unsettled_turns, 0),
+        )
+
+    def _seen(self, facts: _Facts) -> Health:
+        """Make the picture. An error may quote what a library said, and with it a secret; so each is looked through."""
+        parts, hide = self._parts, self._parts.reloading.hide
+        channels = parts.supervisor.statuses
+        seen = [channel_health(one, facts.queues, parts.supervisor.problems(one.name)) for one in channels]
+        impaired = [f"{channel.name}: {channel.error}" for channel in seen if channel.error]
+        must_act = [*([facts.store_problem] if facts.store_problem else []), *facts.identity_problems]
+        troubles = self._troubles(facts.free_bytes)
+        is_started = parts.supervisor.all_tried.is_set()
+        return Health(
+            status=verdict(
+                channels=channels, must_act=must_act, troubles=[*troubles, *impaired], is_started=is_started
+            ),
+            is_ready=is_started and facts.store_problem is None,
+            version=__version__,
+            pid=os.getpid(),
+            started_at=self._started_at,
+            channels=[_told(channel, hide) for channel in seen],
+            queues=facts.queues,
+            models=[_told(model, hide) for model in parts.models.statuses],
+            store_problem=facts.store_problem and hide(facts.store_problem),
+            disk_free_bytes=facts.free_bytes,
+            turns_running=parts.dispatcher.running,
+            conversations_waiting=parts.dispatcher.waiting,
+            conversations_parked=facts.parked,
+            memory_late=parts.memory.late,
+            memory_journal=facts.memory_journal,
+            problems=[
+                hide(problem)
+                for problem in (
+                    *must_act,
+                    *impaired,
+                    *troubles,
+                    *parts.reloading.problems,
+                )
+            ],
+        )
+
+    def _troubles(self, free_bytes: int | None) -> list[str]:
+        """What works badly, for people."""
+        found = [
+            f"the model {model.name} has not answered since {model.since:%Y-%m-%d %H:%M} UTC: {model.error}"
+            for model in self._parts.models.statuses
+            if model.state == "down"
+        ]
+        if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
+            found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._parts.home} is; make room")
+        found += self._parts.outbox.troubles
+        if self._parts.memory.late:
+            found.append(f"the memory updates of {self._parts.memory.late} turns could not be written yet")
+        return found
+
+
+def _told(part: Seen, hide: Callable[[str], str]) -> Seen:
+    """The same, with an error that can be shown."""
+    return part if part.error is None else replace(part, error=hide(part.error))
+
+
+async def _or(ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
+    try:
+        return await ask()
+    except StoreError:  # `store_problem` says why
+        return otherwise
+
+
+def _free_bytes(home: Path) -> int | None:
+    try:
+        return shutil.disk_usage(home).free
+    except OSError:
+        return None

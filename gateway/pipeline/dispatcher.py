@@ -1,0 +1,391 @@
+"""The dispatcher: gives every accepted message its turn, one at a time per conversation, many conversations at once."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, NamedTuple, Protocol, cast
+
+import structlog
+
+from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
+from gateway.messages import ConversationRef, InboundMessage
+from gateway.pipeline.commands import parse_command
+from gateway.pipeline.crash_isolation import Company
+from gateway.pipeline.inbox import InboxRow, InboxStore, NotDue, Suspect
+from gateway.pipeline.outbox import DeliveryPolicy
+from gateway.pipeline.scheduler import AGAIN, IDLE, Lanes
+from gateway.runtime.backoff import delay_s
+from gateway.runtime.cancellation import is_cancelled_from_outside
+from gateway.runtime.failpoints import reach
+
+AFTER_FAULT_S = 2.0
+# Where the disk is nearly full, a claim may fit and the turn's commit not: each try costs a call of the model.
+LONGEST_AFTER_FAULT_S = 30.0
+# A file system that is full, broken or read-only, and descriptors that are used up.
+_OF_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE}
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class TurnControl:
+    """How a running turn is stopped from outside.
+
+    Attributes:
+        is_stop_requested: the person said stop; the turn ends with what it has.
+        had_effect: this turn's message is a `/stop` or a `/retry`, and it had its effect when it arrived.
+        is_interruptible: set by the turn while it may be cancelled for that; a commit is not interrupted.
+        is_decided: set by the turn once a stop changes nothing any more: it is being committed.
+    """
+
+    is_stop_requested: bool = False
+    had_effect: bool = False
+    is_interruptible: bool = False
+    is_decided: bool = False
+    task: asyncio.Task[float | None] | None = field(default=None, repr=False)
+
+    def stop(self) -> bool:
+        """Ask the turn to end with what it has; whether it will."""
+        if self.is_decided:
+            return False
+        if self.is_interruptible and not self.is_stop_requested and self.task is not None:
+            self.task.cancel("stopped by the person")
+        self.is_stop_requested = True
+        return True
+
+
+class _Account(NamedTuple):
+    """Who takes turns with whom; a conversation of which it is not said does so alone."""
+
+    channel: str
+    sender: str
+
+
+class Turns(Protocol):
+    """Runs one turn; see `turns.TurnRunner`."""
+
+    async def run(self, row: InboxRow, control: TurnControl) -> float | None:
+        """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
+
+    async def bury(self, row: InboxRow, reason: str) -> None:
+        """Commit the message as a dead letter and tell the person."""
+
+
+class Dispatcher:
+    """Claims messages and runs their turns."""
+
+    def __init__(
+        self,
+        store: InboxStore,
+        turns: Turns,
+        *,
+        owner: str,
+        running_turns: int,
+        running_turns_of_one: Callable[[str], int],
+        lease_s: float = 60.0,
+        policy: DeliveryPolicy | None = None,
+        is_let_in: Callable[[InboundMessage], bool] = lambda _message: True,
+    ) -> None:
+        """Nothing happens before `run`.
+
+        Args:
+            owner: names this process in claims.
+            running_turns: how many turns run at once, over all conversations.
+            running_turns_of_one: how many of these may be one sender's, by the channel.
+            is_let_in: whether the writer may stop and retry what others wait for.
+        """
+        self._store = store
+        self._turns = turns
+        self._owner = owner
+        self._lease_s = lease_s
+        self._policy = policy or DeliveryPolicy()
+        self._is_let_in = is_let_in
+        self._lanes: Lanes[ConversationRef] = Lanes(
+            self._serve,
+            workers=running_turns,
+            after_fault_s=AFTER_FAULT_S,
+            workers_of=partial(_workers_of, running_turns_of_one),
+        )
+        self._company = Company()
+        self._running: dict[ConversationRef, TurnControl] = {}
+        self._unreleased: dict[ConversationRef, int] = {}
+        self._setbacks: dict[ConversationRef, int] = {}  # failures in a row that were not the message's
+        self._stop_next: dict[ConversationRef, str] = {}  # event ids of `/stop`, for the turn that begins next
+        self._had_effect: set[tuple[ConversationRef, str]] = set()  # `/stop` and `/retry`, until they are answered
+        self._stopped: dict[ConversationRef, str] = {}  # turns that were stopped, until they are committed
+        self._not_due: set[ConversationRef] = set()  # their oldest message waits for its time
+        self._is_draining = False
+
+    def take_over(self, turns: Turns, policy: DeliveryPolicy) -> None:
+        """Run turns so from the next one on; those that run go on as they are."""
+        self._turns, self._policy = turns, policy
+
+    async def turns_ended(self) -> None:
+        """Wait for the turns that run at the call, and no other."""
+        tasks = [control.task for control in self._running.values() if control.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @property
+    def running(self) -> int:
+        """Turns that run now."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Conversations that have a message to answer and no turn yet."""
+        return self._lanes.waiting
+
+    def wake(self, conversation: ConversationRef) -> None:
+        """Say that the conversation has a message."""
+        self._lanes.wake(conversation)
+
+    async def accepted(self, message: InboundMessage) -> None:
+        """Take note of a message that was just committed. `/stop` and `/retry` do not wait for those before them."""
+        command = parse_command(message)
+        if command is not None and self._is_let_in(message):
+            if command.name == "stop":
+                await self._stop(message)
+            elif command.name == "retry" and message.conversation in self._not_due:
+                self._had_effect.add((message.conversation, message.event_id))
+                await self.expedite(message.conversation)
+        self._lanes.wake(message.conversation, _Account(message.conversation.channel, message.sender.user))
+
+    async def expedite(self, conversation: ConversationRef) -> None:
+        """Try at once what waits in the conversation for its time."""
+        try:
+            await self._store.make_due(conversation)
+        except StoreError as error:
+            _log.error("not_expedited", error=str(error))
+        self._lanes.wake(conversation)
+
+    async def _stop(self, message: InboundMessage) -> None:
+        control = self._running.get(message.conversation)
+        if control is not None and control.stop():
+            self._had_effect.add((message.conversation, message.event_id))
+            return
+        self._stop_next.setdefault(message.conversation, message.event_id)  # what waits there ends without an answer
+        if message.conversation in self._not_due:
+            await self.expedite(message.conversation)
+
+    async def recover(self) -> int:
+        """Take up what an earlier process left; returns how many conversations wait."""
+        await self._store.reclaim(self._owner, self._after_death_s)
+        waiting = await self._store.waiting()
+        for conversation, sender in (await self._store.speakers()).items():
+            self._lanes.belongs(conversation, _Account(conversation.channel, sender))
+        for conversation, due_in_s in waiting:
+            if due_in_s > 0:
+                self._not_due.add(conversation)
+            self._lanes.wake_in(conversation, due_in_s)
+        return len(waiting)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._lanes.run())
+            tasks.create_task(self._renew())
+
+    async def drain(self, timeout_s: float) -> None:
+        """Start nothing new; let what runs end, and give back what has not ended in time."""
+        self._is_draining = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._lanes.idle()
+        except TimeoutError:
+            tasks = [control.task for control in self._running.values() if control.task is not None]
+            _log.warning("turns_released", turns=len(tasks), waited_s=timeout_s)
+            for task in tasks:
+                task.cancel("shutting down")
+            await self._lanes.idle()
+
+    # ---- one conversation ------------------------------------------------------------------------------------------
+
+    async def _serve(self, conversation: ConversationRef) -> float | None:
+        async with self._company.beside():
+            again_s = await self._take(conversation, is_alone=False)
+        if again_s == "alone":
+            async with self._company.alone():
+                again_s = await self._take(conversation, is_alone=True)
+        return AGAIN if again_s == "alone" else again_s
+
+    async def _take(self, conversation: ConversationRef, *, is_alone: bool) -> float | Literal["alone"] | None:
+        """Answer the next message; "alone": it is to be answered with nothing beside it."""
+        if self._is_draining:
+            return IDLE
+        try:
+            row = await self._claim(conversation, is_alone=is_alone)
+        except StoreError as error:
+            wait_s = self._after_setback_s(conversation)
+            _log.error("inbox_store_failed", error=str(error), again_s=wait_s)
+            return wait_s
+        if not isinstance(row, InboxRow):
+            return row.due_in_s if isinstance(row, NotDue) else "alone" if isinstance(row, Suspect) else IDLE
+        reach("turn.claimed")
+        again_s = await self._run(conversation, row)
+        if again_s is None:
+            self._had_effect.discard((conversation, row.message.event_id))
+            self._stopped.pop(conversation, None)
+            return self._next(conversation, row)
+        if conversation in self._stop_next:  # it came when the message was as good as parked
+            await self.expedite(conversation)
+            return AGAIN
+        self._not_due.add(conversation)
+        return again_s
+
+    def _next(self, conversation: ConversationRef, row: InboxRow) -> float | None:
+        if row.next_sender is not None:
+            self._lanes.belongs(conversation, _Account(conversation.channel, row.next_sender))
+        return AGAIN if row.has_more else IDLE
+
+    async def _claim(self, conversation: ConversationRef, *, is_alone: bool) -> InboxRow | NotDue | Suspect | None:
+        await self._release_held(conversation)
+        row = await self._store.claim(conversation, owner=self._owner, lease_s=self._lease_s, is_alone=is_alone)
+        if isinstance(row, NotDue):
+            self._not_due.add(conversation)
+            return row
+        self._not_due.discard(conversation)
+        if row is None:
+            self._setbacks.pop(conversation, None)
+        if isinstance(row, InboxRow) and self._is_draining:  # that began while the claim was on its way
+            await self._give_back(conversation, row, after_s=0.0, error=None, is_counted=False)
+            return None
+        return row
+
+    async def _run(self, conversation: ConversationRef, row: InboxRow) -> float | None:
+        """Run the turn; seconds until the conversation is to be looked at again, None when the message is finished."""
+        if row.lone_deaths >= self._policy.max_attempts:
+            reason = f"the process ended {row.lone_deaths} times while this alone was being answered"
+            return await self._bury(conversation, row, reason)
+        control = self._running[conversation] = self._control(conversation, row)
+        control.task = asyncio.create_task(self._turns.run(row, control), name=f"turn {row.turn_id}")
+        try:
+            again_s = await control.task
+        except asyncio.CancelledError as cancelled:
+            control.task.cancel()
+            await asyncio.wait([control.task])
+            return await self._cancelled(conversation, row, cancelled)
+        except ClaimLost as error:
+            _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
+            return None
+        except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
+            ended = self._set_back if _is_the_machines(error) else self._failed
+            return await ended(conversation, row, error)
+        else:
+            self._setbacks.pop(conversation, None)
+            return again_s
+        finally:
+            del self._running[conversation]
+            if control.is_stop_requested:  # and should its commit have failed, it is stopped the next time as well
+                self._stopped[conversation] = row.turn_id
+
+    def _after_death_s(self, deaths: int) -> float:
+        """How long a message waits that was alone when the process died: the first time it may have been anything."""
+        if deaths == 1:
+            return 0.0
+        return delay_s(deaths - 1, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
+
+    def _after_setback_s(self, conversation: ConversationRef) -> float:
+        """How long to wait after a failure that was the disk's: longer each time, until a turn succeeds."""
+        setbacks = self._setbacks[conversation] = self._setbacks.get(conversation, 0) + 1
+        return delay_s(setbacks, first_s=AFTER_FAULT_S, longest_s=LONGEST_AFTER_FAULT_S)
+
+    def _control(self, conversation: ConversationRef, row: InboxRow) -> TurnControl:
+        """How the turn can be stopped, with what `/stop` and `/retry` did before it began."""
+        had_effect = (conversation, row.message.event_id) in self._had_effect
+        if self._stopped.get(conversation) == row.turn_id:
+            return TurnControl(is_stop_requested=True, had_effect=had_effect)
+        command = parse_command(row.message)
+        stop = self._stop_next.get(conversation)
+        if stop is not None and (command is None or command.name != "stop"):
+            del self._stop_next[conversation]
+            self._had_effect.add((conversation, stop))
+            return TurnControl(is_stop_requested=True)
+        if stop == row.message.event_id:  # there was nothing before it
+            del self._stop_next[conversation]
+        return TurnControl(had_effect=had_effect)
+
+    async def _cancelled(
+        self, conversation: ConversationRef, row: InboxRow, cancelled: asyncio.CancelledError
+    ) -> float | None:
+        is_ending = is_cancelled_from_outside()
+        if not is_ending and not self._is_draining:  # it leaked out of a library that cancels its own work
+            return await self._failed(conversation, row, RuntimeError("the turn was cancelled from inside"))
+        await self._give_back(conversation, row, after_s=0.0, error=None, is_counted=False)
+        if is_ending:
+            raise cancelled
+        return IDLE  # the turn alone was cancelled, by `drain`
+
+    async def _set_back(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
+        """Try it again however often that is: it is not the message's fault, and does not count."""
+        wait_s = self._after_setback_s(conversation)
+        _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=wait_s)
+        reason = self._policy.hide(str(error))
+        await self._give_back(conversation, row, after_s=wait_s, error=reason, is_counted=False)
+        return wait_s
+
+    async def _failed(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
+        reason = self._policy.hide(f"{type(error).__name__}: {error}")
+        if row.attempts >= self._policy.max_attempts:
+            _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, exc_info=error)
+            return await self._bury(conversation, row, reason)
+        after_s = delay_s(row.attempts, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
+        _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, again_s=after_s, exc_info=error)
+        await self._give_back(conversation, row, after_s=after_s, error=reason, is_counted=True)
+        return after_s
+
+    async def _bury(self, conversation: ConversationRef, row: InboxRow, reason: str) -> float | None:
+        """Make it a dead letter; seconds until that is tried again where it failed."""
+        _log.error("message_dead", turn_id=row.turn_id, attempts=row.attempts, reason=reason)
+        try:
+            await self._turns.bury(row, reason)
+        except Exception as error:  # noqa: BLE001 (whatever it is, a claim that is kept would hold the others up)
+            again_s = self._after_setback_s(conversation)
+            _log.error("not_buried", turn_id=row.turn_id, again_s=again_s, exc_info=error)
+            await self._give_back(conversation, row, after_s=again_s, error=reason, is_counted=False)
+            return again_s
+        return None
+
+    async def _give_back(
+        self, conversation: ConversationRef, row: InboxRow, *, after_s: float, error: str | None, is_counted: bool
+    ) -> None:
+        """Release the claim; where even that cannot be written, remember to do it before the next claim."""
+        try:
+            await self._store.release(row.seq, owner=self._owner, after_s=after_s, error=error, is_counted=is_counted)
+            reach("turn.released")
+        except ClaimLost:  # it was committed after all, in the last moment
+            _log.info("already_committed", turn_id=row.turn_id)
+        except Exception as fault:  # noqa: BLE001 (whatever it is, nobody else would give the claim back)
+            _log.error("release_failed", turn_id=row.turn_id, error=repr(fault))
+            self._unreleased[conversation] = row.seq
+
+    async def _release_held(self, conversation: ConversationRef) -> None:
+        seq = self._unreleased.get(conversation)
+        if seq is not None:
+            await self._store.release(seq, owner=self._owner, after_s=0.0, error=None, is_counted=False)
+            del self._unreleased[conversation]
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_s / 3)
+            if self._running:
+                try:
+                    await self._store.renew(self._owner, self._lease_s)
+                except StoreError as error:
+                    _log.error("lease_not_renewed", error=str(error))
+
+
+def _is_the_machines(error: Exception) -> bool:
+    """Whether it is a failure of the disk, or of a machine that has no more to give, and not of a message."""
+    if isinstance(error, OSError):
+        return error.errno in _OF_MACHINE
+    return isinstance(error, StoreError | FileError | IdentityMapBroken)
+
+
+def _workers_of(of_one: Callable[[str], int], party: Hashable) -> int:
+    """How many turns a party may have; it is an account, or a conversation of which no account was said."""
+    return of_one(cast(_Account | ConversationRef, party).channel)

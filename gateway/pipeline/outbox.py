@@ -1,0 +1,460 @@
+"""The outbox: replies wait here, committed, until their platform has them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from gateway.domain.codes import without_codes
+from gateway.errors import EthosError, PermanentSendError, StoreError, TransientSendError, UncertainSendError
+from gateway.messages import ConversationRef, OutboundMessage, Receipt
+from gateway.pipeline.inbox import NotDue
+from gateway.pipeline.scheduler import AGAIN, IDLE, Lanes
+from gateway.protocols import ChannelAdapter, SupportsSendLookup
+from gateway.runtime.backoff import delay_s
+from gateway.runtime.cancellation import is_cancelled_from_outside
+from gateway.runtime.failpoints import reach
+from gateway.runtime.observe import note, stage
+
+SENDERS = 64
+# One channel, whose platform may be slow to say that it is down, leaves some to the others.
+SENDERS_PER_CHANNEL = 48
+AFTER_FAULT_S = 5.0
+QUIET_S = 20.0
+# Where one reply goes out, or the channel comes up, those that were put off are tried at once: no more often than this.
+EARLY_S = 30.0
+# Of a reply that could not be delivered for so long, the person is told.
+LATE_S = 3600.0
+# A platform's own word on when to come back counts for so long at most.
+LONGEST_PAUSE_S = 7 * 24 * 3600.0
+_SECONDS_PER_HOUR = 3600.0
+_SECONDS_PER_MINUTE = 60.0
+_NOTICES = (".late", ".given-up")
+# Said in front of a reply when nobody can tell whether its first copy arrived.
+REPEAT_NOTE = "(This may be a repeat.) "
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxRow:
+    """A reply that is claimed for sending.
+
+    Attributes:
+        turn_id: of the turn whose answer it is.
+        attempts: this one included; those that failed for the platform's sake do not count.
+        is_uncertain: an earlier attempt may have arrived.
+        has_more: its conversation has another reply behind it.
+        failing_s: for how long its platform has not been able to take it, without the time in which it was not tried;
+            None where it was not tried in vain.
+    """
+
+    seq: int
+    turn_id: str
+    message: OutboundMessage
+    attempts: int
+    is_uncertain: bool
+    has_more: bool
+    failing_s: float | None = None
+
+
+class OutboxStore(Protocol):
+    """The durable queue of what is to be sent."""
+
+    async def claim_reply(self, conversation: ConversationRef, *, is_durable: bool) -> OutboxRow | NotDue | None:
+        """Mark the conversation's oldest unsent reply as being sent, if its time has come.
+
+        `is_durable` False is enough where sending twice is harmless.
+        """
+
+    async def record_sent(self, seq: int, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
+        """The platform has it; the notice is queued with that."""
+
+    async def record_retry(
+        self,
+        seq: int,
+        *,
+        after_s: float,
+        error: str,
+        is_uncertain: bool,
+        is_counted: bool = True,
+        is_put_off: bool = False,
+    ) -> None:
+        """To be sent again after some seconds.
+
+        Args:
+            is_counted: False: it was the platform's failure, not the reply's.
+            is_put_off: or as soon as its platform takes replies again.
+        """
+
+    async def make_reply_due(self, conversation: ConversationRef) -> None:
+        """Let what waits in the conversation be claimed now."""
+
+    async def record_dead(self, seq: int, error: str, notice: OutboundMessage | None = None) -> None:
+        """Give up; the row stays among the dead letters with its reason. The notice is queued with that."""
+
+    async def recover_replies(self) -> int:
+        """For a start: what was being sent when the process died becomes unsent and uncertain; how many."""
+
+    async def unsent(self) -> Sequence[tuple[ConversationRef, float]]:
+        """Every conversation with an unsent reply, and the seconds until its head is due."""
+
+    async def put_off(self) -> Sequence[ConversationRef]:
+        """Every conversation whose head waits until its platform takes replies again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryPolicy:
+    """When to try again, and when to give up.
+
+    Attributes:
+        max_attempts: failures of one message of its own, or of a reply of which nobody can tell whether it arrived.
+        give_up_after_h: for so long a reply is tried whose platform cannot take it now.
+        hide: takes out of a reason what nobody may see, before it is kept.
+    """
+
+    max_attempts: int = 8
+    first_retry_s: float = 1.0
+    longest_retry_s: float = 900.0
+    give_up_after_h: float = 24.0
+    hide: Callable[[str], str] = str
+
+
+class Outbox:
+    """Sends replies in the order of their conversation, and records what became of each."""
+
+    def __init__(
+        self,
+        store: OutboxStore,
+        channel_if_up: Callable[[str], ChannelAdapter | None],
+        *,
+        policy: DeliveryPolicy | None = None,
+        on_sent: Callable[[str], None] = lambda _channel: None,
+        on_dead: Callable[[str, str], None] = lambda _channel, _reason: None,
+    ) -> None:
+        """Nothing happens before `run`.
+
+        Args:
+            channel_if_up: the adapter of that name, or None while it is not connected.
+            on_sent: told the channel after every successful send.
+            on_dead: told the channel of every reply that was given up, and why.
+        """
+        self._store = store
+        self._channel_if_up = channel_if_up
+        self.policy = policy or DeliveryPolicy()
+        self._on_sent, self._on_dead = on_sent, on_dead
+        self._lanes: Lanes[ConversationRef] = Lanes(
+            self._send_next,
+            workers=SENDERS,
+            after_fault_s=AFTER_FAULT_S,
+            workers_of=lambda _channel: SENDERS_PER_CHANNEL,
+        )
+        self._held: dict[str, set[ConversationRef]] = {}
+        self._sending: Counter[str] = Counter()
+        self._failures: Counter[ConversationRef] = Counter()  # of the platform, in a row
+        self._put_off: dict[str, set[ConversationRef]] = {}  # by channel: to be tried again when it takes another
+        self._hurried: set[ConversationRef] = set()  # of these, whose time has come early
+        self._hurried_at_s: dict[str, float] = {}
+        self._will_hurry: set[str] = set()
+        self._troubles: dict[str, tuple[float, str]] = {}  # by channel: since when, and why
+        self._sent_one = asyncio.Event()
+        self._unrecorded: dict[ConversationRef, Callable[[], Awaitable[None]]] = {}
+
+    @property
+    def troubles(self) -> Sequence[str]:
+        """The channels that are up and take no replies, one line each, for people."""
+        now_s = time.monotonic()
+        return [
+            f"{channel} has taken no reply for {_in_words(now_s - since_s)}, all are kept and tried again: {reason}"
+            for channel, (since_s, reason) in self._troubles.items()
+            if self._channel_if_up(channel) is not None
+        ]
+
+    def wake(self, conversation: ConversationRef) -> None:
+        """Say that the conversation has a reply to send."""
+        self._lanes.wake(conversation, conversation.channel)
+
+    async def caught_up(self, conversation: ConversationRef) -> None:
+        """Wait until nothing of the conversation is on its way, or waits to be tried again."""
+        await self._lanes.rested(conversation)
+
+    def delivered_by_commit(self, replies: Sequence[OutboundMessage]) -> frozenset[str]:
+        """The ids of replies that need no sending: the people of their channel read the log, which has them."""
+        return frozenset(reply.id for reply in replies if self._shows_log(reply.conversation.channel))
+
+    async def announce(self, turn_id: str, reply: OutboundMessage) -> None:
+        """Tell the channel that the log has a new reply. Where the channel is down, its people read the log later."""
+        adapter = self._channel_if_up(reply.conversation.channel)
+        if adapter is None:
+            return
+        try:
+            with stage("outbox.send", turn_id, reply.conversation, attempt=1):
+                await adapter.send(reply)
+                note(result="sent")
+        except Exception as error:  # noqa: BLE001 (an adapter may break its contract)
+            _log.error("adapter_fault", channel=adapter.name, message_id=reply.id, exc_info=error)
+        else:
+            _log.debug("reply_sent", message_id=reply.id, text=without_codes(reply))
+            self._on_sent(adapter.name)
+
+    def channel_is_up(self, channel: str) -> None:
+        """Send what was held back while the channel was down."""
+        for conversation in self._held.pop(channel, set()):
+            self.wake(conversation)
+        self._hurry(channel)
+
+    def _hurry(self, channel: str) -> None:
+        """Try at once what was put off; where that was done a moment ago, a little later."""
+        if not self._put_off.get(channel) or channel in self._will_hurry:
+            return
+        now_s = time.monotonic()
+        wait_s = self._hurried_at_s.get(channel, -EARLY_S) + EARLY_S - now_s
+        if wait_s > 0:
+            self._will_hurry.add(channel)
+            asyncio.get_running_loop().call_later(wait_s, self._hurry_after_all, channel)
+            return
+        self._hurried_at_s[channel] = now_s
+        for conversation in self._put_off.pop(channel):
+            self._hurried.add(conversation)
+            self.wake(conversation)
+
+    def _hurry_after_all(self, channel: str) -> None:
+        self._will_hurry.discard(channel)
+        self._hurry(channel)
+
+    async def quiet(self, channel: str, timeout_s: float = QUIET_S) -> None:
+        """Wait until nothing is being sent through a channel, which must be held back, for so long at most."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._sending[channel]:
+                    self._sent_one.clear()
+                    await self._sent_one.wait()
+        except TimeoutError:
+            _log.warning("sends_given_up", channel=channel, waited_s=timeout_s)
+
+    async def recover(self) -> int:
+        """Take up what an earlier process left; returns how many replies it was sending when it died."""
+        uncertain = await self._store.recover_replies()
+        for conversation in await self._store.put_off():
+            self._put_off.setdefault(conversation.channel, set()).add(conversation)
+        for conversation, due_in_s in await self._store.unsent():
+            self._lanes.belongs(conversation, conversation.channel)
+            self._lanes.wake_in(conversation, due_in_s)
+        return uncertain
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        await self._lanes.run()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Send what is due now, for so long at most."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._lanes.idle()
+        except TimeoutError:
+            _log.warning("replies_left", waited_s=timeout_s)
+
+    async def _send_next(self, conversation: ConversationRef) -> float | None:
+        adapter = self._channel_if_up(conversation.channel)
+        if adapter is None:
+            self._held.setdefault(conversation.channel, set()).add(conversation)
+            return IDLE
+        self._sending[conversation.channel] += 1
+        retry_in_s: float | None = None
+        try:
+            await self._record_held(conversation)
+            if conversation in self._hurried:
+                await self._store.make_reply_due(conversation)
+                self._hurried.discard(conversation)
+            row = await self._store.claim_reply(conversation, is_durable=not adapter.capabilities.is_idempotent_send)
+            if isinstance(row, NotDue):
+                return row.due_in_s
+            if row is not None:
+                with stage("outbox.send", row.turn_id, conversation, attempt=row.attempts):
+                    retry_in_s = await self._send(adapter, row)
+        except StoreError as error:
+            _log.error("outbox_store_failed", channel=conversation.channel, error=str(error))
+            return AFTER_FAULT_S
+        finally:
+            self._sending[conversation.channel] -= 1
+            self._sent_one.set()
+        if retry_in_s is not None:
+            return retry_in_s
+        if row is not None and row.has_more:
+            return AGAIN
+        self._rested(conversation)
+        return IDLE
+
+    async def _send(self, adapter: ChannelAdapter, row: OutboxRow) -> float | None:
+        """Send one reply; the seconds until it is to be tried again, None when it is finished.
+
+        A send that is cancelled stays marked as being sent: the next start takes it up as uncertain.
+        """
+        reach("outbox.claimed")
+        try:
+            receipt = await self._deliver(adapter, row)
+        except asyncio.CancelledError:
+            if is_cancelled_from_outside():
+                raise
+            return await self._failed(adapter, row, UncertainSendError("the adapter gave the send up"))
+        except Exception as error:  # noqa: BLE001 (an adapter may break its contract)
+            return await self._failed(adapter, row, error)
+        reach("outbox.delivered")
+        note(result="sent")
+        await self._record(row, partial(self._store.record_sent, row.seq, receipt, _late_notice(row)))
+        _log.debug("reply_sent", message_id=row.message.id, text=without_codes(row.message))
+        self._on_sent(adapter.name)
+        self._works_again(adapter.name, row.message.conversation)
+        if _late_notice(row) is not None:
+            return AGAIN
+        return None
+
+    async def _failed(self, adapter: ChannelAdapter, row: OutboxRow, error: Exception) -> float | None:
+        """The seconds until it is to be tried again, None when it is finished."""
+        is_repeatable = adapter.capabilities.is_idempotent_send or isinstance(adapter, SupportsSendLookup)
+        if isinstance(error, PermanentSendError):
+            reason = self.policy.hide(str(error))
+            await self._record_dead(row, reason, partial(self._store.record_dead, row.seq, reason))
+            return None
+        if isinstance(error, TransientSendError):
+            return await self._put_it_off(row, error, is_uncertain=row.is_uncertain, retry_after_s=error.retry_after_s)
+        if isinstance(error, UncertainSendError) and is_repeatable:  # to try it again shows it once
+            return await self._put_it_off(row, error, is_uncertain=True)
+        if not isinstance(error, UncertainSendError):  # it broke its contract: nothing is known
+            _log.error("adapter_fault", channel=adapter.name, message_id=row.message.id, exc_info=error)
+        return await self._retry(row, error)
+
+    def _works_again(self, channel: str, conversation: ConversationRef) -> None:
+        self._failures.pop(conversation, None)
+        self._put_off.get(channel, set()).discard(conversation)
+        self._troubles.pop(channel, None)
+        self._hurry(channel)
+
+    def _rested(self, conversation: ConversationRef) -> None:
+        """Nothing waits there any more: it is no sign of a channel that takes no replies."""
+        channel = conversation.channel
+        self._failures.pop(conversation, None)
+        self._put_off.get(channel, set()).discard(conversation)
+        if channel in self._troubles and not any(failing.channel == channel for failing in self._failures):
+            del self._troubles[channel]
+
+    def _shows_log(self, channel: str) -> bool:
+        adapter = self._channel_if_up(channel)
+        return adapter is not None and adapter.capabilities.shows_log
+
+    async def _deliver(self, adapter: ChannelAdapter, row: OutboxRow) -> Receipt:
+        if row.message.is_empty and not adapter.capabilities.shows_log:
+            return Receipt(message_ids=())
+        if not row.is_uncertain or adapter.capabilities.is_idempotent_send:
+            return await adapter.send(row.message)
+        if isinstance(adapter, SupportsSendLookup):
+            found = await adapter.find_sent(row.message)
+            return found if found is not None else await adapter.send(row.message)
+        return await adapter.send(replace(row.message, text=REPEAT_NOTE + row.message.text))
+
+    async def _put_it_off(
+        self, row: OutboxRow, error: EthosError, *, is_uncertain: bool, retry_after_s: float | None = None
+    ) -> float | None:
+        """The platform cannot take it now, which is not the reply's fault: it is tried for as long as a day."""
+        where, reason = row.message.conversation, self._reason(error)
+        if (row.failing_s or 0.0) >= self.policy.give_up_after_h * _SECONDS_PER_HOUR:
+            return await self._give_up(row, reason)
+        note(result="uncertain" if is_uncertain else "retry")
+        if where not in self._failures:  # of those before the last start nothing is left but the time that they took
+            self._failures[where] = int((row.failing_s or 0.0) / self.policy.first_retry_s).bit_length()
+        self._failures[where] += 1
+        pause_s = min(retry_after_s or 0.0, LONGEST_PAUSE_S)
+        if retry_after_s is None:
+            self._put_off.setdefault(where.channel, set()).add(where)
+        else:
+            self._put_off.get(where.channel, set()).discard(where)
+        if retry_after_s is None or pause_s >= LATE_S:
+            self._troubles[where.channel] = (self._troubles.get(where.channel, (time.monotonic(),))[0], reason)
+        after_s = max(self._delay_s(self._failures[where]), pause_s)
+        record = partial(self._store.record_retry, is_counted=False, is_put_off=retry_after_s is None)
+        return await self._again(row, after_s, reason, record, is_uncertain=is_uncertain)
+
+    async def _retry(self, row: OutboxRow, error: Exception) -> float | None:
+        """Something with this reply: perhaps it has arrived, so it is not repeated for ever."""
+        note(result="uncertain")
+        reason = self._reason(error)
+        if row.attempts >= self.policy.max_attempts:
+            return await self._give_up(row, reason)
+        return await self._again(row, self._delay_s(row.attempts), reason, self._store.record_retry, is_uncertain=True)
+
+    async def _again(
+        self,
+        row: OutboxRow,
+        after_s: float,
+        reason: str,
+        record: Callable[..., Awaitable[None]],
+        *,
+        is_uncertain: bool,
+    ) -> float:
+        """Seconds until the reply is to be tried again, once that is written down."""
+        await self._record(row, partial(record, row.seq, after_s=after_s, error=reason, is_uncertain=is_uncertain))
+        _log.warning("reply_retry", message_id=row.message.id, attempts=row.attempts, after_s=after_s, error=reason)
+        return after_s
+
+    async def _give_up(self, row: OutboxRow, reason: str) -> float | None:
+        notice = _notice(
+            row, ".given-up", "I have an answer that I could not deliver, and have given it up. Please ask me again."
+        )
+        await self._record_dead(row, reason, partial(self._store.record_dead, row.seq, reason, notice))
+        return None if notice is None else AGAIN
+
+    async def _record_dead(self, row: OutboxRow, reason: str, record: Callable[[], Awaitable[None]]) -> None:
+        note(result="dead")
+        channel = row.message.conversation.channel
+        await self._record(row, record)
+        self._failures.pop(row.message.conversation, None)
+        _log.error("reply_dead", channel=channel, message_id=row.message.id, attempts=row.attempts, error=reason)
+        self._on_dead(channel, reason)
+
+    def _delay_s(self, failures: int) -> float:
+        return delay_s(failures, first_s=self.policy.first_retry_s, longest_s=self.policy.longest_retry_s)
+
+    def _reason(self, error: Exception) -> str:
+        return self.policy.hide(str(error) if isinstance(error, EthosError) else f"{type(error).__name__}: {error}")
+
+    async def _record(self, row: OutboxRow, record: Callable[[], Awaitable[None]]) -> None:
+        """Write down what became of a reply; where that cannot be done now, it is done before the next claim."""
+        self._unrecorded[row.message.conversation] = record
+        await self._record_held(row.message.conversation)
+
+    async def _record_held(self, conversation: ConversationRef) -> None:
+        record = self._unrecorded.get(conversation)
+        if record is not None:
+            await record()
+            reach("outbox.recorded")
+            del self._unrecorded[conversation]
+
+
+def _late_notice(row: OutboxRow) -> OutboundMessage | None:
+    if row.failing_s is None or row.failing_s < LATE_S:
+        return None
+    waited = _in_words(row.failing_s)
+    return _notice(row, ".late", f"My last answer comes late: it could not be delivered here for {waited}.")
+
+
+def _notice(row: OutboxRow, name: str, text: str) -> OutboundMessage | None:
+    """What the person is told of a reply; of a notice itself nothing is told."""
+    if row.message.id.endswith(_NOTICES):
+        return None
+    message = row.message
+    return OutboundMessage(
+        id=message.id + name, conversation=message.conversation, text=text, reply_to=message.reply_to
+    )
+
+
+def _in_words(seconds: float) -> str:
+    if seconds < 2 * _SECONDS_PER_HOUR:
+        return f"{max(1, round(seconds / _SECONDS_PER_MINUTE))} min"
+    return f"{round(seconds / _SECONDS_PER_HOUR)} hours"

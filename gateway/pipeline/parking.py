@@ -1,0 +1,164 @@
+"""Parking: no model, or no budget left: messages wait, in order, and are answered when there is one again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from gateway.errors import BudgetExhausted, ModelUnavailable
+from gateway.messages import ConversationRef, InboundMessage
+from gateway.pipeline.inbox import InboxRow, Parked
+from gateway.runtime.backoff import delay_s
+
+FIRST_RETRY_S = 2.0
+LONGEST_RETRY_S = 60.0
+# Conversations that are expedited together.
+AT_ONCE = 256
+_BUDGET = "budget"
+
+_SECONDS_PER_HOUR = 3600
+_SECONDS_PER_DAY = 86_400
+
+
+class Parking:
+    """Knows which conversations wait for what, who was told so, and how long a model has been silent.
+
+    What is waited for is `model NAME` or `budget SCOPE`, and stands beside the message in the store, so that it is
+    known after a restart.
+    """
+
+    def __init__(
+        self, expedite: Callable[[ConversationRef], Awaitable[None]], is_operator: Callable[[InboundMessage], bool]
+    ) -> None:
+        """Nothing waits at first.
+
+        Args:
+            expedite: lets what waits in a conversation be tried at once.
+            is_operator: whether the writer runs this gateway, and may be told the reason.
+        """
+        self._expedite = expedite
+        self._is_operator = is_operator
+        self._failures: dict[str, int] = {}
+        self._parked: dict[str, dict[ConversationRef, None]] = {}
+        self._told: dict[str, dict[ConversationRef, float]] = {}  # until when; see `told`
+        self._budgets_changed_s = 0.0
+
+    @property
+    def parked(self) -> int:
+        """Conversations that wait for a model or for a budget."""
+        return sum(len(conversations) for conversations in self._parked.values())
+
+    async def recover(self, parked: Sequence[Parked]) -> None:
+        """Take up what an earlier process left. Budgets may have been raised since, so who waits for one is tried."""
+        for row in parked:
+            waits_for = row.waits_for or "model"
+            self._parked.setdefault(waits_for, {})[row.conversation] = None
+            self._note_told(row.conversation, waits_for, _SECONDS_PER_DAY)
+        await self.budgets_changed()
+
+    def park(self, conversation: ConversationRef, model: str, error: ModelUnavailable) -> tuple[str, float]:
+        """Note that the conversation has to wait; for what, and how many seconds until it is to be tried again."""
+        self.ended(conversation)
+        if isinstance(error, BudgetExhausted):
+            waits_for, again_s = f"{_BUDGET} {error.budget}", error.retry_after_s or 0.0
+            if error.denied_s < self._budgets_changed_s:
+                again_s = 0.0
+        else:
+            waits_for = f"model {model}"
+            self._failures[waits_for] = failures = self._failures.get(waits_for, 0) + 1
+            after_s = delay_s(failures, first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S)
+            again_s = max(after_s, error.retry_after_s or 0.0)
+        self._parked.setdefault(waits_for, {})[conversation] = None
+        return waits_for, again_s
+
+    def ended(self, conversation: ConversationRef) -> None:
+        """Nothing waits there any more: it was answered, stopped or given up."""
+        for waits_for in [name for name, conversations in self._parked.items() if conversation in conversations]:
+            del self._parked[waits_for][conversation]
+            if not self._parked[waits_for]:
+                del self._parked[waits_for]
+
+    async def answered(self, conversation: ConversationRef, model: str) -> None:
+        """The model answers: whoever waits for it is tried at once, the longest wait first."""
+        waits_for = f"model {model}"
+        self._failures.pop(waits_for, None)
+        self._told.pop(waits_for, None)
+        for told in self._told.values():
+            told.pop(conversation, None)
+        await self._try(self._parked.pop(waits_for, {}), but=conversation)
+
+    async def budgets_changed(self) -> None:
+        """The configuration has other budgets: whoever waits for one is tried at once, the longest wait first."""
+        self._budgets_changed_s = time.monotonic()
+        for waits_for in [name for name in self._parked if name.startswith(_BUDGET)]:
+            await self._try(self._parked.pop(waits_for))
+
+    async def _try(self, waiting: dict[ConversationRef, None], *, but: ConversationRef | None = None) -> None:
+        """At once, so that they share commits: whoever was answered does not wait for a thousand of them."""
+        others = [conversation for conversation in waiting if conversation != but]
+        for start in range(0, len(others), AT_ONCE):
+            await asyncio.gather(*map(self._expedite, others[start : start + AT_ONCE]))
+
+    async def told(
+        self, conversation: ConversationRef, waits_for: str, error: ModelUnavailable, again_s: float
+    ) -> float:
+        """The message waits, and the person knows; seconds until it is to be tried again.
+
+        That is at once where what it waits for came while this was being committed. Of a budget people are told anew in
+        a new day, of a model once it was there again.
+        """
+        left_s = error.day_turns_in_s if isinstance(error, BudgetExhausted) else math.inf
+        self._note_told(conversation, waits_for, left_s)
+        if conversation in self._parked.get(waits_for, ()):
+            return again_s
+        await self._expedite(conversation)
+        return 0.0
+
+    def _note_told(self, conversation: ConversationRef, waits_for: str, for_s: float) -> None:
+        now_s = time.monotonic()
+        told = self._told.setdefault(waits_for, {})
+        told.pop(conversation, None)
+        while told and told[oldest := next(iter(told))] <= now_s:
+            del told[oldest]
+        told[conversation] = now_s + for_s
+
+    # ---- what the person is told -----------------------------------------------------------------------------------
+
+    def notice(self, row: InboxRow, waits_for: str, error: ModelUnavailable) -> str | None:
+        """What the person is to be told, the reason only to who can mend it; None where they know already.
+
+        Once for each conversation and outage: `told` says that it was committed.
+        """
+        if row.is_told or self._told.get(waits_for, {}).get(row.message.conversation, 0.0) > time.monotonic():
+            return None
+        if isinstance(error, BudgetExhausted):
+            whose = {
+                "user": "You have used up what you may spend here in a day.",
+                "personality": "The personality that answers here has used up its budget for today.",
+            }.get(error.budget, "What this gateway may spend in a day is used up.")
+            text = (
+                f"{whose} Your message is kept, and I will answer it when the next day begins, in "
+                f"{_in_words(error.day_turns_in_s)}. `/stop` drops it, `/usage` shows what was used."
+            )
+        else:
+            text = (
+                "I cannot reach my model right now. Your message is kept, and I will answer it as soon as the model "
+                "is back. `/stop` drops it, `/retry` tries at once."
+            )
+        is_operator = self._is_operator(row.message)
+        return f"{text}\n\nThe reason, for you who runs this gateway: {error}" if is_operator else text
+
+
+def expired(after_h: float) -> str:
+    """What the person is told of a message that waited too long."""
+    return (
+        f"I could not answer this message within {after_h:g} hours, because what I need for it was not to be had, so "
+        "I do not try any longer. Please send it again if it still matters."
+    )
+
+
+def _in_words(seconds: float) -> str:
+    minutes = int(seconds // 60) + 1
+    return f"{minutes} minutes" if seconds < _SECONDS_PER_HOUR else f"about {round(seconds / _SECONDS_PER_HOUR)} hours"

@@ -1,0 +1,199 @@
+"""A turn: one message in; who wrote it, what it asks for, and whoever is to answer that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import Any
+from weakref import WeakValueDictionary
+
+from gateway.domain.codes import without_codes
+from gateway.domain.provenance import EARLIER
+from gateway.domain.sessions import SessionMessage, new_session, session_key
+from gateway.errors import PersonalityError
+from gateway.messages import ConversationRef
+from gateway.people.access import Entry
+from gateway.people.access_records import ClaimOwner
+from gateway.pipeline.answering import Answering
+from gateway.pipeline.attachments import Asked, has_pictures, read_message
+from gateway.pipeline.commands import CommandCall, CommandResult, parse_command
+from gateway.pipeline.commands.pairing import PAIR
+from gateway.pipeline.dispatcher import TurnControl
+from gateway.pipeline.inbox import InboxRow
+from gateway.pipeline.open_turn import OpenTurn
+from gateway.pipeline.turn_ending import TurnEnding
+from gateway.pipeline.turn_messages import buried, problem_of, reply_to, stopped
+from gateway.pipeline.turn_services import Services, TurnSettings
+from gateway.runtime.observe import note, stage, waited
+
+# Pictures stay in memory until their turn is over, up to 40 MB of them.
+TURNS_WITH_PICTURES = 16
+
+
+class TurnRunner:
+    """Runs turns from a claimed message to the commit; see `dispatcher.Turns`."""
+
+    def __init__(self, services: Services, settings: TurnSettings, *, owner: str) -> None:
+        self._services = services
+        self._settings = settings
+        self._owner = owner
+        self._ending = TurnEnding(services, owner)
+        self._answering = Answering(services, settings, self._ending)
+        self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._with_pictures = asyncio.Semaphore(TURNS_WITH_PICTURES)
+
+    def renewed(self, settings: TurnSettings, **services: Any) -> TurnRunner:
+        """One that works otherwise; turns of both wait for one another as turns of one do.
+
+        Args:
+            settings: all of them.
+            services: those of `Services` that are others.
+        """
+        other = TurnRunner(replace(self._services, **services), settings, owner=self._owner)
+        other._session_locks, other._with_pictures = self._session_locks, self._with_pictures
+        return other
+
+    async def run(self, row: InboxRow, control: TurnControl) -> float | None:
+        """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
+        if row.attempts == 1 and not row.is_told:  # not what it has waited for since
+            waited("inbox.wait", row.turn_id, row.accepted_at, channel=row.message.conversation.channel)
+        with stage("turn", row.turn_id, row.message.conversation, attempt=row.attempts):
+            again_s = await self._let_in(row, control)
+            note(outcome="done" if again_s is None else "parked")
+        if again_s is None:
+            self._services.parking.ended(row.message.conversation)
+        return again_s
+
+    async def _let_in(self, row: InboxRow, control: TurnControl) -> float | None:
+        services = self._services
+        entry = await services.entrance.access.entry(row.message)
+        note(access=entry.verdict)
+        if entry.verdict != "answer":
+            await self._meet(row, control, entry)
+            return None
+        async with (
+            services.presence.turn(entry.account, row.message.conversation, control.stop),
+            services.people.present(entry.account, row.message.sender.display_name) as user_id,
+        ):
+            key = session_key(row.message, user_id, self._settings.session_scope)
+            lock = self._session_locks.setdefault(key, asyncio.Lock())
+            pictures = self._with_pictures if has_pictures(row.message) else contextlib.nullcontext()
+            async with lock, pictures:  # one session can be met in two conversations, with the scope `user`
+                return await self._run(row, control, entry, user_id, key)
+
+    async def bury(self, row: InboxRow, reason: str) -> None:
+        """Commit the message as a dead letter and tell the person."""
+        with stage("turn.bury", row.turn_id, row.message.conversation):
+            text = buried(without_codes(row.message))
+            await self._ending.commit(self._ending.of(row, replies=(text,), kind="dead", end="dead", error=reason))
+        self._services.parking.ended(row.message.conversation)
+
+    async def _meet(self, row: InboxRow, control: TurnControl, entry: Entry) -> None:
+        """Tell a stranger how to be let in, or what else there is to say; no turn of the agent."""
+        control.is_decided = True
+        async with self._services.entrance.pairing.lock:
+            meeting = await self._services.entrance.meet(row.message, entry, row.turn_id)
+            texts = () if meeting.text is None else (meeting.text,)
+            end = self._ending.of(row, replies=texts, kind=meeting.kind, codes=meeting.codes)
+            replies = (*end.replies, *self._ending.noticed(meeting.notices))
+            await self._ending.commit(replace(end, replies=replies, people=meeting.change))
+        if isinstance(meeting.change, ClaimOwner):
+            await self._services.entrance.claimed(row.message, entry.account)
+
+    async def _run(self, row: InboxRow, control: TurnControl, entry: Entry, user_id: str, key: str) -> float | None:
+        role = entry.role
+        turn = await self._opened(row, entry, user_id, key)
+        if isinstance(turn, str) or control.is_stop_requested:
+            await self._say(row, control, turn if isinstance(turn, str) else stopped(row.message))
+            return None
+        asked = await read_message(row.message, self._services.adapter(row.message.conversation.channel))
+        problem = problem_of(asked.text, self._settings.max_message_chars)
+        if problem is not None or control.is_stop_requested:
+            await self._say(row, control, problem or stopped(row.message))
+            return None
+        command = parse_command(row.message)
+        if command is None:
+            return await self._answering.answer(turn, control, asked, supersedes=None)
+        call = CommandCall(
+            arguments=command.arguments,
+            message=row.message,
+            turn_id=row.turn_id,
+            account=entry.account,
+            user_id=user_id,
+            role=role,
+            session=turn.session,
+            personality=turn.personality,
+            had_effect=control.had_effect,
+        )
+        control.is_decided = command.name != "retry"
+        async with self._deciding(command.name):
+            result = await self._services.commands.run(command.name, call)
+            last = await self._last_question(turn) if result.ask_again else None
+            if last is None:
+                control.is_decided = True
+                await self._commit_command(turn, result)
+                return None
+        again = Asked(text=last.text, sources=(EARLIER,) if last.is_tainted else ())
+        return await self._answering.answer(turn, control, again, supersedes=last.turn_id)
+
+    async def _last_question(self, turn: OpenTurn) -> SessionMessage | None:
+        return await self._services.history.last_question(turn.session, await self._services.people.ids(turn.user_id))
+
+    def _deciding(self, command: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """Nobody else is let in or asks to be, from a decision about it to the commit."""
+        return self._services.entrance.pairing.lock if command == PAIR else contextlib.nullcontext()
+
+    async def _opened(self, row: InboxRow, entry: Entry, user_id: str, key: str) -> OpenTurn | str:
+        """The session and who answers in it; a text for the person where nobody can."""
+        session = await self._services.sessions.active_session(key)
+        if session is None:
+            wanted = self._settings.personality_of_channel(row.message.conversation.channel)
+            session = new_session(
+                row.message,
+                key=key,
+                user_id=user_id,
+                personality_id=wanted or self._settings.default_personality,
+            )
+        try:
+            personality = self._services.personalities.get(session.personality_id)
+        except PersonalityError as error:
+            command = parse_command(row.message)
+            if command is None or command.name not in ("personality", "help"):
+                return f"Nobody can answer here: {error}. Choose another with `/personality name`."
+            personality = self._services.personalities.get(self._settings.default_personality)
+        return OpenTurn(
+            row=row,
+            user_id=user_id,
+            session=session,
+            personality=personality,
+            role=entry.role,
+            owner_chat=await self._owner_chat(row, entry),
+        )
+
+    async def _owner_chat(self, row: InboxRow, entry: Entry) -> tuple[str, ConversationRef] | None:
+        """The direct chat in which an owner is to be asked from now on; None where it stays the same."""
+        chat = (entry.account, row.message.conversation)
+        is_theirs = entry.role == "owner" and row.message.is_direct
+        return chat if is_theirs and await self._services.entrance.people.has_moved(*chat) else None
+
+    async def _say(self, row: InboxRow, control: TurnControl, text: str | None) -> None:
+        """End the turn with a word of our own, or without one."""
+        control.is_decided = True
+        await self._ending.commit(self._ending.of(row, replies=() if text is None else (text,)))
+
+    async def _commit_command(self, turn: OpenTurn, result: CommandResult) -> None:
+        text = self._ending.said(result.text, turn.message)
+        reply = replace(reply_to(turn.row, text, "reply", result.actions, result.codes), attachments=result.attachments)
+        commit = replace(
+            self._ending.of(turn.row),
+            session=result.session,
+            people=result.people,
+            owner_chat=turn.owner_chat,
+            replies=(reply, *self._ending.noticed(result.notices)),
+        )
+        await self._ending.commit(commit)
+        for conversation in result.woken:
+            self._services.reopened(conversation)
+        if result.then is not None:
+            result.then()

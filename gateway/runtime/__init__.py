@@ -1,0 +1,1 @@
+"""What every room uses while it runs: spans, logs, failpoints, backoff."""

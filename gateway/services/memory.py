@@ -1,0 +1,362 @@
+"""The memory: what it says, where it comes from, and how people change it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from gateway.config import MemoryConfig
+from gateway.domain.personalities import Personalities, Personality
+from gateway.domain.visible import hidden_count
+from gateway.errors import MemoryConflict
+from gateway.memory.history import HistoryEntry, NoSuchEntry
+from gateway.memory.markdown import MarkdownFileMemoryProvider
+from gateway.memory.proposals import Proposal, ProposalStore, Reviewer
+from gateway.memory.review import FactOrigin, MemoryReview, NotReviewable
+from gateway.people.identity import IdentityMap
+from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
+from gateway.sdk.models import memory as wire
+from gateway.services.caller import Caller, NotFound
+from gateway.services.naming import Naming, Wanted, scope_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryParts:
+    """What the desk works with.
+
+    Attributes:
+        sizes: gives the configuration in force.
+        facts: where those facts come from that a caller may read of a user, and that hold all of these words.
+    """
+
+    files: MarkdownFileMemoryProvider
+    review: MemoryReview
+    proposals: ProposalStore
+    personalities: Personalities
+    identities: IdentityMap
+    naming: Naming
+    sizes: Callable[[], MemoryConfig]
+    facts: Callable[[Caller, str | None, str], Awaitable[Sequence[FactOrigin]]]
+
+
+class MemoryDesk:
+    """The one view of the memory: what the agent reads next turn.
+
+    Every method raises `NotAllowed` for what the caller may not see, and `InvalidId` for an id that can be none.
+    """
+
+    def __init__(self, parts: MemoryParts) -> None:
+        self._parts = parts
+        self._files = parts.files
+
+    # ---- documents --------------------------------------------------------------------------------------------------
+
+    async def get(self, caller: Caller, wanted: Wanted) -> wire.Document:
+        """One document as it is now, empty where there is none yet.
+
+        Raises:
+            NotNamed: it is not clear whose, or which.
+            PersonalityError: there is no such personality.
+            FileError: it cannot be read now.
+        """
+        scope, store = await self._one(caller, wanted)
+        return self._document(scope, store, await self._files.read(scope, store))
+
+    async def write(self, caller: Caller, wanted: Wanted, content: str, expected_version: str) -> wire.Document:
+        """Replace a document, if it is still the version that was read, or says the same already.
+
+        Raises:
+            MemoryConflict: it is not; carries both texts.
+            and as `get`.
+        """
+        scope, store = await self._one(caller, wanted)
+        try:
+            document = await self._files.write(scope, store, content, expected_version)
+        except MemoryConflict as conflict:
+            if conflict.current != conflict.proposed:
+                raise
+            document = await self._files.read(scope, store)  # an earlier try was not heard of, or somebody agrees
+        return self._document(scope, store, document)
+
+    async def documents(
+        self, caller: Caller, *, limit: int, after: str | None = None
+    ) -> tuple[list[wire.DocumentInfo], str | None]:
+        """The documents that are there, people's first, and the name behind which the next page begins.
+
+        Only those of the page are read, however many people there are.
+        """
+        found: list[wire.DocumentInfo] = []
+        last = after
+        for name, (scope, store) in await self._places(caller):
+            if after is not None and _order(name) <= _order(after):
+                continue
+            document = await self._files.read(scope, store)
+            if document.modified_at is None:
+                continue
+            if len(found) == limit:
+                return found, last
+            found.append(self._info(scope, store, document))
+            last = name
+        return found, None
+
+    # ---- history ----------------------------------------------------------------------------------------------------
+
+    async def history(
+        self, caller: Caller, wanted: Wanted | None, *, limit: int, before: int | None = None
+    ) -> list[wire.Change]:
+        """The newest changes, of one document or (None) of all, newest first.
+
+        Args:
+            before: only those that follow the change of this id.
+        """
+        if wanted is None:
+            caller.refuse_others(None)
+            return [change_of(entry) for entry in await self._files.log(limit=limit, before=before)]
+        scope, store = await self._one(caller, wanted)
+        return [change_of(entry) for entry in await self._files.log(scope, store, limit, before)]
+
+    async def change_to(self, caller: Caller, wanted: Wanted, version: str) -> wire.Change | None:
+        """The newest change of a document, if it left this version; None: somebody has edited the file since."""
+        scope, store = await self._one(caller, wanted)
+        entries = await self._files.log(scope, store, 1)
+        return change_of(entries[0]) if entries and entries[0].hash_after == version else None
+
+    async def diff(self, caller: Caller, change_id: int) -> wire.ChangeTexts:
+        """A change, with the whole texts around it.
+
+        Raises:
+            NoSuchEntry: its texts are not known any more.
+            NotFound: there is no such change.
+        """
+        entry, _, _ = await self._entry(caller, change_id)
+        before, after = await self._files.history.texts(change_id)
+        return wire.ChangeTexts(
+            change=change_of(entry), before=before.decode("utf-8", "replace"), after=after.decode("utf-8", "replace")
+        )
+
+    async def restore(self, caller: Caller, change_id: int, expected_version: str) -> wire.Document:
+        """Put the text as a change left it in place again.
+
+        Raises:
+            MemoryConflict: the document is not the expected version; carries both texts.
+            NoSuchEntry: the text is not known any more.
+            NotFound: there is no such change.
+        """
+        _, scope, store = await self._entry(caller, change_id)
+        _, after = await self._files.history.texts(change_id)
+        await self._files.restore(scope, store, after, expected_version)
+        return self._document(scope, store, await self._files.read(scope, store))
+
+    async def undo(self, caller: Caller, change_id: int) -> wire.Document:
+        """Bring back the bytes from before a change, if nothing has changed since.
+
+        Raises:
+            MemoryConflict: something has; carries both texts.
+            NoSuchEntry: it cannot be taken back.
+            NotFound: there is no such change.
+        """
+        _, scope, store = await self._entry(caller, change_id)
+        return self._document(scope, store, await self._files.undo(scope, change_id))
+
+    async def why(self, caller: Caller, wanted: Wanted, line: str) -> wire.Origin:
+        """Where a line, or a part of one, comes from; without a store the user's document is looked at first.
+
+        Raises:
+            NotFound: no change is known that brought it in, and no fact holds its words.
+            and as `get`.
+        """
+        scope, stores = await self._parts.naming.memory(caller, wanted)
+        facts = tuple(fact_of(fact) for fact in await self._parts.facts(caller, scope.user_id, line))
+        try:
+            origin = await self._parts.review.why(scope, line, stores[0] if len(stores) == 1 else None)
+        except NotReviewable as error:
+            if not facts:
+                raise NotFound(str(error)) from error
+            return wire.Origin(change=None, turn=None, proposal=None, facts=facts)
+        entry = await self._files.history.entry(origin.change.id)
+        if entry is None:
+            raise NoSuchEntry(f"entry {origin.change.id} is not known any more")
+        proposal = None if origin.proposal is None else await self._proposal(origin.proposal)
+        return wire.Origin(change=change_of(entry), turn=origin.turn_id, proposal=proposal, facts=facts)
+
+    # ---- proposals --------------------------------------------------------------------------------------------------
+
+    async def proposals(
+        self, caller: Caller, *, state: wire.ProposalState | None = "waiting", limit: int = 200
+    ) -> list[wire.Proposal]:
+        """The newest that wait, or were decided, and are theirs to see; oldest first."""
+        reviewer, asked = reviewer_of(caller), limit
+        while True:  # those of others must not stand in front of theirs
+            found = await self._parts.proposals.proposals(state=state, limit=asked)
+            theirs = [one for one in found if reviewer.may_see(one)]
+            if len(theirs) >= limit or len(found) < asked:
+                return [await self._proposal(one) for one in theirs[-limit:]]
+            asked *= 4
+
+    async def proposal(self, caller: Caller, proposal_id: int) -> wire.Proposal:
+        """One.
+
+        Raises:
+            NotFound: there is none, or not for whoever asks.
+        """
+        found = await self._parts.proposals.proposal(proposal_id)
+        if found is None or not reviewer_of(caller).may_see(found):
+            raise NotFound(f"there is no proposal {proposal_id}")
+        return await self._proposal(found)
+
+    async def approve(self, caller: Caller, proposal_id: int) -> wire.Proposal:
+        """Apply it, exactly once; raises `NotFound`, and `NotReviewable` where it is not theirs or was refused."""
+        await self.proposal(caller, proposal_id)
+        return await self._proposal(await self._parts.review.approve(proposal_id, reviewer_of(caller)))
+
+    async def refuse(self, caller: Caller, proposal_id: int) -> wire.Proposal:
+        """Let it go; raises `NotFound`, and `NotReviewable` where it is not theirs or was approved."""
+        await self.proposal(caller, proposal_id)
+        return await self._proposal(await self._parts.review.refuse(proposal_id, reviewer_of(caller)))
+
+    async def edit(self, caller: Caller, proposal_id: int, content: str) -> wire.Proposal:
+        """Word it anew; raises `NotFound`, and `NotReviewable` where that cannot be done."""
+        await self.proposal(caller, proposal_id)
+        return await self._proposal(await self._parts.review.edit(proposal_id, content, reviewer_of(caller)))
+
+    # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    async def _one(self, caller: Caller, wanted: Wanted) -> tuple[MemoryScope, MemoryStoreName]:
+        scope, stores = await self._parts.naming.memory(caller, wanted)
+        return scope, stores[0]
+
+    async def _entry(self, caller: Caller, change_id: int) -> tuple[HistoryEntry, MemoryScope, MemoryStoreName]:
+        """A change, and the document that it is of, as whoever asks may see it."""
+        entry = await self._files.history.entry(change_id)
+        if entry is None or not entry.document:
+            raise NotFound(f"there is no change {change_id}")
+        scope, store = scope_of(caller, entry.document)
+        if caller.user_id is not None and scope.user_id != caller.user_id:
+            raise NotFound(f"there is no change {change_id}")
+        return entry, scope, store
+
+    async def _places(self, caller: Caller) -> Sequence[tuple[str, tuple[MemoryScope, MemoryStoreName]]]:
+        """Wherever a document may be, by its name in the journal, in the order of the list."""
+        found: dict[str, tuple[MemoryScope, MemoryStoreName]] = {}
+        personalities = [one for one in self._parts.personalities.list() if isinstance(one, Personality)]
+        users = [user.id for user in await self._parts.identities.users()]
+        for user_id in users if caller.user_id is None else [caller.user_id]:
+            found[f"users/{user_id}/USER.md"] = scope_of(caller, f"users/{user_id}/USER.md")
+            for personality in personalities:
+                if personality.memory_scope == "per-user":
+                    document = f"users/{user_id}/personalities/{personality.id}/MEMORY.md"
+                    found[document] = scope_of(caller, document)
+        for personality in personalities:
+            if caller.user_id is None and personality.memory_scope != "per-user":
+                is_global = personality.memory_scope == "global"
+                document = "MEMORY.md" if is_global else f"personalities/{personality.id}/MEMORY.md"
+                found[document] = scope_of(caller, document)
+        return sorted(found.items(), key=lambda item: _order(item[0]))
+
+    def _document(self, scope: MemoryScope, store: MemoryStoreName, document: MemoryDocument) -> wire.Document:
+        return wire.Document(content=document.content, **dict(self._info(scope, store, document)))
+
+    def _info(self, scope: MemoryScope, store: MemoryStoreName, document: MemoryDocument) -> wire.DocumentInfo:
+        sizes = self._parts.sizes()
+        return wire.DocumentInfo(
+            store=store,
+            personality=scope.personality_id if store == "memory" and scope.place != "global" else None,
+            user=scope.user_id if store == "user" or scope.place == "per-user" else None,
+            path=str(document.path),
+            modified_at=document.modified_at,
+            version=document.version,
+            bytes=len(document.content.encode("utf-8", "replace")),
+            max_bytes=sizes.max_file_bytes,
+            chars=len(document.content),
+            max_chars=sizes.max_chars,
+        )
+
+    async def _proposal(self, proposal: Proposal) -> wire.Proposal:
+        diff = await self._parts.review.difference(proposal) if proposal.state == "waiting" else ""
+        return proposal_of(proposal, diff)
+
+
+def reviewer_of(caller: Caller) -> Reviewer:
+    """As whom the caller decides on proposals: a person on their own ones only."""
+    return Reviewer(user_id=caller.user_id)
+
+
+def fact_of(fact: FactOrigin) -> wire.FactOrigin:
+    """Where a fact comes from, as it goes over the wire."""
+    return wire.FactOrigin(
+        trace=fact.id,
+        text=fact.text,
+        at=fact.at,
+        source=fact.source,
+        turn=fact.turn_id,
+        channel=fact.channel,
+        proposal=fact.proposal,
+    )
+
+
+def change_of(entry: HistoryEntry) -> wire.Change:
+    """A change as it goes over the wire."""
+    store, personality, user = _named_by(entry.document)
+    return wire.Change(
+        id=entry.id,
+        at=entry.at,
+        store=store,
+        personality=personality,
+        user=user,
+        author=None if entry.action == "edit" else entry.author_id,
+        channel=entry.channel,
+        session=entry.session_id,
+        turn=entry.turn_id,
+        action=entry.action,
+        outcome=entry.outcome,
+        diff=entry.diff,
+        refers_to=entry.refers_to,
+    )
+
+
+def _order(name: str) -> tuple[bool, str]:
+    """Where a document stands in the list, by its name: a page goes on behind one that is gone meanwhile, too."""
+    return not name.startswith("users/"), name
+
+
+def _named_by(document: str) -> tuple[MemoryStoreName | None, str | None, str | None]:
+    """Store, personality and user of a document by its name in the journal; None where a change found no document."""
+    match document.split("/"):
+        case ["users", user, "USER.md"]:
+            return "user", None, user
+        case ["users", user, "personalities", personality, "MEMORY.md"]:
+            return "memory", personality, user
+        case ["personalities", personality, "MEMORY.md"]:
+            return "memory", personality, None
+    return "memory" if document else None, None, None
+
+
+def _updates_of(proposal: Proposal) -> tuple[wire.ProposedUpdate, ...]:
+    if proposal.fact is None:
+        return tuple(wire.ProposedUpdate(action=one.action, content=one.content) for one in proposal.updates)
+    content = proposal.fact.content
+    return () if content is None else (wire.ProposedUpdate(action="add", content=content),)
+
+
+def proposal_of(proposal: Proposal, diff: str) -> wire.Proposal:
+    """A proposal as it goes over the wire."""
+    scope = proposal.scope
+    return wire.Proposal(
+        id=proposal.id,
+        state=proposal.state,
+        store=proposal.store,
+        personality=scope.personality_id,
+        user=scope.user_id,
+        author=scope.author_id,
+        channel=scope.channel,
+        session=scope.session_id,
+        turn=scope.turn_id,
+        updates=_updates_of(proposal),
+        sources=proposal.sources,
+        hidden_characters=hidden_count(proposal.text),
+        is_edited=proposal.is_edited,
+        proposed_at=proposal.proposed_at,
+        decided_at=proposal.decided_at,
+        decided_by=proposal.decided_by,
+        diff=diff,
+    )

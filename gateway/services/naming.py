@@ -1,0 +1,167 @@
+"""Whom and what people name: users by an id or an account, and the memory of a user and a personality."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.domain.personalities import Personalities
+from gateway.errors import FileError, IdentityMapBroken, InvalidId
+from gateway.files.atomic import check_id
+from gateway.files.positions.validation import did_you_mean
+from gateway.people.identity import IdentityMap, User
+from gateway.protocols import MemoryPlace, MemoryScope, MemoryStoreName
+from gateway.services.caller import Ambiguous, Caller, NotNamed
+
+_MOST_LISTED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Whose memory is meant, as far as it was said."""
+
+    personality: str | None = None
+    user: str | None = None
+    store: MemoryStoreName | None = None
+
+
+class Naming:
+    """Finds who is meant.
+
+    Args:
+        home: the data directory.
+        default_personality: gives the configured one.
+        option: how a user is named where the question comes from, for the errors.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        identities: IdentityMap,
+        personalities: Personalities,
+        *,
+        default_personality: Callable[[], str],
+        option: str = "`user`",
+    ) -> None:
+        self._home = home
+        self.identities = identities
+        self._personalities = personalities
+        self._default_personality = default_personality
+        self._option = option
+
+    async def labels(self) -> dict[str, str]:
+        """A name for each user, for people; empty where the map cannot be read."""
+        with contextlib.suppress(IdentityMapBroken, FileError):
+            return {user.id: user.accounts[0].label for user in await self.identities.users()}
+        return {}
+
+    async def user(self, wanted: str) -> str:
+        """The id of a user that was named by it, or by an account.
+
+        Raises:
+            InvalidId: it can be neither.
+            NotNamed: nobody is known by it.
+        """
+        users = await self.identities.users()
+        for user in users:
+            if wanted == user.id or wanted in (account.key for account in user.accounts):
+                return user.id
+        if ":" not in wanted:
+            check_id("user", wanted)
+            if (self._home / "users" / wanted).is_dir():  # taken out of the map; the memory is still there
+                return wanted
+        known = [user.id for user in users] + [account.key for user in users for account in user.accounts]
+        raise NotNamed(f"there is no user {wanted}{did_you_mean(wanted, known)}{self._listed(users)}")
+
+    async def user_for(self, caller: Caller, wanted: str | None) -> str | None:
+        """The same for whoever asks: who sees one person only may name no other.
+
+        Raises:
+            NotAllowed: it is not for them.
+        """
+        if caller.user_id is None:
+            return None if wanted is None else await self.user(wanted)
+        if wanted not in (None, caller.user_id):
+            accounts = await self.identities.accounts_of(caller.user_id)
+            caller.refuse_others(caller.user_id if wanted in (account.key for account in accounts) else wanted)
+        return caller.user_id
+
+    async def only_user(self) -> str | None:
+        """The id of the only user, None where nobody is known yet.
+
+        Raises:
+            Ambiguous: there are several; lists them.
+        """
+        users = await self.identities.users()
+        if len(users) > 1:
+            raise Ambiguous(f"there are {len(users)} users; say which with {self._option}{self._listed(users)}")
+        return users[0].id if users else None
+
+    def _listed(self, users: Sequence[User]) -> str:
+        """Where to find the users; for a person at the command line the first few themselves."""
+        if not users:
+            return "; there are no users yet"
+        if not self._option.startswith("--"):
+            return "; `people` lists all"
+        lines = [f"  {user.id}  {', '.join(one.key for one in user.accounts)}" for user in users[:_MOST_LISTED]]
+        more = [f"  and {len(users) - _MOST_LISTED} more: `ethos people list`"] if len(users) > _MOST_LISTED else []
+        return "\n".join(["; there are:", *lines, *more])
+
+    async def memory(self, caller: Caller, wanted: Wanted) -> tuple[MemoryScope, Sequence[MemoryStoreName]]:
+        """Whose memory is meant, and which of its stores: those that were not excluded and can be there.
+
+        Raises:
+            InvalidId: an id is malformed.
+            PersonalityError: there is no such personality.
+            NotNamed: it is not clear which user is meant, or there is none.
+            NotAllowed: it is not for whoever asks.
+        """
+        personality = self._personalities.get(wanted.personality or self._default_personality())
+        is_per_user = personality.memory_scope == "per-user"
+        stores: list[MemoryStoreName] = [wanted.store] if wanted.store else ["user", "memory"]
+        user_id = await self.user_for(caller, wanted.user)
+        if user_id is None and ("user" in stores or is_per_user):
+            user_id = await self.only_user()
+        if caller.user_id is not None and not is_per_user:  # what all share is not of one person
+            stores = [store for store in stores if store == "user"]
+            if not stores:
+                caller.refuse_others(None)
+        if user_id is None:
+            stores = [] if is_per_user else [store for store in stores if store != "user"]
+        if not stores:
+            raise NotNamed("there are no users yet, so nobody has a memory; the first person who writes becomes a user")
+        return scope_for(caller, personality.id, user_id, personality.memory_scope), stores
+
+
+def scope_for(
+    caller: Caller, personality_id: str, user_id: str | None, place: MemoryPlace = "per-personality"
+) -> MemoryScope:
+    """On behalf of somebody who has no session; the memory adds what makes each write a turn of its own."""
+    return MemoryScope(
+        personality_id=personality_id,
+        user_id=user_id,
+        session_id=None,
+        turn_id=caller.name,
+        place=place,
+        channel=caller.name,
+    )
+
+
+def scope_of(caller: Caller, document: str) -> tuple[MemoryScope, MemoryStoreName]:
+    """The scope in which a document of the journal is found, from the path that names it there.
+
+    Raises:
+        InvalidId: it is no path of a memory document.
+    """
+    match document.split("/"):
+        case ["users", user_id, "USER.md"]:
+            return scope_for(caller, "assistant", user_id), "user"  # which personality is no matter to a USER.md
+        case ["MEMORY.md"]:
+            return scope_for(caller, "assistant", None, "global"), "memory"
+        case ["personalities", personality_id, "MEMORY.md"]:
+            return scope_for(caller, personality_id, None), "memory"
+        case ["users", user_id, "personalities", personality_id, "MEMORY.md"]:
+            return scope_for(caller, personality_id, user_id, "per-user"), "memory"
+    raise InvalidId("document", document)

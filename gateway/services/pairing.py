@@ -1,0 +1,97 @@
+"""Strangers who ask to be let in: who waits, and a yes or a no."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from gateway.messages import ConversationRef
+from gateway.people.access_records import Request
+from gateway.pipeline.admission import Entrance
+from gateway.runtime.observe import happened
+from gateway.sdk.models import people as wire
+from gateway.services.caller import Caller, NotFound
+from gateway.services.people import CHANGED
+from gateway.store.people import SqlitePeople
+
+
+class PairingDesk:
+    """The operator's, and of keys that see everybody.
+
+    Args:
+        woken: told that a conversation's queue was changed.
+    """
+
+    def __init__(
+        self,
+        entrance: Entrance,
+        store: SqlitePeople,
+        woken: Callable[[Literal["inbox", "outbox"], ConversationRef], None],
+    ) -> None:
+        self._entrance = entrance
+        self._pairing = entrance.pairing
+        self._store = store
+        self._woken = woken
+
+    async def waiting(self, caller: Caller) -> Sequence[wire.PairingRequest]:
+        """Who waits for a yes, the oldest first.
+
+        Raises:
+            NotAllowed: whoever asks sees one person only.
+        """
+        caller.refuse_others(None)
+        return [self._shown(request) for request in await self._pairing.waiting()]
+
+    async def approve(self, caller: Caller, who: str, role: wire.Role | None = None) -> wire.PairingDecision:
+        """Let somebody in; what they wrote meanwhile is answered.
+
+        Args:
+            who: the code, or the account, `kind:id`.
+            role: None for that of the channel.
+
+        Raises:
+            NotFound: nobody waits who has that code or account.
+            NotAllowed: as `waiting`.
+        """
+        return await self._decide(caller, who, is_yes=True, role=role)
+
+    async def refuse(self, caller: Caller, who: str) -> wire.PairingDecision:
+        """Refuse somebody, who gets no other code for a week; raises as `approve`."""
+        return await self._decide(caller, who, is_yes=False, role=None)
+
+    async def _decide(self, caller: Caller, who: str, *, is_yes: bool, role: wire.Role | None) -> wire.PairingDecision:
+        caller.refuse_others(None)
+        notice_id = f"op_{secrets.token_hex(8)}"
+        async with self._pairing.lock:
+            request = await self._pairing.find(who)
+            if request is None:
+                raise NotFound(f"no request has the code or account {who[:80]!r}; perhaps it was decided already")
+            if is_yes:
+                decision = await self._pairing.let_in(request, role=role, via=caller.name, notice_id=notice_id)
+            else:
+                decision = self._pairing.refuse(request, notice_id=notice_id)
+            await self._store.change(decision.change, decision.notices)
+            self._entrance.people.changed()
+        for place in decision.woken:
+            self._woken("inbox", place)
+        for notice in decision.notices:
+            self._woken("outbox", notice.conversation)
+        happened(CHANGED)
+        return wire.PairingDecision(
+            channel=request.channel,
+            account=request.account,
+            outcome="approved" if is_yes else "refused",
+            text=decision.text.replace("`", ""),
+        )
+
+    def _shown(self, request: Request) -> wire.PairingRequest:
+        return wire.PairingRequest(
+            code=self._pairing.code(request),
+            channel=request.channel,
+            account=request.account,
+            label=request.label,
+            asked_at=request.first_at,
+            expires_at=request.expires_at,
+            messages=request.held,
+        )

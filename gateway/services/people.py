@@ -1,0 +1,330 @@
+"""People: who is known, who is whom, and what each may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from gateway.errors import InvalidAccount
+from gateway.people.access import Access
+from gateway.people.access_records import Book, Rank, SetRank, ranks_of
+from gateway.people.identity import IdentityMap, User
+from gateway.people.identity.file import Account, check_key
+from gateway.people.linking.chat import Linking
+from gateway.people.linking.links import Link, LinkStore
+from gateway.people.linking.operator import end_link, make_link
+from gateway.people.operators import Operators
+from gateway.pipeline.admission import Entrance
+from gateway.runtime.observe import happened
+from gateway.sdk.models import people as wire
+from gateway.services.caller import Caller, NotFound, NotNamed, Refused
+from gateway.services.naming import Naming
+from gateway.store.people import SqlitePeople
+from gateway.store.standing import Given, SqliteStanding, Standing
+
+CHANGED = "people.changed"
+"""What is told to who listens, by `gateway.runtime.observe`, when somebody has changed."""
+Place = tuple[datetime, str]
+"""Where somebody stands in the list: since when they are known, and their id."""
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeopleParts:
+    """What the desk works with.
+
+    Attributes:
+        kind: the platform of a channel.
+        operators: whoever runs the gateway.
+    """
+
+    identities: IdentityMap
+    naming: Naming
+    store: SqlitePeople
+    standing: SqliteStanding
+    links: LinkStore
+    linking: Linking
+    entrance: Entrance
+    kind: Callable[[str], str]
+    operators: Operators
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What is looked up once for all who are shown."""
+
+    book: Book
+    given: Mapping[str, Sequence[Given]]
+    standing: Mapping[str, Standing]
+    links: Sequence[Link]
+    operators: Collection[str] = field(default_factory=tuple)
+
+
+class PeopleDesk:
+    """Everybody; who sees one person only, sees that person here, and changes nothing."""
+
+    def __init__(self, parts: PeopleParts) -> None:
+        self._parts = parts
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    async def list(
+        self, caller: Caller, *, query: str | None = None, limit: int, after: Place | None = None
+    ) -> Sequence[wire.Person]:
+        """Whoever became known last comes first.
+
+        Args:
+            query: a part of a name, an account or an id.
+            after: the last of those that were listed before.
+        """
+        users = [user for user in await self._parts.identities.users() if caller.user_id in (None, user.id)]
+        found = sorted((user for user in users if _is_meant(user, query)), key=_place, reverse=True)
+        rest = [user for user in found if after is None or _place(user) < after]
+        return await self._shown(rest[:limit])
+
+    async def show(self, caller: Caller, wanted: str) -> wire.Person:
+        """One person.
+
+        Raises:
+            NotNamed: nobody is known by that id or account.
+            NotAllowed: it is somebody else than whoever asks may see.
+        """
+        return await self._person(await self.find(caller, wanted))
+
+    async def find(self, caller: Caller, wanted: str) -> str:
+        """The user id of whoever is named, after links; raises as `show`."""
+        user_id = await self._parts.naming.user_for(caller, wanted)
+        return self._parts.linking.people.heirs(user_id or wanted)[-1]
+
+    # ---- what they may do -------------------------------------------------------------------------------------------
+
+    async def set_role(self, caller: Caller, wanted: str, role: wire.Role) -> wire.Person:
+        """Say what somebody may do, on every channel where they are let in.
+
+        Raises:
+            Refused: it is the operator, or nobody would be an owner any more.
+            NotNamed, NotAllowed: as `show`.
+        """
+        return await self._set_rank(caller, wanted, role)
+
+    async def revoke(self, caller: Caller, wanted: str) -> wire.Person:
+        """Let somebody in nowhere any more, whatever the configuration says; raises as `set_role`."""
+        return await self._set_rank(caller, wanted, "revoked")
+
+    async def _set_rank(self, caller: Caller, wanted: str, rank: Rank) -> wire.Person:
+        caller.refuse_others(None)
+        user_id = await self.find(caller, wanted)
+        async with self._parts.entrance.pairing.lock:  # so that two who go at once do not leave nobody
+            accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
+            if not accounts:
+                raise NotFound(f"{user_id} has no account any more, so there is nothing to let in")
+            if rank != "owner":
+                await self.refuse_without_owner(accounts)
+            change = SetRank(accounts=tuple(accounts), rank=rank, via=caller.name, at=datetime.now(UTC))
+            await self._parts.store.change(change)
+            self._changed()
+        return await self._person(user_id)
+
+    async def is_barred(self, user_id: str) -> bool:
+        """Whether somebody was let in, and: access is revoked everywhere."""
+        accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
+        return self._given(accounts, await self._parts.entrance.people.book()) == "revoked"
+
+    async def refuse_without_owner(self, accounts: Collection[str]) -> None:
+        """Refuse to take away an owner without whom there would be none.
+
+        Raises:
+            Refused: says what to do first.
+        """
+        if not self._parts.operators.accounts().isdisjoint(accounts):
+            raise Refused("this is the operator of this gateway, who is always an owner")
+        if await self._are_last_owner(accounts):
+            raise Refused("this is the last owner; make somebody else an owner first")
+
+    async def refuse_to_erase(self, user_id: str) -> None:
+        """Refuse to erase an owner without whom there would be none; whoever runs the gateway comes back by themselves.
+
+        Raises:
+            Refused: says what to do first.
+        """
+        accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
+        if await self._are_last_owner(accounts):
+            raise Refused("this is the last owner; make somebody else an owner first")
+
+    async def _are_last_owner(self, accounts: Collection[str]) -> bool:
+        """Whether nobody else could let people in by a chat."""
+        ranks = (await self._parts.entrance.people.book()).ranks
+        owners = {account for account, rank in ranks.items() if rank == "owner"}
+        return bool(owners) and owners <= set(accounts) and not self._parts.operators.in_chats()
+
+    # ---- who is whom ------------------------------------------------------------------------------------------------
+
+    async def link(self, caller: Caller, one: str, other: str, *, is_one_kept: bool = False) -> wire.LinkResult:
+        """Make two users one; an account that has not written yet is simply written down. Both sides are told.
+
+        Raises:
+            NotLinked: it cannot be done; says why.
+            Refused: one of them is let in nowhere, and would bar the other.
+            NotNamed, NotAllowed: as `show`.
+        """
+        caller.refuse_others(None)
+        parts, first = self._parts, await self.find(caller, one)
+        known = {account.key for user in await parts.identities.users() for account in user.accounts}
+        if ":" in other and other not in known:
+            if not await self._is_added(other, first):
+                raise Refused(f"{other} has just become known; try again")
+            await parts.entrance.reopen([other])
+            self._changed()
+            return wire.LinkResult(person=await self._person(first), link=None)
+        second = await self.find(caller, other)
+        await self._refuse_to_bar(first, second)
+        link = await make_link(parts.linking, first, second, is_one_kept=is_one_kept)
+        self._changed()
+        return wire.LinkResult(person=await self._person(link.survivor), link=_link(link))
+
+    async def unlink(self, caller: Caller, which: str) -> wire.Link:
+        """Take a link back, however old it is. Both sides are told.
+
+        Args:
+            which: the link's id, or an account or user id that came in with it.
+
+        Raises:
+            NotFound: there is no such link that counts.
+            NotLinked: it is still being carried out.
+            NotAllowed: as `show`.
+        """
+        caller.refuse_others(None)
+        links = await self._parts.links.links()
+        if not any(which in (link.id, link.absorbed, *(one.key for one in link.accounts)) for link in links):
+            raise NotFound(f"there is no link of {which} that counts")
+        link = await end_link(self._parts.linking, which)
+        self._changed()
+        return _link(link)
+
+    async def _is_added(self, account: str, user_id: str) -> bool:
+        try:
+            return await self._parts.identities.add(check_key(account), "", user_id=user_id, via="operator")
+        except InvalidAccount as error:
+            raise NotNamed(str(error)) from error
+
+    async def _refuse_to_bar(self, *user_ids: str) -> None:
+        ranks = (await self._parts.entrance.people.book()).ranks
+        accounts = [[one.key for one in await self._parts.identities.accounts_of(each)] for each in user_ids]
+        barred = ["revoked" in ranks_of(theirs, ranks) for theirs in accounts]
+        if any(barred) and not all(barred):
+            who = user_ids[barred.index(True)]
+            raise Refused(f"{who} has no access, and after the link neither would have it; give {who} a role first")
+
+    # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    def _given(self, accounts: Collection[str], book: Book) -> Rank | None:
+        """What a person with these accounts was given by name."""
+        role = self._parts.entrance.access.role_of(accounts, book)
+        return "revoked" if role is None and "revoked" in ranks_of(accounts, book.ranks) else role
+
+    def _changed(self) -> None:
+        self._parts.entrance.people.changed()
+        happened(CHANGED)
+
+    async def _person(self, user_id: str) -> wire.Person:
+        accounts = await self._parts.identities.accounts_of(user_id)
+        return (await self._shown([User(id=user_id, accounts=tuple(accounts))]))[0]
+
+    async def _shown(self, users: Sequence[User]) -> Sequence[wire.Person]:
+        parts = self._parts
+        known = _Known(
+            book=await parts.entrance.people.book(),
+            given=await parts.standing.given(),
+            standing=await parts.standing.of([user.id for user in users]),
+            links=await parts.links.links(ended_too=True),
+            operators=parts.operators.accounts(),
+        )
+        return [await self._one(user, known) for user in users]
+
+    async def _one(self, user: User, known: _Known) -> wire.Person:
+        keys = [account.key for account in user.accounts]
+        given = self._given(keys, known.book)
+        accounts = tuple([await self._account(account, known) for account in user.accounts])
+        roles = {place.role for account in accounts for place in account.access}
+        standing = known.standing[user.id]
+        return wire.Person(
+            id=user.id,
+            ids=standing.ids,
+            name=next((one.label for one in user.accounts if one.label != one.key), user.id),
+            is_operator=not set(known.operators).isdisjoint(keys),
+            role=given or next((role for role in wire.ROLES if role in roles), None),
+            assigned_role=given,
+            last_seen_at=standing.seen_at,
+            accounts=accounts,
+            links=tuple(_link(one) for one in known.links if {one.survivor, one.absorbed} & set(standing.ids)),
+        )
+
+    async def _account(self, account: Account, known: _Known) -> wire.Account:
+        theirs = known.given.get(account.key, ())
+        rank = next((one for one in theirs if one.channel is None), None)
+        kind = account.key.partition(":")[0]
+        access = self._parts.entrance.access
+        channels = [name for name in access.rules if self._parts.kind(name) == kind]
+        places = [await self._let_in(access, channel, account.key, theirs) for channel in channels]
+        return wire.Account(
+            key=account.key,
+            label=account.label,
+            first_seen_at=account.first_seen_at,
+            via=account.via,
+            assigned_role=None if rank is None else rank.rank,
+            assigned_by=None if rank is None else rank.via,
+            assigned_at=None if rank is None else rank.at,
+            access=tuple(place for place in places if place is not None),
+        )
+
+    @staticmethod
+    async def _let_in(access: Access, channel: str, key: str, given: Sequence[Given]) -> wire.ChannelAccess | None:
+        role = await access.role_on(channel, key)
+        if role is None:
+            return None
+        rule, yes = access.rules[channel], next((one for one in given if one.channel == channel), None)
+        how: wire.AccessReason = "owner" if role == "owner" else "open" if rule.mode == "open" else "elsewhere"
+        if how == "elsewhere" and rule.lists(key.partition(":")[2]):
+            how = "listed"
+        elif how == "elsewhere" and yes is not None:
+            how = "approved"
+        is_by_name = how == "approved" and yes is not None
+        return wire.ChannelAccess(
+            channel=channel,
+            how=how,
+            role=role,
+            by=yes.via if yes is not None and is_by_name else None,
+            at=yes.at if yes is not None and is_by_name else None,
+        )
+
+
+def _place(user: User) -> Place:
+    return min((account.first_seen_at or _NEVER for account in user.accounts), default=_NEVER), user.id
+
+
+def place_of_person(person: wire.Person) -> Place:
+    """Where somebody stands in the list."""
+    return min((account.first_seen_at or _NEVER for account in person.accounts), default=_NEVER), person.id
+
+
+def _is_meant(user: User, query: str | None) -> bool:
+    words = (query or "").casefold()
+    return words in user.id.casefold() or any(
+        words in one.key.casefold() or words in one.label.casefold() for one in user.accounts
+    )
+
+
+def _link(link: Link) -> wire.Link:
+    return wire.Link(
+        id=link.id,
+        survivor=link.survivor,
+        absorbed=link.absorbed,
+        accounts=tuple(account.key for account in link.accounts),
+        by=link.by,
+        state=link.state,
+        linked_at=link.linked_at,
+        undo_until=link.undo_until,
+        undone_at=link.undone_at,
+        notified=tuple(party.account for party in link.parties if party.conversation is not None),
+    )

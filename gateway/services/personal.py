@@ -1,0 +1,89 @@
+"""What belongs to one person: all of it in one file, and all of it erased."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from gateway.ops.privacy.worker import PrivacyWorker
+from gateway.sdk.models import people as wire
+from gateway.services.caller import Caller, NotAllowed, NotNamed, Permission, Refused
+from gateway.services.people import PeopleDesk
+
+ERASED_WITHIN_S = 20.0
+"""How long an answer waits for an erasure, which goes on by itself."""
+ALSO_NEEDED: tuple[Permission, ...] = ("memory:read", "sessions:read")
+"""By a key that exports: what it may not read by itself it must not read from the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportFile:
+    """An export that has no name on the disk any more, and so is gone when it is closed; whoever reads it closes it."""
+
+    name: str
+    size_bytes: int
+    file: BinaryIO
+
+
+class PersonalDesk:
+    """Exports for those who may see the person, erasures for those who may change people."""
+
+    def __init__(self, home: Path, people: PeopleDesk, privacy: PrivacyWorker) -> None:
+        self._home = home
+        self._people = people
+        self._privacy = privacy
+
+    async def export(self, caller: Caller, wanted: str) -> ExportFile:
+        """Everything about a person, as a zip file.
+
+        Raises:
+            NotNamed: nobody is known by that id or account.
+            NotAllowed: it is somebody else than whoever asks may see, or they may not read all that is in it.
+            FileError: there is no room for it.
+        """
+        user_id = await self._people.find(caller, wanted)
+        missing = [permission for permission in ALSO_NEEDED if not caller.may(permission)]
+        if missing:
+            raise NotAllowed(f"an export holds what this key may not read; it needs {' and '.join(missing)}, too")
+        name, size_bytes = await self._privacy.write_export(user_id)
+        path = self._home / name
+        return ExportFile(name=path.name, size_bytes=size_bytes, file=await asyncio.to_thread(_open_nameless, path))
+
+    async def erase(self, caller: Caller, wanted: str, *, confirmed: str) -> wire.Erasure:
+        """Erase everything that is kept about somebody, for good; it is settled, and perhaps not done, on return.
+
+        Args:
+            wanted: also an account, `kind:id`, that is no user's.
+            confirmed: their user id, or that account, once more.
+
+        Raises:
+            Refused: it was confirmed for somebody else, or they are the last owner.
+            NotNamed: nothing is kept of anybody by that name.
+            NotAllowed: whoever asks sees one person only.
+            FileError: the decision could not be written down; nothing will be erased.
+        """
+        caller.refuse_others(None)
+        user_id = await self._whom(caller, wanted)
+        if confirmed != user_id:
+            raise Refused(f"nothing was erased: to erase {user_id}, `confirm` must be {user_id}")
+        await self._people.refuse_to_erase(user_id)
+        answer = await self._privacy.erase({"user": user_id})
+        erasure = str(answer["erasure"])
+        is_done = await self._privacy.is_erased(erasure, wait_s=ERASED_WITHIN_S)
+        return wire.Erasure(user=user_id, erasure=erasure, is_done=is_done)
+
+    async def _whom(self, caller: Caller, wanted: str) -> str:
+        try:
+            return await self._people.find(caller, wanted)
+        except NotNamed:
+            if ":" in wanted and await self._privacy.is_known(wanted):
+                return wanted
+            raise
+
+
+def _open_nameless(path: Path) -> BinaryIO:
+    file = path.open("rb")
+    path.unlink()
+    return file

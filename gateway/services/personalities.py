@@ -1,0 +1,146 @@
+"""Who answers: listed, read, made and changed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from gateway.domain.personalities import BrokenPersonality, Personalities, Personality
+from gateway.domain.personalities.editing import PersonalityTexts, note_new, read_texts, replace_texts, undo_texts
+from gateway.domain.personalities.files import PersonalityNotValid
+from gateway.errors import PersonalityError
+from gateway.sdk.models import personalities as wire
+from gateway.services.caller import Caller, Malformed, NotFound, Refused
+
+
+class PersonalityDesk:
+    """Everybody may see them; changing them is for whoever sees everybody's data, because all are answered by them.
+
+    Args:
+        home: the data directory.
+    """
+
+    def __init__(self, home: Path, personalities: Personalities) -> None:
+        self._home = home
+        self._personalities = personalities
+
+    async def all(self, _caller: Caller) -> list[wire.Personality]:
+        """All of them, built-in ones first; broken ones with their problem."""
+        return [_shown(one) for one in await asyncio.to_thread(self._personalities.list)]
+
+    async def get(self, caller: Caller, personality_id: str) -> wire.PersonalityFiles:
+        """One, with the texts of its files.
+
+        Raises:
+            NotFound: there is none of that id.
+            FileError: a file cannot be read.
+            NotAllowed: whoever asks sees one person only.
+        """
+        caller.refuse_others(None)
+        await self._one(personality_id)
+        return await self._files(personality_id, await asyncio.to_thread(read_texts, self._home, personality_id))
+
+    async def create(
+        self,
+        caller: Caller,
+        personality_id: str,
+        *,
+        name: str | None = None,
+        description: str = "",
+        copy_of: str | None = None,
+    ) -> wire.PersonalityFiles:
+        """Make one; it can be chosen at once.
+
+        Args:
+            copy_of: begin with that one's prompt and settings.
+
+        Raises:
+            Refused: there is one of that id.
+            NotFound: there is none to copy.
+            InvalidId: it is no id.
+            FileError: it cannot be written.
+            NotAllowed: whoever asks sees one person only.
+        """
+        caller.refuse_others(None)
+        known = self._personalities.ids()
+        if copy_of is not None and copy_of not in known:
+            raise NotFound(f"there is no personality {copy_of} to copy; there are {', '.join(known)}")
+
+        def make() -> None:
+            self._personalities.create(personality_id, name=name, description=description, copy_of=copy_of)
+            note_new(self._home, personality_id)
+
+        try:
+            await asyncio.to_thread(make)
+        except PersonalityError as error:
+            raise Refused(str(error)) from error
+        return await self.get(caller, personality_id)
+
+    async def update(
+        self, caller: Caller, personality_id: str, *, prompt: str | None, settings: str | None, expected_version: str
+    ) -> wire.PersonalityFiles:
+        """Change it, from the next turn on; None leaves a text as it is; a built-in one is overridden.
+
+        Raises:
+            PersonalityChanged: somebody else has changed it since.
+            Malformed: it would not be valid; says every thing that is wrong, with its place.
+            NotFound: there is none of that id.
+            FileError: it cannot be written.
+            NotAllowed: whoever asks sees one person only.
+        """
+        caller.refuse_others(None)
+        await self._one(personality_id)
+        try:
+            texts = await replace_texts(
+                self._home, personality_id, prompt=prompt, settings=settings, expected_version=expected_version
+            )
+        except PersonalityNotValid as error:
+            raise Malformed(str(error)) from error
+        return await self._files(personality_id, texts)
+
+    async def undo(self, caller: Caller, personality_id: str, expected_version: str) -> None:
+        """Take the last change back; one that was just made is gone then, and a built-in one as it came.
+
+        Raises:
+            PersonalityChanged: somebody else has changed it since.
+            PersonalityError: nothing is known of before.
+            FileError, NotAllowed: as `update`.
+        """
+        caller.refuse_others(None)
+        await undo_texts(self._home, personality_id, expected_version=expected_version)
+
+    async def _files(self, personality_id: str, texts: PersonalityTexts) -> wire.PersonalityFiles:
+        return wire.PersonalityFiles(
+            personality=_shown(await self._one(personality_id)),
+            settings=texts.settings,
+            prompt=texts.prompt,
+            version=texts.version,
+            is_own=texts.is_own,
+            can_undo=texts.can_undo,
+        )
+
+    async def _one(self, personality_id: str) -> Personality | BrokenPersonality:
+        found = await asyncio.to_thread(self._personalities.list)
+        one = next((one for one in found if one.id == personality_id), None)
+        if one is None:
+            raise NotFound(f"there is no personality {personality_id}; there are {', '.join(one.id for one in found)}")
+        return one
+
+
+def _shown(one: Personality | BrokenPersonality) -> wire.Personality:
+    if isinstance(one, BrokenPersonality):
+        return wire.Personality(id=one.id, name=one.id, description="", source=one.source, problem=one.reason)
+    return wire.Personality(
+        id=one.id,
+        name=one.name,
+        description=one.description,
+        source=one.source,
+        problem=None,
+        model=one.model,
+        memory_scope=one.memory_scope,
+        memory_writes=one.memory_writes,
+        tools=one.tools,
+        steps_per_turn=one.steps_per_turn,
+        output_tokens=one.output_tokens,
+        traits=dict(one.traits),
+    )

@@ -1,0 +1,308 @@
+"""Sessions: found, read, forked, tidied. What was said is never written here: only the loop does that."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.domain.sessions import SessionHit, SessionMessage, conversation_key
+from gateway.messages import ConversationRef
+from gateway.pipeline.local_channel import CHANNEL
+from gateway.sdk.models import sessions as wire
+from gateway.services.caller import Caller, NotAllowed, NotFound
+from gateway.services.naming import Naming
+from gateway.store.search import RANKED
+from gateway.store.session_edits import ListedSession, SessionFilter, SqliteSessionEdits, place_of
+
+_SNIPPETS = 3
+_EXPORTED_AT_ONCE = 500
+
+Place = tuple[int, int]
+"""Where a page of a list ends; opaque to whoever asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Which sessions: of a person and a personality, on a channel, pinned or not; None for any."""
+
+    user: str | None = None
+    personality: str | None = None
+    channel: str | None = None
+    is_pinned: bool | None = None
+
+
+class SessionDesk:
+    """Whoever sees one person only sees that person's sessions, and in them what concerns them.
+
+    Args:
+        forget: told that a session has changed behind the agent's back.
+    """
+
+    def __init__(self, store: SqliteSessionEdits, naming: Naming, *, forget: Callable[[str], None]) -> None:
+        self._store = store
+        self._naming = naming
+        self._forget = forget
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    async def find(
+        self, caller: Caller, asked: Asked, *, limit: int, after: Place | None = None
+    ) -> tuple[list[wire.Session], Place | None]:
+        """The newest, and where the next page begins.
+
+        Raises:
+            NotNamed: nobody is known by that name.
+            NotAllowed: whoever asks may not see theirs.
+        """
+        wanted = await self._filter(caller, asked)
+        found = await self._store.listed(wanted, limit=limit + 1, before=after)
+        rest = place_of(found[limit - 1]) if len(found) > limit else None
+        return [_shown(one) for one in found[:limit]], rest
+
+    async def search(
+        self, caller: Caller, query: str, asked: Asked, *, limit: int, after: Place | None = None
+    ) -> tuple[list[wire.Session], Place | None]:
+        """Sessions with messages that have all words of the query, with passages; and where the next page begins.
+
+        The newest messages are ranked some hundred at a time, so a session may come again, with older passages.
+        Raises as `find`.
+        """
+        wanted = await self._filter(caller, asked)
+        before, skipped = after or (0, 0)
+        hits = await self._store.found(query, user_id=wanted.user_id, before=before or None)
+        by_session: dict[str, list[SessionHit]] = {}
+        for hit in hits:
+            by_session.setdefault(hit.session_id, []).append(hit)
+        names = list(by_session)
+        found: list[wire.Session] = []
+        for position in range(skipped, len(names)):
+            if len(found) == limit:
+                return found, (before, position)
+            listed = await self._store.one(names[position])
+            if listed is not None and await self._fits(listed, wanted):
+                found.append(_shown(listed, by_session[names[position]]))
+        oldest = min((hit.message_id for hit in hits), default=0)
+        return found, (oldest, 0) if len(hits) >= RANKED else None
+
+    async def get(self, caller: Caller, session_id: str) -> wire.Session:
+        """One.
+
+        Raises:
+            NotFound: there is none, or not for whoever asks.
+        """
+        return _shown(await self._one(caller, session_id))
+
+    async def transcript(
+        self, caller: Caller, session_id: str, *, limit: int, after: int = 0
+    ) -> tuple[wire.Transcript, int | None]:
+        """A session and its messages behind the one of the id `after`; and the id to go on with. Raises as `get`."""
+        session = await self.get(caller, session_id)
+        found = await self._messages(caller, session_id, after=after, limit=limit + 1)
+        rest = found[limit - 1].id if len(found) > limit else None
+        messages = tuple(_message(one) for one in found[:limit])
+        return wire.Transcript(session=session, messages=messages), rest
+
+    async def passage(
+        self, caller: Caller, session_id: str, *, limit: int, before: int | None = None
+    ) -> tuple[Sequence[wire.Message], bool]:
+        """The newest messages, or those in front of the one of the id `before`, and whether there are earlier ones.
+
+        Raises:
+            NotFound: there is no such session, or not for whoever asks.
+            NotAllowed: the caller sees one person only; they read it by `transcript`.
+        """
+        caller.refuse_others(None)
+        await self._one(caller, session_id)
+        found = await self._store.passage(session_id, before=before, limit=limit + 1)
+        return [_message(one) for one in found[-limit:]], len(found) > limit
+
+    async def of_turns(self, caller: Caller, turn_ids: Collection[str]) -> Mapping[str, Sequence[wire.Message]]:
+        """What was said in each of these turns, oldest first, as far as it is still kept.
+
+        Raises:
+            NotAllowed: the caller sees one person only.
+        """
+        caller.refuse_others(None)
+        found: dict[str, list[wire.Message]] = {turn_id: [] for turn_id in turn_ids}
+        for message in await self._store.of_turns(turn_ids):
+            found[message.turn_id].append(_message(message))
+        return found
+
+    async def channels(self, caller: Caller, messages: Sequence[wire.Message]) -> Mapping[str, str]:
+        """On which channel each turn of these began, as far as it is still known.
+
+        Raises:
+            NotAllowed: the caller sees one person only.
+        """
+        caller.refuse_others(None)
+        return await self._store.channels({message.turn for message in messages})
+
+    async def export(self, caller: Caller, session_id: str) -> wire.Transcript:
+        """All of it; raises as `get`."""
+        session = await self.get(caller, session_id)
+        messages: list[wire.Message] = []
+        after = 0
+        while found := await self._messages(caller, session_id, after=after, limit=_EXPORTED_AT_ONCE):
+            messages += [_message(one) for one in found]
+            after = found[-1].id
+        return wire.Transcript(session=session, messages=tuple(messages))
+
+    async def markdown(self, caller: Caller, session_id: str) -> str:
+        """All of it, for people; raises as `get`."""
+        return as_markdown(await self.export(caller, session_id), await self._naming.labels())
+
+    # ---- tidying ----------------------------------------------------------------------------------------------------
+
+    async def fork(self, caller: Caller, session_id: str, fork: wire.ForkSession) -> wire.Session:
+        """Copy it up to a message, into a conversation of its own that goes on by `chat`.
+
+        Raises:
+            NotFound: there is no such session or message, or not for whoever asks.
+        """
+        session = await self.get(caller, session_id)
+        visible = await self._messages(caller, session_id, after=fork.message - 1, limit=1)
+        if not visible or visible[0].id != fork.message:
+            raise NotFound(f"the session {session_id} has no message {fork.message}")
+        place = ConversationRef(channel=CHANNEL, conversation=secrets.token_hex(8))
+        new_id = await self._store.fork(
+            session_id,
+            until=fork.message,
+            title=fork.title or f"{session.title} (fork)".strip(),
+            key=conversation_key(place),
+            conversation=place,
+            user_id=caller.user_id,
+        )
+        if new_id is None:
+            raise NotFound(f"the session {session_id} has no message {fork.message}")
+        return await self.get(caller, new_id)
+
+    async def update(self, caller: Caller, session_id: str, update: wire.UpdateSession) -> wire.Session:
+        """Another title, pinned or not; raises as `delete`."""
+        await self._alone(caller, session_id)
+        await self._store.update(session_id, title=update.title, is_pinned=update.is_pinned)
+        return await self.get(caller, session_id)
+
+    async def delete(self, caller: Caller, session_id: str) -> None:
+        """Forget it, with all that was said in it.
+
+        Raises:
+            NotFound: there is none, or not for whoever asks.
+            NotAllowed: the caller sees one person only, and others wrote in it, too.
+        """
+        await self._alone(caller, session_id)
+        await self._store.delete(session_id)
+        self._forget(session_id)
+
+    # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    async def _filter(self, caller: Caller, asked: Asked) -> SessionFilter:
+        return SessionFilter(
+            user_id=await self._naming.user_for(caller, asked.user),
+            personality_id=asked.personality,
+            channel=asked.channel,
+            is_pinned=asked.is_pinned,
+        )
+
+    async def _fits(self, listed: ListedSession, wanted: SessionFilter) -> bool:
+        session = listed.session
+        return (
+            (wanted.personality_id in (None, session.personality_id))
+            and (wanted.channel in (None, session.conversation.channel))
+            and (wanted.is_pinned in (None, listed.is_pinned))
+            and (wanted.user_id is None or session.user_id in await self._store.person_ids(wanted.user_id))
+        )
+
+    async def _one(self, caller: Caller, session_id: str) -> ListedSession:
+        listed = await self._store.one(session_id)
+        is_theirs = caller.user_id is None or (
+            listed is not None and listed.session.user_id in await self._store.person_ids(caller.user_id)
+        )
+        if listed is None or not is_theirs:
+            raise NotFound(f"there is no session {session_id}")
+        return listed
+
+    async def _alone(self, caller: Caller, session_id: str) -> None:
+        """Refuse to change what is others', too."""
+        listed = await self._one(caller, session_id)
+        if caller.user_id is None or not listed.messages:
+            return
+        theirs = await self._messages(caller, session_id, after=0, limit=listed.messages)
+        if len(theirs) < listed.messages:
+            raise NotAllowed("others wrote in this session, too; only a key that sees everybody changes it")
+
+    async def _messages(self, caller: Caller, session_id: str, *, after: int, limit: int) -> Sequence[SessionMessage]:
+        """In a group others write, too; whoever sees one person only sees what that person wrote and was answered."""
+        return await self._store.messages(session_id, after=after, limit=limit, user_id=caller.user_id)
+
+
+def as_markdown(transcript: wire.Transcript, names: Mapping[str, str]) -> str:
+    """A transcript for people to read."""
+    session = transcript.session
+    who = names.get(session.user, session.user)
+    parts = [
+        f"# {session.title or 'Session'}",
+        f"{session.id}, {session.channel}, {who}, since {session.created_at:%Y-%m-%d %H:%M} UTC",
+    ]
+    for message in transcript.messages:
+        match message.role:
+            case "user":
+                who = message.author or names.get(message.user, message.user)
+            case "assistant":
+                who = message.personality
+            case "tool_call":
+                who = f"{message.personality} calls {message.tool}"
+            case _:
+                who = f"{message.tool} returns"
+        replaced = " (another answer took its place)" if message.is_superseded else ""
+        text = message.text if message.role in ("user", "assistant") else _fenced(message.text)
+        parts.append(f"## {who}, {message.at:%Y-%m-%d %H:%M} UTC{replaced}\n\n{text}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _fenced(text: str) -> str:
+    """A code block that its own text cannot end."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _shown(listed: ListedSession, hits: Sequence[SessionHit] = ()) -> wire.Session:
+    session, where = listed.session, listed.session.conversation
+    return wire.Session(
+        id=session.id,
+        title=session.title,
+        user=session.user_id,
+        personality=session.personality_id,
+        channel=where.channel,
+        conversation=where.conversation,
+        thread=where.thread,
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+        messages=listed.messages,
+        is_pinned=listed.is_pinned,
+        is_tainted=session.is_tainted,
+        forked_from=listed.forked_from,
+        snippets=tuple(
+            wire.Snippet(message=hit.message_id, role=hit.role, text=hit.snippet, at=hit.created_at)
+            for hit in hits[:_SNIPPETS]
+        ),
+    )
+
+
+def _message(message: SessionMessage) -> wire.Message:
+    return wire.Message(
+        id=message.id,
+        turn=message.turn_id,
+        role=message.role,
+        personality=message.personality_id,
+        user=message.user_id,
+        author=message.author,
+        text=message.text,
+        at=message.created_at,
+        tool=message.tool_name,
+        tool_call=message.tool_call_id,
+        is_superseded=message.is_superseded,
+        is_tainted=message.is_tainted,
+    )

@@ -1,0 +1,123 @@
+"""The gateway itself: how it is, what was spent, what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel
+
+from gateway.agent.budgets import UsageStore, UsageSum, UsageSums
+from gateway.config import Config, DayBudget
+from gateway.config.values import zone_of
+from gateway.pipeline.health import Health
+from gateway.runtime.logs import secrets_in
+from gateway.sdk.models import system as wire
+from gateway.services.caller import Caller
+from gateway.services.naming import Naming
+
+HIDDEN = "**********"  # as pydantic shows a SecretStr
+_SHORT_SECRET_CHARS = 6  # shorter ones stand in innocent words, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemParts:
+    """What the desk works with; `config` gives the one in force."""
+
+    health: Callable[[], Awaitable[Health]]
+    usage: UsageStore
+    config: Callable[[], Config]
+    naming: Naming
+
+
+class SystemDesk:
+    """What concerns nobody in particular, and so is the operator's, except what a person has spent."""
+
+    def __init__(self, parts: SystemParts) -> None:
+        self._parts = parts
+
+    async def health(self, caller: Caller) -> wire.Health:
+        """How the gateway is, now.
+
+        Raises:
+            NotAllowed: whoever asks sees one person only.
+        """
+        caller.refuse_others(None)
+        return wire.Health.model_validate((await self._parts.health()), from_attributes=True)
+
+    async def channels(self, caller: Caller) -> list[wire.ChannelHealth]:
+        """The channels in their true state; raises as `health`."""
+        return list((await self.health(caller)).channels)
+
+    async def usage(self, caller: Caller, *, days: int, user: str | None = None) -> wire.Usage:
+        """What was spent in so many days, today included.
+
+        Raises:
+            NotNamed: nobody is known by that name.
+            NotAllowed: whoever asks may not see theirs.
+        """
+        name, since = self.usage_since(days)
+        user_id = await self._parts.naming.user_for(caller, user)
+        rows = await self._parts.usage.spent(since=since.isoformat(), user_id=user_id)
+        found = [
+            {
+                "day": row.day,
+                "user": row.user_id,
+                "personality": row.personality_id,
+                "model": row.model,
+                "turns": row.turns,
+                "calls": row.calls,
+                "input_tokens": row.input_tokens,
+                "output_tokens": row.output_tokens,
+                "cost_usd": row.cost_usd,
+            }
+            for row in rows
+        ]
+        # at once: a third of the time that as many single rows take, and there are thousands
+        return wire.Usage.model_validate({"since": since, "time_zone": name, "rows": found})
+
+    async def usage_sums(self, caller: Caller, *, since: date) -> UsageSums:
+        """What was spent on that day and after it, added up; raises as `health`."""
+        caller.refuse_others(None)
+        return await self._parts.usage.summed(since=since.isoformat())
+
+    async def usage_by_day(self, caller: Caller, *, since: date) -> Mapping[date, UsageSum]:
+        """What all together spent on that day and on each after it; raises as `health`."""
+        caller.refuse_others(None)
+        found = await self._parts.usage.by_day(since=since.isoformat())
+        return {date.fromisoformat(day): used for day, used in found.items()}
+
+    def day_budget(self) -> DayBudget:
+        """What everything together may cost in one day."""
+        return self._parts.config().budgets.gateway or DayBudget()
+
+    def usage_since(self, days: int) -> tuple[str, date]:
+        """Whose midnight begins a day, and the first of so many days."""
+        name = self._parts.config().budgets.time_zone
+        return name, datetime.now(UTC).astimezone(zone_of(name)).date() - timedelta(days=days - 1)
+
+    async def settings(self, caller: Caller) -> wire.Settings:
+        """The configuration in force, without its secrets; raises as `health`."""
+        caller.refuse_others(None)
+        config = self._parts.config()
+        values = config.model_dump(mode="json")
+        for name, channel in config.channels.items():
+            if isinstance(channel.settings, BaseModel):
+                values["channels"][name].update(channel.settings.model_dump(mode="json"))
+        hidden = {secret for secret in secrets_in(config) if secret}
+        return wire.Settings(values=_without(values, hidden))
+
+
+def _without(value: Any, secrets: set[str]) -> Any:
+    """The same value, with no secret anywhere in it, whatever an adapter made of its settings."""
+    if isinstance(value, dict):
+        return {key: _without(inner, secrets) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without(inner, secrets) for inner in value]
+    if isinstance(value, str):
+        for secret in secrets:
+            if value == secret or (len(secret) >= _SHORT_SECRET_CHARS and secret in value):
+                return HIDDEN
+    return value

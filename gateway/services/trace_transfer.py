@@ -1,0 +1,174 @@
+"""Traces that come in as files and go out as files; see `docs/import-and-export.md`."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import zipfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.errors import TraceError
+from gateway.runtime.observe import happened
+from gateway.sdk.models import traces as wire
+from gateway.services.caller import Caller, Malformed, Refused
+from gateway.services.trace_scopes import TraceScopes
+from gateway.services.traces import CHANGED, OFF
+from gateway.services.uploads import Incoming, Transfer, Transfers
+from gateway.traces.trace_store import Brain
+from gateway.traces.transfer.exporting import export_traces
+from gateway.traces.transfer.import_records import ImportResult
+from gateway.traces.transfer.importing import import_traces
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a format leaves: notes are many files, so they leave in a zip."""
+
+    ending: str
+    media_type: str
+    is_packed: bool = False
+
+
+KINDS: Mapping[wire.ExportFormat, Kind] = {
+    "json": Kind("json", "application/json"),
+    "sqlite": Kind("sqlite", "application/vnd.sqlite3"),
+    "markdown": Kind("zip", "application/zip", is_packed=True),
+    "obsidian": Kind("zip", "application/zip", is_packed=True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """A file that is ready to be taken."""
+
+    path: Path
+    name: str
+    media_type: str
+    traces: int
+
+
+class TraceTransferDesk:
+    """Every method raises `Refused` where the trace memory is off, or too much is at work."""
+
+    def __init__(self, brain: Brain | None, scopes: TraceScopes, transfers: Transfers) -> None:
+        self._brain = brain
+        self._scopes = scopes
+        self.transfers = transfers
+
+    async def receive(self, name: str) -> Incoming:
+        """A place for the bytes of an upload; `name` is what its sender calls the file."""
+        self._open_brain()
+        return await self.transfers.incoming(name)
+
+    async def discard(self, upload: Transfer) -> None:
+        """Nobody needs the file any more. Idempotent."""
+        await asyncio.to_thread(upload.drop)
+
+    async def bring_in(
+        self,
+        caller: Caller,
+        upload: Transfer,
+        *,
+        form: wire.ImportFormat = "auto",
+        user: str | None = None,
+        is_dry_run: bool,
+    ) -> wire.ImportReport:
+        """Import a file that was received; what is there already is skipped, so it may be done again.
+
+        Args:
+            user: all becomes that person's; None: whose the file says that it is, or the only user's.
+            is_dry_run: say what would happen, and change nothing.
+
+        Raises:
+            Malformed: it is nothing that can be imported.
+            NotNamed: nobody is known by that name.
+            NotAllowed: they are not for whoever asks.
+            StoreUnavailable: the disk is full or broken; what was put in before is in.
+        """
+        brain = self._open_brain()
+        bounds = await self._scopes.bounds(caller, user)
+        with self.transfers.at_work():
+            try:
+                result = await import_traces(
+                    brain, upload.path, bounds=bounds, form=form, is_dry_run=is_dry_run, scratch=upload.path.parent
+                )
+            except TraceError as error:
+                raise Malformed(str(error).replace(str(upload.path), upload.path.name)) from error
+            except OSError as error:
+                raise Refused(f"{upload.path.name} cannot be read: {error.strerror}") from error
+            finally:
+                if not is_dry_run:
+                    happened(CHANGED)
+        return _report(result, is_dry_run=is_dry_run)
+
+    @asynccontextmanager
+    async def take_out(
+        self,
+        caller: Caller,
+        form: wire.ExportFormat,
+        *,
+        user: str | None = None,
+        with_embeddings: bool = False,
+        with_conversations: bool = True,
+    ) -> AsyncIterator[Export]:
+        """A file with all traces of a person, or of everybody, as they are at this moment; gone with the block.
+
+        Raises:
+            NotNamed: nobody is known by that name.
+            NotAllowed: they are not for whoever asks.
+            StoreUnavailable: the disk is full or broken.
+        """
+        brain = self._open_brain()
+        bounds = await self._scopes.bounds(caller, user)
+        kind = KINDS[form]
+        stem = "ethos-traces" + (f"-{form}" if kind.is_packed else "")
+        transfer = await self.transfers.outgoing(f"{stem}.{kind.ending}")
+        try:
+            with self.transfers.at_work():
+                target = transfer.path.with_name(stem) if kind.is_packed else transfer.path
+                try:
+                    written = await export_traces(
+                        brain,
+                        target,
+                        form=form,
+                        bounds=bounds,
+                        with_embeddings=with_embeddings,
+                        with_conversations=with_conversations,
+                    )
+                    if kind.is_packed:
+                        await asyncio.to_thread(_pack, target, transfer.path)
+                except OSError as error:
+                    raise Refused(f"the export cannot be written: {error.strerror}") from error
+            yield Export(path=transfer.path, name=transfer.path.name, media_type=kind.media_type, traces=written)
+        finally:
+            await asyncio.to_thread(transfer.drop)
+
+    def _open_brain(self) -> Brain:
+        if self._brain is None:
+            raise Refused(OFF)
+        return self._brain
+
+
+def _pack(directory: Path, target: Path) -> None:
+    """A zip of what is in the directory, which is gone afterwards."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6, strict_timestamps=False) as archive:
+        for file in sorted(directory.rglob("*")):
+            if file.is_file():
+                archive.write(file, file.relative_to(directory).as_posix())
+    shutil.rmtree(directory)
+
+
+def _report(result: ImportResult, *, is_dry_run: bool) -> wire.ImportReport:
+    return wire.ImportReport(
+        format=result.form,
+        imported=result.imported,
+        skipped=result.skipped,
+        errors=tuple(result.errors),
+        errors_left_out=result.errors_left_out,
+        left_out=result.left_out,
+        is_broken_off=result.is_broken_off,
+        is_dry_run=is_dry_run,
+    )

@@ -1,0 +1,324 @@
+"""The trace memory: search, look, correct, merge, forget, consolidate."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gateway.errors import TraceError
+from gateway.memory.review import FactOrigin
+from gateway.runtime.observe import happened
+from gateway.sdk.models import traces as wire
+from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, Refused
+from gateway.services.naming import Naming
+from gateway.services.trace_schema import curve_of, entry_of, found_of, graph_of, trace_of
+from gateway.services.trace_scopes import TraceScopes
+from gateway.traces.browsing import Listing, TraceBrowser
+from gateway.traces.consolidation import Consolidation
+from gateway.traces.filters import Among
+from gateway.traces.origins import origins
+from gateway.traces.rows import NOT_SHARED
+from gateway.traces.search import MOST, Wanted
+from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer
+from gateway.traces.trace_store import Brain
+
+CHANGED = "traces.changed"
+"""Happens when a trace was changed from a desk, for pages that show it."""
+OFF = "the trace memory is off; set `memory.traces.enabled: true` in config.yaml and restart the gateway"
+MOST_RANKED = MOST
+"""So many results has a search; a list has all there are."""
+MOST_NEIGHBOURS = 100
+MOST_POINTS = 500
+_USES_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What is wanted of a list; `user` and `personality` are names that people use."""
+
+    query: str = ""
+    type: TraceType | None = None
+    scope: ScopeKind | None = None
+    tags: tuple[str, ...] = ()
+    user: str | None = None
+    personality: str | None = None
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceParts:
+    """What the desk works with; both are None where traces are off."""
+
+    brain: Brain | None
+    consolidation: Consolidation | None
+    scopes: TraceScopes
+    naming: Naming
+
+
+class TraceDesk:
+    """Every method raises `Refused` where the trace memory is off.
+
+    The operator sees everything. The holder of a person's key sees what that person may: their own, and what everybody
+    shares, which a guest does not change.
+    """
+
+    def __init__(self, parts: TraceParts) -> None:
+        self._parts = parts
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a trace memory."""
+        return self._parts.brain is not None
+
+    # ---- looking ---------------------------------------------------------------------------------------------------
+
+    async def origins(self, caller: Caller, user_id: str | None, words: str) -> Sequence[FactOrigin]:
+        """Where the facts come from that hold all of these words; none where traces are off or not for the caller.
+
+        Args:
+            user_id: whose facts the operator wants; None: everybody's. Others are told of their own only.
+        """
+        brain, scopes = self._parts.brain, self._parts.scopes
+        if brain is None or not caller.may("traces:read"):
+            return ()
+        if caller.user_id is None and user_id is not None:
+            return await origins(brain, await scopes.person(user_id), words)
+        return await origins(brain, await scopes.viewer(caller), words)
+
+    async def search(self, caller: Caller, wanted: Filters, *, limit: int, explain: bool) -> list[wire.FoundTrace]:
+        """The best matches, best first, a hundred at most; being listed is no use.
+
+        Raises:
+            NotNamed: nobody is known by that name.
+            NotAllowed: they are not for whoever asks.
+        """
+        brain, viewer = self._brain(), await self._parts.scopes.viewer(caller)
+        found = await brain.search(
+            viewer,
+            Wanted(
+                query=wanted.query,
+                type=wanted.type,
+                scope=wanted.scope,
+                limit=limit,
+                among=await self._among(caller, wanted),
+            ),
+        )
+        return [found_of(each, brain.now(), explain=explain) for each in found]
+
+    async def browse(
+        self, caller: Caller, wanted: Filters, *, limit: int, before: int | None = None
+    ) -> tuple[list[wire.FoundTrace], int | None]:
+        """Traces without a question, the last that came in first; and what `before` is for the rest, None at the end.
+
+        Raises:
+            as `search`.
+        """
+        brain, viewer = self._brain(), await self._parts.scopes.viewer(caller)
+        listing = Listing(
+            type=wanted.type,
+            scope=wanted.scope,
+            among=await self._among(caller, wanted),
+            is_deleted=wanted.is_deleted,
+            before=before,
+            limit=limit + 1,
+        )
+        found = await TraceBrowser(brain).traces(viewer, listing)
+        rest = found[limit - 1].number if len(found) > limit else None
+        now = brain.now()
+        return [wire.FoundTrace(**trace_of(each.trace, now).model_dump()) for each in found[:limit]], rest
+
+    async def get(self, caller: Caller, trace_id: str) -> wire.Trace:
+        """One trace, also one that was deleted.
+
+        Raises:
+            NotFound: there is none with that id, or not for whoever asks.
+        """
+        return trace_of(await self._one(caller, trace_id), self._brain().now())
+
+    async def strength(self, caller: Caller, trace_id: str, *, points: int) -> wire.StrengthCurve:
+        """How the trace fades: since it was last touched, and from now on.
+
+        Raises:
+            NotFound: as `get`.
+        """
+        trace, brain = await self._one(caller, trace_id), self._brain()
+        uses = await TraceBrowser(brain).uses(trace, _USES_SHOWN)
+        return curve_of(trace, uses, brain.now(), points)
+
+    async def around(self, caller: Caller, trace_id: str, *, limit: int) -> wire.TraceGraph:
+        """What the trace is linked to, the weightiest first.
+
+        Raises:
+            NotFound: as `get`.
+        """
+        trace, brain = await self._one(caller, trace_id), self._brain()
+        found = await TraceBrowser(brain).around(await self._parts.scopes.viewer(caller), trace_id, limit)
+        if found is None:  # erased since
+            raise _no_trace(trace_id)
+        return graph_of(trace, found, brain.now())
+
+    async def count(self, caller: Caller) -> int:
+        """How many traces there are for whoever asks."""
+        return await self._brain().count(await self._parts.scopes.viewer(caller))
+
+    # ---- changing --------------------------------------------------------------------------------------------------
+
+    async def add(self, caller: Caller, wanted: wire.AddTrace) -> wire.Trace:
+        """Remember a fact; the same content of the same owner again only unites the tags.
+
+        Raises:
+            Malformed: it says nothing, or a session is missing.
+            NotNamed: it is not clear whose it is to be.
+            NotFound: there is no such session.
+            NotAllowed: it is not theirs to write.
+        """
+        brain = self._brain()
+        viewer = await self._parts.scopes.writer(caller, wanted)
+        with _as_refused():
+            trace = Trace(
+                content=wanted.content,
+                owner=viewer.owner(wanted.scope),
+                type=wanted.type,
+                tags=wanted.tags,
+                stability_ms=brain.stability_ms,
+                created_at=brain.now(),
+                last_accessed_at=brain.now(),
+                author=viewer.user_id or caller.name,
+                metadata={"channel": caller.name},
+            )
+            added = await brain.add(viewer, trace)
+        happened(CHANGED)
+        return await self.get(caller, added.id)
+
+    async def update(
+        self, caller: Caller, trace_id: str, *, content: str | None = None, tags: Sequence[str] | None = None
+    ) -> wire.Trace:
+        """Change what is given.
+
+        Raises:
+            Malformed: the new content says nothing.
+            NotFound: there is no such trace, or it was deleted.
+            NotAllowed: everybody shares it, and they may not change that.
+        """
+        viewer = await self._parts.scopes.viewer(caller)
+        with _as_refused():
+            is_done = await self._brain().update(viewer, trace_id, content=content, tags=tags)
+        return await self._changed(caller, trace_id, is_done=is_done)
+
+    async def delete(self, caller: Caller, trace_id: str) -> wire.Trace:
+        """Hide it; `restore` brings it back.
+
+        Raises:
+            NotFound, NotAllowed: as `update`.
+        """
+        viewer = await self._parts.scopes.viewer(caller)
+        with _as_refused():
+            is_done = await self._brain().delete(viewer, trace_id)
+        return await self._changed(caller, trace_id, is_done=is_done)
+
+    async def restore(self, caller: Caller, trace_id: str) -> wire.Trace:
+        """Bring back what was deleted.
+
+        Raises:
+            NotFound: there is no such trace that was deleted.
+            NotAllowed: as `update`.
+        """
+        viewer = await self._parts.scopes.viewer(caller)
+        with _as_refused():
+            is_done = await self._brain().restore(viewer, trace_id)
+        return await self._changed(caller, trace_id, is_done=is_done, state="deleted ")
+
+    async def merge(self, caller: Caller, trace_ids: Sequence[str], content: str | None = None) -> wire.Trace:
+        """Put one trace in the place of several of the same owner.
+
+        Raises:
+            Refused: fewer than two of them are there, or they belong to different owners.
+            NotAllowed: as `update`.
+        """
+        viewer = await self._parts.scopes.viewer(caller)
+        with _as_refused():
+            merged = await self._brain().merge(viewer, trace_ids, content)
+        happened(CHANGED)
+        return await self.get(caller, merged.id)
+
+    # ---- consolidation ---------------------------------------------------------------------------------------------
+
+    async def consolidate(self, caller: Caller) -> wire.ConsolidationResult:
+        """Consolidate what whoever asks may change, now."""
+        consolidation = self._parts.consolidation
+        if consolidation is None:
+            raise Refused(OFF)
+        viewer = None if caller.user_id is None else await self._parts.scopes.viewer(caller)
+        report = await consolidation.try_run(viewer, reason=caller.name)
+        happened(CHANGED)
+        if report is None:
+            return wire.ConsolidationResult(pruned=0, merged=0, derived=0, compacted=0, duration_ms=0, is_running=True)
+        return wire.ConsolidationResult(
+            pruned=report.pruned,
+            merged=report.merged,
+            derived=report.derived,
+            compacted=report.compacted,
+            duration_ms=report.duration_ms,
+            is_running=False,
+        )
+
+    async def log(self, caller: Caller, *, limit: int, before: int | None = None) -> list[wire.Consolidation]:
+        """What consolidations did, newest first; it is about everybody's traces.
+
+        Raises:
+            NotAllowed: whoever asks sees one person only.
+        """
+        caller.refuse_others(None)
+        consolidation = self._parts.consolidation
+        if consolidation is None:
+            raise Refused(OFF)
+        return [entry_of(each) for each in await consolidation.log(limit=limit, before=before)]
+
+    # ---- within ----------------------------------------------------------------------------------------------------
+
+    def _brain(self) -> Brain:
+        if self._parts.brain is None:
+            raise Refused(OFF)
+        return self._parts.brain
+
+    async def _one(self, caller: Caller, trace_id: str) -> Trace:
+        brain, viewer = self._brain(), await self._parts.scopes.viewer(caller)
+        trace = await TraceBrowser(brain).trace(viewer, trace_id)
+        if trace is None:
+            raise _no_trace(trace_id)
+        return trace
+
+    async def _changed(self, caller: Caller, trace_id: str, *, is_done: bool, state: str = "") -> wire.Trace:
+        if not is_done:
+            raise _no_trace(trace_id, state)
+        happened(CHANGED)
+        return await self.get(caller, trace_id)
+
+    async def _among(self, caller: Caller, wanted: Filters) -> Among:
+        user_id = None if wanted.user is None else await self._parts.naming.user_for(caller, wanted.user)
+        if user_id is None:
+            return Among(personality_id=wanted.personality, tags=wanted.tags)
+        person: Viewer = await self._parts.scopes.person(user_id)
+        return Among(
+            user_ids=person.ids,
+            sessions=frozenset(person.sessions),
+            personality_id=wanted.personality,
+            tags=wanted.tags,
+        )
+
+
+def _no_trace(trace_id: str, state: str = "") -> NotFound:
+    return NotFound(f"there is no {state}trace with the id {trace_id}")
+
+
+@contextlib.contextmanager
+def _as_refused() -> Iterator[None]:
+    """What the brain will not do, as a desk says it."""
+    try:
+        yield
+    except TraceError as error:
+        if str(error) == NOT_SHARED:
+            raise NotAllowed(NOT_SHARED) from error
+        kind = Malformed if "blank" in str(error) else Refused
+        raise kind(str(error)) from error

@@ -1,0 +1,200 @@
+"""Changes of facts that waited for a person's yes: what they would change now, and the writing, once.
+
+The yes is committed with the proposal. Only then the brain is changed, and notes in the same transaction that it was;
+so a process that is killed anywhere in between loses no yes and writes none twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sqlite3
+import uuid
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import structlog
+
+from gateway.domain.roles import Role
+from gateway.errors import StoreError, TraceError
+from gateway.memory.fact_changes import FactChange
+from gateway.memory.proposals import Proposal, ProposalStore
+from gateway.memory.review import FactOrigin
+from gateway.memory.sync import RETRY_S
+from gateway.protocols import MemoryScope
+from gateway.traces import changes
+from gateway.traces.origins import origins
+from gateway.traces.rows import Kept, as_json, find, known_number
+from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, TraceType, Viewer, united
+from gateway.traces.trace_store import FEWEST_TO_MERGE, Brain
+from gateway.traces.turn_facts import viewer_of
+
+_log = structlog.get_logger(__name__)
+
+
+class ApprovedFacts:
+    """Writes what was approved into one brain; a `gateway.memory.review.FactMemory`."""
+
+    def __init__(self, brain: Brain, store: ProposalStore) -> None:
+        """Nothing is written yet."""
+        self._brain = brain
+        self._store = store
+        self._late: set[int] = set()
+        self._has_late = asyncio.Event()
+
+    @property
+    def late(self) -> int:
+        """Approved changes that could not be written yet."""
+        return len(self._late)
+
+    async def difference(self, proposal: Proposal) -> str:
+        """What it would change now: lines that go with a minus, lines that come with a plus; empty for nothing."""
+        viewer = await self._brain.whole(_viewer(proposal))
+        work = partial(_difference, viewer=viewer, proposal=proposal)
+        return "\n".join(await self._brain.database.read(work))
+
+    async def write(self, proposal: Proposal) -> bool:
+        """Write it, once however often it is called; False where that is not possible now, and is done later."""
+        try:
+            viewer = await self._brain.whole(_viewer(proposal))
+            work = partial(_write, viewer=viewer, proposal=proposal, brain=self._brain)
+            is_changed = await self._brain.database.write(work)
+            await self._store.fact_is_written(proposal.id)
+        except StoreError as error:
+            _log.error("approved_fact_late", proposal=proposal.id, error=str(error), retry_s=RETRY_S)
+            self._late.add(proposal.id)
+            self._has_late.set()
+            return False
+        self._late.discard(proposal.id)
+        _log.info("approved_fact_written", proposal=proposal.id, is_changed=is_changed)
+        return True
+
+    async def origins(self, scope: MemoryScope, role: Role, words: str) -> Sequence[FactOrigin]:
+        """Where the facts come from that the role may read and that hold all of these words, the best first."""
+        return await origins(self._brain, viewer_of(scope, role), words)
+
+    async def replay(self) -> int:
+        """Write what was approved before and may not be written; how many that were."""
+        waiting = await self._store.facts_to_write()
+        for proposal in waiting:
+            await self.write(proposal)
+        return len(waiting)
+
+    async def run(self) -> None:
+        """Write what an earlier process left, then what is late, until cancelled."""
+        while True:
+            self._has_late.clear()
+            try:
+                await self.replay()
+            except StoreError as error:
+                _log.error("approved_facts_late", error=str(error), retry_s=RETRY_S)
+                self._has_late.set()
+            await self._has_late.wait()
+            await asyncio.sleep(RETRY_S)
+
+
+def _viewer(proposal: Proposal) -> Viewer:
+    """On whose behalf the turn had looked; whether it may be shared was decided when it was proposed."""
+    scope = proposal.scope
+    return Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
+
+
+def _found(connection: sqlite3.Connection, viewer: Viewer, fact: FactChange) -> list[Kept]:
+    return [kept for each in fact.trace_ids if (kept := find(connection, viewer, each)) is not None]
+
+
+# ---- in a transaction -----------------------------------------------------------------------------------------------
+
+
+def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal, brain: Brain) -> bool:
+    """Whether anything is changed: a fact that is gone, or written already, is left alone."""
+    fact = proposal.fact
+    if fact is None or not changes.note_once(connection, proposal.approved_scope.turn_id, 0):
+        return False
+    if fact.action == "add":
+        trace = _trace(viewer, proposal, fact, brain.stability_ms)
+        return changes.add(connection, changes.placed(connection, trace), brain.now()).is_new
+    found = _found(connection, viewer, fact)
+    if fact.action == "merge":
+        if len(found) < FEWEST_TO_MERGE:
+            return False
+        changes.merge(connection, found, brain.now(), content=fact.content)
+    for kept in found if fact.action == "update" else ():
+        if fact.content is not None:
+            changes.rewrite(connection, kept.number, fact.content)
+        if fact.tags is not None:
+            tags = as_json(united(fact.tags))
+            connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (tags, kept.number))
+    for kept in found if fact.action == "delete" else ():
+        changes.hide(connection, kept.number, brain.now())
+    return bool(found)
+
+
+def _trace(viewer: Viewer, proposal: Proposal, fact: FactChange, stability_ms: float) -> Trace:
+    scope = proposal.scope
+    digest = hashlib.sha256(proposal.approved_scope.turn_id.encode()).digest()
+    known = {"turnId": scope.turn_id, "channel": scope.channel, "sessionId": scope.session_id, "proposal": proposal.id}
+    return Trace(
+        id=f"mt_{uuid.UUID(bytes=digest[:16], version=4)}",
+        content=fact.content or "",
+        owner=viewer.owner(_scope(fact)),
+        type=_type(fact),
+        stability_ms=stability_ms,
+        tags=fact.tags or (),
+        emotions={"intensity": fact.intensity} if fact.intensity else {},
+        metadata={name: value for name, value in known.items() if value is not None},
+        created_at=proposal.proposed_at,
+        last_accessed_at=proposal.proposed_at,
+        source=fact.source,
+        author=scope.author_id or scope.user_id,
+        speaker=fact.speaker,
+        conversation=scope.session_id,
+    )
+
+
+def _difference(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal) -> list[str]:
+    fact = proposal.fact
+    if fact is None:
+        return []
+    if fact.action == "add":
+        trace = _trace(viewer, proposal, fact, 1.0)
+        owner = known_number(connection, trace.owner)
+        is_there = owner is not None and changes.same_as(connection, owner, trace) is not None
+        return [] if is_there else [*_lines("+", trace.content), f"+({trace.type}, of the {fact.scope})"]
+    traces = [kept.trace for kept in _found(connection, viewer, fact)]
+    gone = [line for trace in traces for line in _lines("-", trace.content)]
+    if not traces or fact.action == "delete":
+        return gone
+    if fact.action == "merge":
+        text = fact.content or "\n".join(dict.fromkeys(trace.content for trace in traces))
+        return [*gone, *_lines("+", text)] if len(traces) >= FEWEST_TO_MERGE else []
+    return list(_changed(traces[0], fact))
+
+
+def _changed(trace: Trace, fact: FactChange) -> Iterator[str]:
+    if fact.content is not None and fact.content != trace.content:
+        yield from _lines("-", trace.content)
+        yield from _lines("+", fact.content)
+    if fact.tags is not None and united(fact.tags) != trace.tags:
+        yield f"-tags: {', '.join(trace.tags) or 'none'}"
+        yield f"+tags: {', '.join(united(fact.tags)) or 'none'}"
+
+
+def _lines(sign: str, text: str) -> Sequence[str]:
+    return [sign + line for line in text.splitlines()]
+
+
+def _scope(fact: FactChange) -> ScopeKind:
+    """Checked when it was proposed; a row that says something else is nobody's.
+
+    Raises:
+        TraceError: there is no such scope.
+    """
+    for scope in SCOPES:
+        if scope == fact.scope:
+            return scope
+    raise TraceError(f"there is no scope {fact.scope!r}")
+
+
+def _type(fact: FactChange) -> TraceType:
+    return next((each for each in TYPES if each == fact.type), "episodic")

@@ -1,0 +1,200 @@
+"""Takes a person's traces out of a brain, so that no byte of the file tells of them; and a single trace, for good.
+
+A person owns the traces of the user, of each personality with that user, and of the threads of their sessions.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+
+from gateway.store.erasure import compact, tables_of
+from gateway.traces.insights import DERIVED_FROM
+from gateway.traces.rows import SELECT, find_to_change, from_row, places
+from gateway.traces.trace import Trace, Viewer, hash_of
+from gateway.traces.trace_store import Brain
+
+_OWNERS = """
+    CREATE TEMP TABLE gone_owners AS SELECT number FROM owners WHERE
+        (kind = 'user' AND id IN (SELECT id FROM temp.gone_ids))
+        OR (kind = 'thread' AND id IN (SELECT id FROM temp.gone_threads))
+        OR (kind = 'persona' AND substr(id, 1, instr(id, '::') - 1) IN (SELECT id FROM temp.gone_ids))
+"""
+# What they have told the gateway as a whole, or a group, was theirs too, and so is whatever was made of it.
+_TRACES = f"""
+    CREATE TEMP TABLE gone_traces AS WITH RECURSIVE gone (id) AS (
+        SELECT id FROM traces
+        WHERE owner IN (SELECT number FROM temp.gone_owners) OR author IN (SELECT id FROM temp.gone_ids)
+        UNION SELECT merged_into FROM traces JOIN gone USING (id) WHERE merged_into IS NOT NULL
+        UNION SELECT source FROM edges JOIN gone ON target = gone.id WHERE kind = '{DERIVED_FROM}'
+    ) SELECT id FROM gone
+"""  # noqa: S608 (a constant)
+# What of others had been merged with it stands by itself again.
+_UNMERGED = """
+    UPDATE traces SET deleted_at = NULL, merged_into = NULL
+    WHERE merged_into IN (SELECT id FROM temp.gone_traces) AND id NOT IN (SELECT id FROM temp.gone_traces)
+"""
+_GONE = "(SELECT id FROM temp.gone_traces)"
+_DEPENDENT = (
+    f"DELETE FROM edges WHERE source IN {_GONE} OR target IN {_GONE}",  # noqa: S608 (constants)
+    f"DELETE FROM uses WHERE trace IN {_GONE}",  # noqa: S608 (names of ours)
+    f"DELETE FROM archive WHERE trace IN {_GONE}",  # noqa: S608 (names of ours)
+    f"DELETE FROM archive_reads WHERE trace IN {_GONE} OR reader IN (SELECT id FROM temp.gone_ids)",  # noqa: S608 (names of ours)
+)
+# An edge may end at a node of an import, `node:<owner>:<id>`.
+_NODES = """
+    DELETE FROM edges WHERE EXISTS (
+        SELECT 1 FROM temp.gone_owners WHERE instr(source, 'node:' || number || ':') = 1
+            OR instr(target, 'node:' || number || ':') = 1
+    )
+"""
+_OWNED = (
+    f"DELETE FROM traces WHERE id IN {_GONE}",  # noqa: S608 (constants)
+    _NODES,
+    "DELETE FROM records WHERE owner IN (SELECT number FROM temp.gone_owners)",
+    "DELETE FROM owners WHERE number IN (SELECT number FROM temp.gone_owners)",
+)
+
+
+_ROW = {"documents": "key", "document_archive": "number"}
+_LINE = """
+    SELECT 1 FROM traces WHERE content_hash = ? AND id IN (SELECT id FROM temp.gone_traces)
+        AND json_extract(metadata, '$.store') IS NOT NULL
+"""
+
+
+async def erase_person(brain: Brain, *, user_ids: Collection[str], session_ids: Collection[str]) -> int:
+    """Take out all that is a person's, and write the file anew; how many traces went. Twice is harmless.
+
+    Args:
+        brain: the brain.
+        user_ids: the person's.
+        session_ids: sessions in which nobody else wrote.
+
+    Raises:
+        StoreUnavailable: there is no room, or the disk is broken; nothing was changed.
+    """
+
+    def work(connection: sqlite3.Connection) -> int:
+        connection.execute("BEGIN IMMEDIATE")
+        count = erase_traces(connection, user_ids, session_ids)
+        connection.execute("COMMIT")
+        compact(connection)
+        return count
+
+    return await brain.database.alone(work)
+
+
+async def forget(brain: Brain, viewer: Viewer, trace_id: str) -> bool:
+    """Take out one trace of the viewer's, hidden or not, for good; False where there is none with that id.
+
+    Raises:
+        TraceError: everybody shares it, and the viewer may not change that.
+    """
+    viewer = await brain.whole(viewer)
+
+    def work(connection: sqlite3.Connection) -> bool:
+        kept = find_to_change(connection, viewer, trace_id)
+        kept = kept or find_to_change(connection, viewer, trace_id, is_deleted=True)
+        if kept is None:
+            return False
+        connection.execute("BEGIN IMMEDIATE")
+        _gather(connection, (), ())
+        connection.execute("CREATE TEMP TABLE gone_traces AS SELECT ? AS id", (kept.trace.id,))
+        try:
+            for sql in _DEPENDENT:
+                connection.execute(sql)
+            connection.execute("DELETE FROM traces WHERE number = ?", (kept.number,))
+        finally:
+            _drop(connection)
+        connection.execute("COMMIT")
+        compact(connection)
+        return True
+
+    return await brain.database.alone(work)
+
+
+def erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> int:
+    """Take out what belongs to these users and sessions, inside the caller's transaction; how many traces went."""
+    _gather(connection, user_ids, session_ids)
+    try:
+        connection.execute(_OWNERS)
+        connection.execute(_TRACES)
+        if "documents" in tables_of(connection):
+            _erase_documents(connection, user_ids)
+        connection.execute(_UNMERGED)
+        for sql in _DEPENDENT:
+            connection.execute(sql)
+        count = connection.execute(_OWNED[0]).rowcount
+        for sql in _OWNED[1:]:
+            connection.execute(sql)
+        return count
+    finally:
+        _drop(connection)
+
+
+def _erase_documents(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
+    """Their own texts go as a whole; of others' texts the lines that are traces of theirs."""
+    for table in ("documents", "document_archive"):
+        own = f"DELETE FROM {table} WHERE substr(key, 1, length(?1)) = ?1"  # noqa: S608 (two names)
+        connection.executemany(own, [(f"users/{user_id}/",) for user_id in user_ids])
+        for rowid, content in connection.execute(f"SELECT {_ROW[table]}, content FROM {table}").fetchall():  # noqa: S608 (names of ours)
+            kept = [line for line in bytes(content).split(b"\n") if not _is_gone(connection, line)]
+            if len(kept) < len(bytes(content).split(b"\n")):
+                change = f"UPDATE {table} SET content = ? WHERE {_ROW[table]} = ?"  # noqa: S608 (two names)
+                connection.execute(change, (b"\n".join(kept), rowid))
+
+
+def _is_gone(connection: sqlite3.Connection, line: bytes) -> bool:
+    text = line.decode("utf-8", "replace").strip()
+    return bool(text) and connection.execute(_LINE, (hash_of(text),)).fetchone() is not None
+
+
+def documents_of(connection: sqlite3.Connection, user_ids: Collection[str]) -> dict[str, bytes]:
+    """The person's own texts by key, where the traces are the whole memory."""
+    if "documents" not in tables_of(connection):
+        return {}
+    own = tuple(f"users/{user_id}/" for user_id in user_ids)
+    return {
+        f"{row['key']}{suffix}": bytes(row["content"])
+        for table, suffix in (("documents", ""), ("document_archive", ".archive"))
+        for row in connection.execute(f"SELECT * FROM {table}")  # noqa: S608 (two names)
+        if row["key"].startswith(own)
+    }
+
+
+def owner_ids(connection: sqlite3.Connection) -> frozenset[str]:
+    """The user ids of everybody who has traces here."""
+    rows = connection.execute("SELECT id FROM owners WHERE kind IN ('user', 'persona')")
+    authors = connection.execute("SELECT DISTINCT author FROM traces WHERE author IS NOT NULL")
+    return frozenset({row[0].partition("::")[0] for row in rows} | {row[0] for row in authors})
+
+
+def traces_of(connection: sqlite3.Connection, ids: Collection[str]) -> list[Trace]:
+    """All traces that belong to these users and sessions or are the users' words, hidden ones too, oldest first.
+
+    What was merged of several people's words is left out; the person's own are there one by one.
+    """
+    known = {
+        row["number"]: (row["kind"], row["id"]) for row in connection.execute("SELECT number, kind, id FROM owners")
+    }
+    owners = [
+        number
+        for number, (kind, name) in known.items()
+        if (kind in ("user", "thread") and name in ids) or (kind == "persona" and name.partition("::")[0] in ids)
+    ]
+    theirs = f"""{SELECT} WHERE owner IN ({places(owners)}) OR (author IN ({places([*ids])}) AND NOT EXISTS (
+        SELECT 1 FROM traces AS part WHERE part.merged_into = traces.id AND part.author NOT IN ({places([*ids])})
+    )) ORDER BY traces.created_at, traces.number"""  # noqa: S608 (question marks)
+    return [from_row(row) for row in connection.execute(theirs, (*owners, *ids, *ids))]
+
+
+def _gather(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> None:
+    for table, ids in (("gone_ids", user_ids), ("gone_threads", session_ids)):
+        connection.execute(f"CREATE TEMP TABLE {table} (id TEXT PRIMARY KEY)")
+        connection.executemany(f"INSERT INTO temp.{table} VALUES (?)", [(each,) for each in ids])  # noqa: S608 (names of ours)
+
+
+def _drop(connection: sqlite3.Connection) -> None:
+    for name in ("gone_ids", "gone_threads", "gone_owners", "gone_traces"):
+        connection.execute(f"DROP TABLE IF EXISTS temp.{name}")

@@ -1,0 +1,187 @@
+"""After a turn: what is kept of it. Chosen by importance, near-duplicates left out, never more than the rules allow."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from gateway.agent.offline.remembered import content_words
+from gateway.traces.changes import add, doubt
+from gateway.traces.extraction import Exchange, Fact
+from gateway.traces.personality_traits import IngestRules
+from gateway.traces.rows import SELECT, kept, known_number, merge_index
+from gateway.traces.similar import similar_to
+from gateway.traces.strength import is_contradicted
+from gateway.traces.trace import Owner, ScopeKind, Trace, Viewer
+from gateway.traces.trace_store import Brain
+
+_MERGED_PAGES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestReport:
+    """What became of the facts of one turn."""
+
+    extracted: int = 0
+    stored: int = 0
+    duplicate: int = 0
+    below_threshold: int = 0
+    over_limit: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFacts:
+    """The facts of one turn, and where they are from; `turn_id` makes it harmless to keep them twice."""
+
+    turn_id: str
+    exchange: Exchange
+    facts: Sequence[Fact]
+    author: str | None
+    channel: str | None = None
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Of facts, by their texts, and the model that made them."""
+
+    model: str
+    by_text: Mapping[str, bytes]
+
+
+async def keep_facts(
+    brain: Brain,
+    viewer: Viewer,
+    turn: TurnFacts,
+    rules: IngestRules,
+    *,
+    scope: ScopeKind = "user",
+    vectors: Vectors | None = None,
+    offered: Sequence[Trace] = (),
+) -> IngestReport:
+    """Store what the rules admit, in one transaction. The same turn again stores nothing new.
+
+    Of the traces that the turn was `offered` those that a correction contradicts grow weaker; see `strength.doubted`.
+
+    Raises:
+        TraceError: the viewer has no such scope.
+        StoreUnavailable: the disk is full or broken; nothing was stored.
+    """
+    traces = [_with_vector(trace, vectors) for trace in admitted(brain, viewer, turn, rules, scope=scope)]
+    stored, duplicate, over_limit = await brain.database.write(
+        partial(_store, traces=traces, offered=offered, rules=rules, brain=brain)
+    )
+    return IngestReport(
+        extracted=len(turn.facts),
+        stored=stored,
+        duplicate=duplicate,
+        below_threshold=len(turn.facts) - len(traces),
+        over_limit=over_limit,
+    )
+
+
+def admitted(
+    brain: Brain, viewer: Viewer, turn: TurnFacts, rules: IngestRules, *, scope: ScopeKind = "user"
+) -> Sequence[Trace]:
+    """The traces of those facts that are important enough, the most important first.
+
+    Raises:
+        TraceError: the viewer has no such scope.
+    """
+    owner = viewer.owner(scope)
+    weighed = sorted(
+        ((fact.importance + rules.gains.get(fact.category, 0.0), fact) for fact in turn.facts),
+        key=lambda each: each[0],
+        reverse=True,
+    )
+    important = (fact for importance, fact in weighed if importance >= rules.threshold - 1e-9)
+    return [_trace(turn, fact, owner, brain.stability_ms) for fact in important]
+
+
+def _trace(turn: TurnFacts, fact: Fact, owner: Owner, stability_ms: float) -> Trace:
+    known = {"turnId": turn.turn_id, "channel": turn.channel, "sessionId": turn.session_id, "category": fact.category}
+    return Trace(
+        id=_id_of(turn.turn_id, fact),
+        content=fact.text,
+        owner=owner,
+        type=fact.type,
+        stability_ms=stability_ms,
+        tags=(fact.category,),
+        emotions={"intensity": fact.intensity} if fact.intensity else {},
+        metadata={name: value for name, value in known.items() if value is not None},
+        created_at=turn.exchange.at,
+        last_accessed_at=turn.exchange.at,
+        source="turn",
+        author=turn.author,
+        speaker=turn.exchange.speaker,
+        conversation=turn.session_id,
+    )
+
+
+def _with_vector(trace: Trace, vectors: Vectors | None) -> Trace:
+    blob = None if vectors is None else vectors.by_text.get(trace.content)
+    return trace if vectors is None or blob is None else replace(trace, embedding=blob, embedding_model=vectors.model)
+
+
+def _id_of(turn_id: str, fact: Fact) -> str:
+    """The same for the same fact of the same turn, so that a repeated job finds what it stored before."""
+    digest = hashlib.sha256(f"{turn_id}\0{fact.text}".encode(errors="replace")).digest()
+    return f"mt_{uuid.UUID(bytes=digest[:16], version=4)}"
+
+
+def _store(
+    connection: sqlite3.Connection,
+    *,
+    traces: Sequence[Trace],
+    offered: Sequence[Trace],
+    rules: IngestRules,
+    brain: Brain,
+) -> tuple[int, int, int]:
+    stored = duplicate = over_limit = before = 0
+    for trace in traces:
+        if _was_stored(connection, trace):
+            before += 1
+        elif says_nearly_the_same(connection, trace, rules):
+            duplicate += 1
+        elif stored + before >= rules.most:
+            over_limit += 1
+        else:
+            add(connection, trace, brain.now())
+            stored += 1
+            if "correction" in trace.tags:
+                _doubt_contradicted(connection, trace, offered, brain)
+    if stored:
+        merge_index(connection, pages=_MERGED_PAGES)
+    return stored, duplicate + before, over_limit
+
+
+def _doubt_contradicted(
+    connection: sqlite3.Connection, correction: Trace, offered: Sequence[Trace], brain: Brain
+) -> None:
+    """Weaken what the correction is about, of the same owner only: nobody corrects what others share by talking."""
+    words = content_words(correction.content)
+    for each in offered:
+        if each.owner == correction.owner and is_contradicted(content_words(each.content), words):
+            row = connection.execute(f"{SELECT} WHERE traces.id = ? AND deleted_at IS NULL", (each.id,)).fetchone()
+            if row is not None:
+                doubt(connection, kept(row), brain.now())
+
+
+def _was_stored(connection: sqlite3.Connection, trace: Trace) -> bool:
+    """Whether this very trace was stored by an earlier try, though it may be deleted by now."""
+    return connection.execute("SELECT 1 FROM traces WHERE id = ?", (trace.id,)).fetchone() is not None
+
+
+def says_nearly_the_same(connection: sqlite3.Connection, trace: Trace, rules: IngestRules) -> bool:
+    """By the cosine where both have embeddings; without them, the same words."""
+    least = rules.duplicate_from if trace.embedding is not None else 1.0
+    owner = known_number(connection, trace.owner)
+    for each in () if owner is None else similar_to(connection, owner, trace, above=least - 1e-9):
+        is_embedded = trace.embedding is not None and each.kept.trace.embedding is not None
+        if each.similarity >= (rules.duplicate_from if is_embedded else 1.0):
+            return True
+    return False

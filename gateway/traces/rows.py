@@ -1,0 +1,195 @@
+"""Between a trace and its row."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.domain.roles import needs
+from gateway.errors import TraceError
+from gateway.store.payloads import from_ms, storable, to_ms
+from gateway.traces.trace import Owner, Trace, Viewer, hash_of
+
+COLUMNS = (
+    "id, type, content, content_hash, strength, stability_ms, tags, emotions, metadata, created_at, last_accessed_at, "
+    "retrieval_count, source, author, speaker, conversation, position, embedding, embedding_model, deleted_at, "
+    "merged_into"
+)
+_INSERT = f"INSERT INTO traces (owner, {COLUMNS}) VALUES ({', '.join('?' * 22)})"  # noqa: S608 (constants)
+SELECT = (
+    "SELECT traces.*, owners.kind AS owner_kind, owners.id AS owner_id FROM traces JOIN owners ON owners.number = owner"
+)
+NOT_SHARED = (
+    f"this is shared with others, and only an {needs('write shared memory')} changes it; this person is a guest. What "
+    "concerns this person alone goes into the scope `user`, in a direct chat"
+)
+BETWEEN = "::"
+"""Stands between user id and personality id in the id of a persona scope."""
+_decode = json.JSONDecoder().decode
+_ALL_OWNERS = "SELECT number FROM owners ORDER BY number"
+_PERSONAS = "SELECT number FROM owners WHERE kind = 'persona' AND substr(id, 1, ?) = ?"
+_FIND_OWNER = "SELECT number FROM owners WHERE kind = ? AND id = ?"
+_MAKE_OWNER = "INSERT INTO owners (kind, id) VALUES (?, ?) ON CONFLICT DO NOTHING"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A trace, and the number of its row."""
+
+    number: int
+    trace: Trace
+
+
+def kept(row: sqlite3.Row) -> Kept:
+    """The trace of a row of `SELECT`, with its number."""
+    return Kept(row["number"], from_row(row))
+
+
+def find(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False) -> Kept | None:
+    """The viewer's trace with that id; somebody else's is none."""
+    owners = visible(connection, viewer)
+    state = "NOT NULL" if is_deleted else "NULL"
+    sql = f"{SELECT} WHERE traces.id = ? AND deleted_at IS {state} AND owner IN ({places(owners)})"
+    row = connection.execute(sql, (trace_id, *owners)).fetchone()
+    return None if row is None else kept(row)
+
+
+def find_to_change(
+    connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False
+) -> Kept | None:
+    """As `find`, for who is about to change it.
+
+    Raises:
+        TraceError: everybody shares it, and the viewer may not change that.
+    """
+    found = find(connection, viewer, trace_id, is_deleted=is_deleted)
+    if found is not None and not viewer.may_change(found.trace.owner):
+        raise TraceError(NOT_SHARED)
+    return found
+
+
+def owner_number(connection: sqlite3.Connection, owner: Owner) -> int:
+    """The owner's number; it gets one where it has none."""
+    number = known_number(connection, owner)
+    if number is None:
+        connection.execute(_MAKE_OWNER, (owner.kind, owner.id))
+        number = known_number(connection, owner)
+    return number or 0
+
+
+def known_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
+    """The owner's number; None where it has never had a trace."""
+    row = connection.execute(_FIND_OWNER, (owner.kind, owner.id)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def visible(connection: sqlite3.Connection, viewer: Viewer) -> list[int]:
+    """The numbers of the owners whose traces the viewer may see."""
+    if viewer.extent == "everything":
+        return [int(row[0]) for row in connection.execute(_ALL_OWNERS)]
+    return _numbers(connection, viewer, viewer.owners)
+
+
+def changeable(connection: sqlite3.Connection, viewer: Viewer) -> list[int]:
+    """Those of them whose traces the viewer may change."""
+    if viewer.extent == "everything" and viewer.may_share:
+        return visible(connection, viewer)
+    return _numbers(connection, viewer, filter(viewer.may_change, viewer.owners))
+
+
+def _numbers(connection: sqlite3.Connection, viewer: Viewer, owners: Iterable[Owner]) -> list[int]:
+    """Of these, and of all that is the person's where the viewer sees so far."""
+    threads = (Owner("thread", session) for session in viewer.sessions)
+    wanted = [*owners, *threads] if viewer.extent == "person" else owners
+    found = {number: None for owner in wanted if (number := known_number(connection, owner)) is not None}
+    if viewer.extent == "person":
+        for user_id in viewer.ids:
+            start = user_id + BETWEEN
+            found |= {int(row[0]): None for row in connection.execute(_PERSONAS, (len(start), start))}
+    return list(found)
+
+
+def places(values: Sequence[object]) -> str:
+    """Question marks for that many values."""
+    return ", ".join("?" * len(values))
+
+
+def merge_index(connection: sqlite3.Connection, *, pages: int) -> bool:
+    """Merge segments of the full-text index, because a search reads each of them; False: there was nothing to merge.
+
+    https://www.sqlite.org/fts5.html#the_merge_command
+
+    Args:
+        pages: of 4 KB, as many as are written at most; some 16 take half a millisecond.
+    """
+    before = connection.total_changes
+    connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (pages,))
+    return connection.total_changes - before > 1
+
+
+def insert(connection: sqlite3.Connection, trace: Trace) -> int:
+    """Add the row; its number."""
+    cursor = connection.execute(_INSERT, (owner_number(connection, trace.owner), *_values(trace)))
+    return int(cursor.lastrowid or 0)
+
+
+def _values(trace: Trace) -> tuple[Any, ...]:
+    content = storable(trace.content)
+    return (
+        trace.id,
+        trace.type,
+        content,
+        hash_of(content),
+        trace.strength,
+        trace.stability_ms,
+        as_json(list(trace.tags)),
+        as_json(dict(trace.emotions)),
+        as_json(dict(trace.metadata)),
+        to_ms(trace.created_at),
+        to_ms(trace.last_accessed_at),
+        trace.retrieval_count,
+        trace.source,
+        trace.author,
+        trace.speaker,
+        trace.conversation,
+        trace.position,
+        trace.embedding,
+        trace.embedding_model,
+        None if trace.deleted_at is None else to_ms(trace.deleted_at),
+        trace.merged_into,
+    )
+
+
+def as_json(value: object) -> str:
+    """Compact, legible JSON."""
+    return storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def from_row(row: sqlite3.Row) -> Trace:
+    """The trace of a row of `SELECT`."""
+    return Trace(
+        id=row["id"],
+        type=row["type"],
+        owner=Owner(row["owner_kind"], row["owner_id"]),
+        content=row["content"],
+        strength=row["strength"],
+        stability_ms=row["stability_ms"],
+        tags=tuple(_decode(row["tags"])),
+        emotions=_decode(row["emotions"]),
+        metadata=_decode(row["metadata"]),
+        created_at=from_ms(row["created_at"]),
+        last_accessed_at=from_ms(row["last_accessed_at"]),
+        retrieval_count=row["retrieval_count"],
+        source=row["source"],
+        author=row["author"],
+        speaker=row["speaker"],
+        conversation=row["conversation"],
+        position=row["position"],
+        embedding=row["embedding"],
+        embedding_model=row["embedding_model"],
+        deleted_at=None if row["deleted_at"] is None else from_ms(row["deleted_at"]),
+        merged_into=row["merged_into"],
+    )

@@ -1,0 +1,313 @@
+"""The brain: where traces are kept. Every call is made on behalf of a viewer, and reaches no trace of anybody else.
+
+Reading and writing are limited to the viewer's owners in the SQL itself, by number; an id that is somebody else's is
+an id that does not exist.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol, Self
+
+from gateway.errors import TraceError
+from gateway.store.database import Database, snapshot
+from gateway.store.schema import migrate, migrations
+from gateway.traces import changes
+from gateway.traces.changes import Added, Merged
+from gateway.traces.recalling import recalled
+from gateway.traces.rows import NOT_SHARED, Kept, as_json, find, find_to_change, places, visible
+from gateway.traces.search import Compare, Found, Wanted, search
+from gateway.traces.search_words import register_functions
+from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, united
+
+PersonIds = Callable[[str], Awaitable[Sequence[str]]]
+"""All ids of the person that a user id stands for, that id among them; see `gateway.people.linking.links.LinkStore`."""
+
+BRAIN_NAME = "brain.sqlite"
+FEWEST_TO_MERGE = 2
+_TOO_FEW = "traceIds must contain at least 2 trace IDs."
+
+
+def open_brain(
+    path: Path,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    stability_ms: float = STABILITY_MS,
+    person_ids: PersonIds | None = None,
+) -> Brain:
+    """Open the file, make it, or bring it up to date.
+
+    Args:
+        now: the wall clock.
+        stability_ms: of traces that are made by a turn or a tool.
+        person_ids: who is one person with whom; None: every user is a person of their own.
+
+    Raises:
+        SchemaTooNew, StoreUnavailable, UnsafePath: see `gateway.store.schema.migrate`.
+    """
+    migrate(path, prepare=register_functions, steps=migrations("gateway.traces"))
+    return Brain(Database(path, prepare=register_functions), now=now, stability_ms=stability_ms, person_ids=person_ids)
+
+
+class MeaningOf(Protocol):
+    """What knows how to compare a question with traces; see `query_vectors.QueryVectors`."""
+
+    async def of(self, viewer: Viewer, question: str) -> HasCompare | None:
+        """For one question; None where its words alone count. Never waits long, and never fails."""
+
+
+class HasCompare(Protocol):
+    """A question that can be compared."""
+
+    @property
+    def compare(self) -> Compare:
+        """Finds what is close to it."""
+
+    @property
+    def least(self) -> float:
+        """The cosine from which a trace is found that shares no word with it."""
+
+
+class Brain:
+    """One file of traces.
+
+    Attributes:
+        meaning: finds traces by what they mean, besides their words; None where no embeddings are configured.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        now: Callable[[], datetime],
+        stability_ms: float = STABILITY_MS,
+        person_ids: PersonIds | None = None,
+    ) -> None:
+        """Made by `open_brain`."""
+        self.database = database
+        self.now = now
+        self.stability_ms = stability_ms
+        self.meaning: MeaningOf | None = None
+        self._person_ids = person_ids
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Finish what was asked, then close. Idempotent."""
+        await self.database.close()
+
+    async def whole(self, viewer: Viewer) -> Viewer:
+        """The viewer with all ids that the person has now. Links are no part of the brain: a link rewrites nothing.
+
+        Every call does so by itself; for those only that work on the database of the brain.
+        """
+        if viewer.user_id is None or self._person_ids is None:
+            return viewer
+        ids = await self._person_ids(viewer.user_id)
+        return replace(viewer, other_ids=tuple(each for each in ids if each != viewer.user_id))
+
+    # ---- one trace --------------------------------------------------------------------------------------------------
+
+    async def add(self, viewer: Viewer, trace: Trace) -> Added:
+        """Keep a trace; the same content, type and owner again unites the tags with those of the one that is there.
+
+        Similar traces of the owner and the new one weaken each other; see `strength.interfered`.
+
+        Raises:
+            TraceError: the content is blank, or the owner is not the viewer's.
+        """
+        check_content(trace.content)
+        if not viewer.may_change(trace.owner):
+            raise TraceError(NOT_SHARED)
+        if trace.owner not in viewer.owners:
+            raise TraceError(f"A trace of {trace.owner.kind} {trace.owner.id} is not yours to write.")
+        return await self.database.write(lambda connection: changes.add(connection, trace, self.now()))
+
+    async def get(self, viewer: Viewer, trace_id: str) -> Trace | None:
+        """The trace; None where the viewer has none with that id."""
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> Trace | None:
+            kept = find(connection, viewer, trace_id)
+            return None if kept is None else kept.trace
+
+        return await self.database.read(work)
+
+    async def update(
+        self, viewer: Viewer, trace_id: str, *, content: str | None = None, tags: Sequence[str] | None = None
+    ) -> bool:
+        """Change what is given; False where the viewer has no such trace.
+
+        Raises:
+            TraceError: the new content is blank, or everybody shares the trace and the viewer may not change that.
+        """
+        if content is not None:
+            check_content(content)
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> bool:
+            kept = find_to_change(connection, viewer, trace_id)
+            if kept is None:
+                return False
+            if content is not None:
+                changes.rewrite(connection, kept.number, content)
+            if tags is not None:
+                connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (as_json(united(tags)), kept.number))
+            return True
+
+        return await self.database.write(work)
+
+    async def delete(self, viewer: Viewer, trace_id: str) -> bool:
+        """Hide a trace; False where the viewer has no such trace, or it is hidden already. `restore` brings it back.
+
+        Raises:
+            TraceError: everybody shares it, and the viewer may not change that.
+        """
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> bool:
+            kept = find_to_change(connection, viewer, trace_id)
+            if kept is not None:
+                changes.hide(connection, kept.number, self.now())
+            return kept is not None
+
+        return await self.database.write(work)
+
+    async def restore(self, viewer: Viewer, trace_id: str) -> bool:
+        """Bring a hidden trace back; False where the viewer has none with that id.
+
+        Raises:
+            TraceError: everybody shares it, and the viewer may not change that.
+        """
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> bool:
+            kept = find_to_change(connection, viewer, trace_id, is_deleted=True)
+            if kept is not None:
+                connection.execute(
+                    "UPDATE traces SET deleted_at = NULL, merged_into = NULL WHERE number = ?", (kept.number,)
+                )
+            return kept is not None
+
+        return await self.database.write(work)
+
+    # ---- several ----------------------------------------------------------------------------------------------------
+
+    async def search(self, viewer: Viewer, wanted: Wanted) -> Sequence[Found]:
+        """The best matches, best first; being listed is no use."""
+        question = None if self.meaning is None else await self.meaning.of(viewer, wanted.query)
+        compare = None if question is None else question.compare
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> Sequence[Found]:
+            with snapshot(connection):
+                return search(connection, viewer, wanted, self.now(), compare)
+
+        return await self.database.read(work)
+
+    async def recall(self, viewer: Viewer, question: str) -> Sequence[Found]:
+        """What has to do with a question, best first; nothing where nothing has. See `recalling`."""
+        asked = None if self.meaning is None else await self.meaning.of(viewer, question)
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> Sequence[Found]:
+            with snapshot(connection):
+                if asked is None:
+                    return recalled(connection, viewer, question, self.now())
+                return recalled(connection, viewer, question, self.now(), asked.compare, least_cosine=asked.least)
+
+        return await self.database.read(work)
+
+    async def merge(self, viewer: Viewer, trace_ids: Sequence[str], content: str | None = None) -> Merged:
+        """Make one trace of several of the same owner; their contents are joined where none is given.
+
+        Raises:
+            TraceError: fewer than two traces are named, or are there; or they belong to different owners.
+        """
+        wanted = list(dict.fromkeys(trace_ids))
+        if len(wanted) < FEWEST_TO_MERGE:
+            raise TraceError(_TOO_FEW)
+        if content is not None:
+            check_content(content)
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> Merged:
+            sources = [kept for each in wanted if (kept := find_to_change(connection, viewer, each)) is not None]
+            _check_sources(sources)
+            return changes.merge(connection, sources, self.now(), content=content)
+
+        return await self.database.write(work)
+
+    async def check_change(
+        self, viewer: Viewer, trace_ids: Sequence[str], *, is_merge: bool = False
+    ) -> ScopeKind | None:
+        """Whose the traces are that are to be changed later; None where the viewer has none of them now.
+
+        Raises:
+            TraceError: they may not be changed, or merged, in the words in which `update` and `merge` say so.
+        """
+        wanted = list(dict.fromkeys(trace_ids))
+        if is_merge and len(wanted) < FEWEST_TO_MERGE:
+            raise TraceError(_TOO_FEW)
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> ScopeKind | None:
+            found = [kept for each in wanted if (kept := find_to_change(connection, viewer, each)) is not None]
+            if is_merge:
+                _check_sources(found)
+                changes.check_same_owner([kept.trace for kept in found])
+            return found[0].trace.owner.kind if found else None
+
+        return await self.database.read(work)
+
+    async def offered(self, viewer: Viewer, query_id: str, *, used: Sequence[str]) -> int:
+        """Say which of the traces that a query brought up were used; how many uses were counted.
+
+        They grow stronger, once for each query; the others stay as they are. So does what the viewer may not change.
+        """
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> int:
+            now, counted = self.now(), 0
+            for trace_id in dict.fromkeys(used):
+                kept = find(connection, viewer, trace_id)
+                if kept is not None and viewer.may_change(kept.trace.owner):
+                    counted += changes.use(connection, kept, query_id, now)
+            return counted
+
+        return await self.database.write(work)
+
+    async def count(self, viewer: Viewer) -> int:
+        """How many traces the viewer has."""
+        viewer = await self.whole(viewer)
+
+        def work(connection: sqlite3.Connection) -> int:
+            owners = visible(connection, viewer)
+            among = places(owners)  # question marks
+            sql = f"SELECT count(*) FROM traces WHERE owner IN ({among}) AND deleted_at IS NULL"  # noqa: S608 (as said)
+            return int(connection.execute(sql, owners).fetchone()[0])
+
+        return await self.database.read(work)
+
+
+def _check_sources(sources: Sequence[Kept]) -> None:
+    if len(sources) < FEWEST_TO_MERGE:
+        raise TraceError(f"Found only {len(sources)} active trace(s) for the provided IDs. Need at least 2.")
+
+
+def check_content(content: str) -> None:
+    """Refuse a trace that says nothing.
+
+    Raises:
+        TraceError: the content is blank.
+    """
+    if not content.strip():
+        raise TraceError("The content of a trace must not be blank.")

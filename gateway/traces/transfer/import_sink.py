@@ -1,0 +1,215 @@
+"""Where an import puts what it reads: some hundred at a time, each lot in a transaction of its own.
+
+What is there already is not put there twice, so an import that was broken off is simply begun anew.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Self
+
+from gateway.store.payloads import storable, to_ms
+from gateway.traces.changes import same_as, unite_with_same
+from gateway.traces.rows import as_json, insert, known_number, merge_index, owner_number
+from gateway.traces.trace import Owner, hash_of, new_trace_id
+from gateway.traces.trace_store import Brain
+from gateway.traces.transfer.bounds import Bounds
+from gateway.traces.transfer.import_index import Scratch
+from gateway.traces.transfer.import_records import (
+    Arrival,
+    ArrivedEdge,
+    ArrivedRecord,
+    ArrivedTrace,
+    BrokenOff,
+    ImportResult,
+    LeftOut,
+    PassedOver,
+    Problem,
+)
+from gateway.traces.transfer.snapshot import node_end
+
+_TAKEN = "SELECT 1 FROM traces WHERE id = ?"
+_LIVE = "SELECT owner FROM traces WHERE id = ? AND deleted_at IS NULL"
+_ARCHIVE = "INSERT INTO archive (trace, verbatim, content_hash, archived_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_RECORD = "INSERT INTO records (kind, id, owner, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_HAS_NODE = "SELECT 1 FROM records WHERE kind = 'node' AND id = ? AND owner = ?"
+_EDGE = """
+    INSERT INTO edges (source, target, kind, weight, metadata, created_at) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO NOTHING
+"""
+LINK = "link"
+_MERGED_PAGES = 500  # of the index, in one transaction
+
+
+class Landing:
+    """One import on its way into a brain."""
+
+    def __init__(
+        self, brain: Brain, bounds: Bounds, *, file: str, dedup: bool, is_dry_run: bool, result: ImportResult
+    ) -> None:
+        """`file` names in the errors what is read; `result` is counted up."""
+        self.result = result
+        self._brain = brain
+        self._bounds = bounds
+        self._file = file
+        self._dedup = dedup
+        self._is_dry_run = is_dry_run
+        self._is_owner_asked = False
+        self._scratch = Scratch()
+        self._numbers: set[int] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._scratch.close()
+
+    def note(self, problem: Problem) -> None:
+        """Keep a problem for the report."""
+        self.result.left_out += isinstance(problem, LeftOut)
+        self.result.is_broken_off |= isinstance(problem, BrokenOff)
+        self.result.add_error(": ".join(part for part in (self._file, problem.place, problem.text) if part))
+
+    def _note_ownerless(self, place: str) -> None:
+        """Say it once: where nobody is named, a file of a million lines has nobody named on each."""
+        if self._is_owner_asked:
+            self.result.left_out += 1
+        else:
+            self._is_owner_asked = True
+            self.note(
+                LeftOut(place, "it does not say whose it is; name the person. Others like it are counted, not listed")
+            )
+
+    async def take(self, arrivals: Sequence[Arrival]) -> None:
+        """Put these in, all in one transaction.
+
+        Raises:
+            StoreUnavailable: the disk is full or broken; what was taken before is in.
+        """
+        if self._is_dry_run:
+            await self._brain.database.read(lambda connection: self._take(connection, arrivals))
+        else:
+            await self._brain.database.write(
+                lambda connection: self._take(connection, arrivals),
+                is_repeatable=False,  # it counts
+            )
+
+    async def link(self, place_of: str) -> None:
+        """Make edges of the links between notes, now that all names are known; `place_of` names them in errors."""
+        now_ms = to_ms(self._brain.now())
+        for lot in self._scratch.resolved_links():
+            edges = [
+                ArrivedEdge(
+                    place=place_of,
+                    source=source,
+                    target=target,
+                    kind=LINK,
+                    weight=1.0,
+                    metadata={},
+                    created_at_ms=now_ms,
+                    owner=Owner("user", ""),
+                )
+                for source, target in lot
+            ]
+            await self.take(edges)
+
+    async def merge_index(self) -> None:
+        """Merge the segments that the lots have left in the index, a part at a time, so that others can write."""
+        if self._is_dry_run or not self.result.imported:
+            return
+        while await self._brain.database.write(partial(merge_index, pages=_MERGED_PAGES), is_durable=False):
+            pass
+
+    def _take(self, connection: sqlite3.Connection, arrivals: Sequence[Arrival]) -> None:
+        for arrival in arrivals:
+            match arrival:
+                case ArrivedTrace():
+                    self._take_trace(connection, arrival)
+                case ArrivedRecord():
+                    self._take_record(connection, arrival)
+                case ArrivedEdge():
+                    self._take_edge(connection, arrival)
+                case Problem():
+                    self.note(arrival)
+                case PassedOver():
+                    self.result.skipped += 1
+
+    def _take_trace(self, connection: sqlite3.Connection, arrived: ArrivedTrace) -> None:
+        owner = self._bounds.owner(arrived.trace.owner)
+        if owner is None:
+            self._note_ownerless(arrived.place)
+            return
+        trace = replace(arrived.trace, owner=owner)
+        same = self._same(connection, arrived, owner) if self._dedup else None
+        if same is not None:
+            self.result.skipped += 1
+            kept_id = same
+        else:
+            kept_id = trace.id
+            if connection.execute(_TAKEN, (trace.id,)).fetchone() is not None:
+                kept_id = new_trace_id()
+            self.result.imported += 1
+            if self._is_dry_run:
+                self._scratch.add_seen(owner, trace.type, hash_of(trace.content), kept_id)
+                self._scratch.add_end(kept_id)
+            else:
+                insert(connection, replace(trace, id=kept_id))
+        if arrived.verbatim is not None and not self._is_dry_run:
+            text = storable(arrived.verbatim)
+            connection.execute(_ARCHIVE, (kept_id, text, hash_of(text), arrived.archived_at_ms))
+        if arrived.is_id_its_own and kept_id != arrived.trace.id:
+            self._scratch.add_renamed(arrived.trace.id, kept_id)
+        self._scratch.add_names(kept_id, arrived.names)
+        self._scratch.add_links(kept_id, arrived.links)
+
+    def _same(self, connection: sqlite3.Connection, arrived: ArrivedTrace, owner: Owner) -> str | None:
+        """The id of the trace that says the same, which has all tags then."""
+        number = known_number(connection, owner)
+        trace = arrived.trace
+        if self._is_dry_run:
+            seen = self._scratch.seen(owner, trace.type, hash_of(trace.content))
+            return seen or (None if number is None else same_as(connection, number, trace))
+        return None if number is None else unite_with_same(connection, number, trace)
+
+    def _take_record(self, connection: sqlite3.Connection, arrived: ArrivedRecord) -> None:
+        owner = self._bounds.owner(arrived.owner)
+        if owner is None:
+            self._note_ownerless(arrived.place)
+        elif self._is_dry_run:
+            if arrived.kind == "node":
+                self._scratch.add_end(arrived.id, owner)
+        else:
+            number = owner_number(connection, owner)
+            connection.execute(_RECORD, (arrived.kind, arrived.id, number, as_json(dict(arrived.body))))
+
+    def _take_edge(self, connection: sqlite3.Connection, arrived: ArrivedEdge) -> None:
+        owner = self._bounds.owner(arrived.owner)
+        ends = [self._end(connection, end, owner) for end in (arrived.source, arrived.target)]
+        missing = [end for end, found in zip((arrived.source, arrived.target), ends, strict=True) if found is None]
+        if missing:
+            self.note(LeftOut(arrived.place, f"it leads to {missing[0][:80]}, which is not there; it was left out"))
+        elif ends[0] != ends[1] and not self._is_dry_run:  # two that said the same are one now
+            metadata = as_json(dict(arrived.metadata))
+            connection.execute(_EDGE, (*ends, arrived.kind, arrived.weight, metadata, arrived.created_at_ms))
+
+    def _end(self, connection: sqlite3.Connection, end: str, owner: Owner | None) -> str | None:
+        """What an edge ends at, by its id in the brain: a trace or a node that the importer may see."""
+        trace_id = self._scratch.renamed(end) or end
+        if self._is_dry_run and (self._scratch.has_end(trace_id) or self._scratch.has_end(end, owner)):
+            return trace_id
+        row = connection.execute(_LIVE, (trace_id,)).fetchone()
+        if row is not None and self._may_see(connection, row["owner"]):
+            return trace_id
+        number = None if owner is None else known_number(connection, owner)
+        if number is not None and connection.execute(_HAS_NODE, (end, number)).fetchone() is not None:
+            return node_end(number, end)
+        return None
+
+    def _may_see(self, connection: sqlite3.Connection, number: int) -> bool:
+        """Whether a trace of this owner is within the bounds; owners come to be during an import."""
+        if number not in self._numbers:
+            self._numbers = set(self._bounds.numbers(connection))
+        return number in self._numbers

@@ -1,0 +1,304 @@
+"""The Markdown and the Obsidian form: a note a trace, in `<type>/<id>.md`.
+
+The front matter holds all fields and the edges that begin at the trace. `contentHash` tells whether the text is still
+the one that was exported: then it comes back byte by byte, else it is read as people write. What is no trace stands in
+`.ethos/records.jsonl`, which Obsidian does not show.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+from gateway.traces.trace import SCOPES, TYPES, hash_of, united
+from gateway.traces.transfer import front_matter, obsidian
+from gateway.traces.transfer.import_records import Arrival, ArrivedTrace, LeftOut, PassedOver, Problem, Progress
+from gateway.traces.transfer.json_format import edge_values, record_values
+from gateway.traces.transfer.pace import RECORD_BYTES, Pace
+from gateway.traces.transfer.serialization import (
+    Leaving,
+    Unreadable,
+    as_time_ms,
+    is_safe_id,
+    iso,
+    plain,
+    read_edge,
+    read_record,
+    read_tags,
+    read_trace,
+    trace_values,
+)
+from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot
+from gateway.traces.transfer.texts import decoded
+
+RECORDS_NAME = ".ethos/records.jsonl"
+_REPORTED_EVERY = 200
+_LARGEST_NOTE_BYTES = 16 * 1024 * 1024
+_TIMES = ("createdAt", "lastAccessedAt", "archivedAt")
+_CREATED = ("createdAt", "created_at", "created", "date", "date created")
+
+
+# ---- out ------------------------------------------------------------------------------------------------------------
+
+
+def write_notes(
+    snapshot: Snapshot,
+    root: Path,
+    *,
+    is_obsidian: bool,
+    exported_at_ms: int,
+    with_embeddings: bool,
+    with_conversations: bool,
+    progress: Progress,
+) -> int:
+    """Write a note for each trace into an empty directory; how many."""
+    total, written = snapshot.count(), 0
+    for leaving in snapshot.traces():
+        directory = root / leaving.trace.type
+        directory.mkdir(mode=0o700, exist_ok=True)
+        trace_id = leaving.trace.id
+        name = trace_id if is_safe_id(trace_id) else hash_of(trace_id)
+        text = _note(snapshot, leaving, is_obsidian=is_obsidian, with_embedding=with_embeddings)
+        _write(directory / f"{name}.md", text)
+        written += 1
+        if written % _REPORTED_EVERY == 0:
+            progress(written, total)
+    _write_records(snapshot, root, exported_at_ms, is_obsidian=is_obsidian, with_conversations=with_conversations)
+    progress(written, total)
+    return written
+
+
+def _note(snapshot: Snapshot, leaving: Leaving, *, is_obsidian: bool, with_embedding: bool) -> str:
+    values = trace_values(leaving, with_embedding=with_embedding)
+    for name in _TIMES:
+        if name in values:
+            values[name] = iso(values[name])
+    content = values.pop("content")
+    edges = list(snapshot.edges_of(leaving.trace.id))
+    if edges:
+        values["edges"] = [_edge_of_note(edge) for edge in edges]
+    if is_obsidian:
+        related = [(edge.target, snapshot.opening(edge.target)) for edge in edges if edge.owner is None]
+        content = obsidian.decorated(content, leaving.trace.tags, related)
+    return front_matter.written(values, content)
+
+
+def _edge_of_note(edge: KeptEdge) -> dict[str, Any]:
+    values = edge_values(edge)
+    del values["source"]
+    return values | {"createdAt": iso(edge.created_at_ms)}
+
+
+def _write_records(
+    snapshot: Snapshot, root: Path, exported_at_ms: int, *, is_obsidian: bool, with_conversations: bool
+) -> None:
+    meta = {"format": "obsidian" if is_obsidian else "markdown", "version": 1, "exportedAt": exported_at_ms}
+    path = root / RECORDS_NAME
+    path.parent.mkdir(mode=0o700)
+    with _created(path) as file:
+        file.write(json.dumps({"meta": meta}) + "\n")
+        for kind, name in SECTIONS.items():
+            if with_conversations or kind not in ("conversation", "message"):
+                for record in snapshot.records(kind):
+                    file.write(json.dumps({name: record_values(record)}, ensure_ascii=False) + "\n")
+        for edge in snapshot.edges_of_nodes():
+            file.write(json.dumps({"edges": edge_values(edge)}, ensure_ascii=False) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    with _created(path) as file:
+        file.write(text)
+
+
+def _created(path: Path) -> IO[str]:
+    """A new file that only its owner may read; what is written to it is written as it is."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="")
+
+
+# ---- in -------------------------------------------------------------------------------------------------------------
+
+
+def notes_in(root: Path) -> Iterator[Path]:
+    """All notes of a directory, in order; what begins with a dot is the editor's own."""
+    if root.is_file():
+        yield root
+        return
+    for directory, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        for name in sorted(files):
+            if name.lower().endswith((".md", ".markdown")) and not name.startswith("."):
+                yield Path(directory, name)
+
+
+def read_notes(root: Path, *, is_obsidian: bool, now_ms: int, pace: Pace) -> Iterator[Arrival]:
+    """All notes, each with its edges; then what is no trace.
+
+    Raises:
+        TooSlow: they take too long.
+    """
+    for path in notes_in(root):
+        place = path.name if root.is_file() else path.relative_to(root).as_posix()
+        yield from _read_note(path, place, is_obsidian=is_obsidian, now_ms=now_ms)
+    if root.is_dir():
+        yield from _read_records(root / RECORDS_NAME, now_ms=now_ms)
+        for path in notes_in(root):  # edges come last: the traces that they lead to are there by then
+            pace.count(RECORD_BYTES)
+            yield from _read_edges(path, path.relative_to(root).as_posix(), now_ms=now_ms)
+
+
+def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Iterator[Arrival]:
+    try:
+        if path.is_symlink():
+            yield LeftOut(place, "it is a link to a file elsewhere; it was left out")
+            return
+        status = path.stat()
+        if status.st_size > _LARGEST_NOTE_BYTES:
+            yield LeftOut(place, "it is larger than 16 MB; it was left out")
+            return
+        text, encoding = decoded(path.read_bytes())
+    except OSError as error:
+        yield LeftOut(place, f"it cannot be read ({error.strerror}); it was left out")
+        return
+    if encoding is not None:
+        yield Problem(place, f"it is not UTF-8; it was read as {encoding}")
+    note = front_matter.read(text)
+    if note.problem is not None:
+        yield Problem(place, f"{note.problem}; the note came in without it")
+    values = _own_values(note, is_obsidian=is_obsidian)
+    names: Sequence[str] = ()
+    links: Sequence[str] = ()
+    if values is None:
+        content = _stripped(note, is_obsidian=is_obsidian)
+        values = _foreign_values(note, place, int(status.st_mtime * 1000)) | {"content": content}
+        names, links = _names(note, place), obsidian.links_in(note.body) if is_obsidian else ()
+        if is_obsidian:
+            values["tags"] = united(read_tags(values.get("tags")), obsidian.tags_in(content))
+    if not values["content"].strip():
+        yield PassedOver()
+        return
+    try:
+        arrived, problems = read_trace(values, place, now_ms=now_ms)
+    except Unreadable as error:
+        yield LeftOut(place, f"{error}; it was left out")
+        return
+    yield from (Problem(place, problem) for problem in problems)
+    yield PassedOver() if arrived is None else _called(arrived, names, links)
+
+
+def _called(arrived: ArrivedTrace, names: Sequence[str], links: Sequence[str]) -> ArrivedTrace:
+    return ArrivedTrace(
+        place=arrived.place,
+        trace=arrived.trace,
+        verbatim=arrived.verbatim,
+        archived_at_ms=arrived.archived_at_ms,
+        is_id_its_own=arrived.is_id_its_own,
+        names=(*names, arrived.trace.id),
+        links=tuple(links),
+    )
+
+
+def _own_values(note: front_matter.Note, *, is_obsidian: bool) -> dict[str, Any] | None:
+    """The values of a note that we exported and nobody has changed; None for any other."""
+    wanted = note.values.get("contentHash")
+    if not isinstance(wanted, str) or note.body[:1] != "\n":
+        return None
+    body = note.body[1:].removesuffix("\n")
+    tags = read_tags(note.values.get("tags"))
+    forms = [body, *obsidian.plain_forms(body, tags)] if is_obsidian else [body]
+    content = next((form for form in forms if hash_of(form) == wanted), None)
+    return None if content is None else {**note.values, "content": content}
+
+
+def _stripped(note: front_matter.Note, *, is_obsidian: bool) -> str:
+    """The text as somebody wrote it, without what an export added."""
+    body = note.body.replace("\r\n", "\n").strip()
+    if "contentHash" in note.values:
+        return next(obsidian.plain_forms(body, read_tags(note.values.get("tags")))).strip()
+    if is_obsidian and note.values.keys() == obsidian.AGENTOS_NAMES:
+        return obsidian.without_agentos_additions(body, read_tags(note.values.get("tags"))).strip()
+    return body
+
+
+def _foreign_values(note: front_matter.Note, place: str, changed_at_ms: int) -> dict[str, Any]:
+    """What the front matter of a note says of a trace. All else goes to the metadata: people use the same words."""
+    if "contentHash" in note.values:
+        return dict(note.values)
+    given = dict(note.values)
+    values: dict[str, Any] = {}
+    if isinstance(given.get("id"), str) and given["id"].startswith("mt_"):
+        values["id"] = given.pop("id")
+    for name, allowed in (("type", TYPES), ("scope", SCOPES)):
+        if given.get(name) in allowed:
+            values[name] = given.pop(name)
+    if isinstance(given.get("strength"), (int, float)) and 0 <= given["strength"] <= 1:
+        values["strength"] = given.pop("strength")
+    tags = united(*(_note_tags(given.pop(name, None)) for name in ("tags", "tag")))
+    created = next((name for name in _CREATED if as_time_ms(given.get(name)) is not None), None)
+    values["createdAt"] = changed_at_ms if created is None else as_time_ms(given.pop(created))
+    folder = next((part.lower() for part in place.split("/")[:-1] if part.lower() in TYPES), None)
+    if "type" not in values and folder is not None:
+        values["type"] = folder
+    metadata = cast("dict[str, Any]", plain({name: value for name, value in given.items() if value is not None}))
+    if note.unread is not None:
+        metadata["frontMatter"] = note.unread
+    return values | {"tags": tags, "metadata": metadata | {"note": place}}
+
+
+def _note_tags(given: object) -> tuple[str, ...]:
+    tags = read_tags(given.replace(" ", ",") if isinstance(given, str) else given)
+    return tuple(tag.lstrip("#") for tag in tags if tag.lstrip("#"))
+
+
+def _names(note: front_matter.Note, place: str) -> Sequence[str]:
+    """By which links call the note: its path, its file, its aliases."""
+    path = place.rsplit(".", 1)[0]
+    aliases = read_tags(note.values.get("aliases") or note.values.get("alias"))
+    return (path.rsplit("/", 1)[-1], path, *aliases)
+
+
+def _read_edges(path: Path, place: str, *, now_ms: int) -> Iterator[Arrival]:
+    """The edges in the front matter of a note of ours; a file that cannot be read was told of before."""
+    try:
+        text = "" if path.is_symlink() or path.stat().st_size > _LARGEST_NOTE_BYTES else decoded(path.read_bytes())[0]
+    except OSError:
+        return
+    if "\nedges:" not in text:
+        return
+    values = front_matter.read(text).values
+    trace_id, edges = values.get("id"), values.get("edges")
+    if not isinstance(trace_id, str) or not isinstance(edges, list) or "contentHash" not in values:
+        return
+    for index, given in enumerate(edges):
+        yield from _edge(given, f"{place}, edges[{index}]", now_ms=now_ms, source=trace_id)
+
+
+def _edge(given: object, place: str, *, now_ms: int, source: str | None = None) -> Iterator[Arrival]:
+    if not isinstance(given, Mapping):
+        yield LeftOut(place, "it is no object; it was left out")
+        return
+    try:
+        yield read_edge(given, place, now_ms=now_ms, source=source)
+    except Unreadable as error:
+        yield LeftOut(place, f"{error}; it was left out")
+
+
+def _read_records(path: Path, *, now_ms: int) -> Iterator[Arrival]:
+    if not path.is_file():
+        return
+    kinds = {section: kind for kind, section in SECTIONS.items()}
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            place = f"{RECORDS_NAME}, line {number}"
+            try:
+                ((name, given),) = json.loads(line).items()
+                if name == "edges":
+                    yield from _edge(given, place, now_ms=now_ms)
+                elif name in kinds:
+                    yield read_record(kinds[name], given, place)
+            except (ValueError, AttributeError, TypeError, RecursionError):
+                yield LeftOut(place, "it is no JSON of ours; it was left out")
+            except Unreadable as error:
+                yield LeftOut(place, f"{error}; it was left out")

@@ -1,0 +1,162 @@
+"""A brain as it is at one moment, read row by row on a connection of its own. Hidden traces are not in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.store.database import connect
+from gateway.traces.rows import SELECT, from_row
+from gateway.traces.search_words import register_functions
+from gateway.traces.trace import Owner
+from gateway.traces.transfer.bounds import Bounds, owner_clause
+from gateway.traces.transfer.import_records import RecordKind
+from gateway.traces.transfer.serialization import Leaving
+
+SECTIONS: Mapping[RecordKind, str] = {
+    "node": "nodes",
+    "document": "documents",
+    "conversation": "conversations",
+    "message": "messages",
+}
+"""What the kinds of records are called in a file."""
+_NODE = "node:"
+
+_TRACES = f"""
+    SELECT of.*, archive.verbatim, archive.archived_at FROM ({SELECT} WHERE {{owners}} AND deleted_at IS NULL) AS of
+    LEFT JOIN archive ON archive.trace = of.id ORDER BY of.number
+"""  # noqa: S608 (constants)
+_COUNT = "SELECT count(*) FROM traces WHERE {owners} AND deleted_at IS NULL"
+_SEEN = "SELECT 1 FROM traces WHERE id = ? AND deleted_at IS NULL AND {owners}"
+_RECORDS = """
+    SELECT records.id, records.body, owners.kind AS owner_kind, owners.id AS owner_id
+    FROM records JOIN owners ON owners.number = records.owner WHERE records.kind = ? AND {owners}
+    ORDER BY records.id, owner
+"""
+_OWNER = "SELECT kind, id FROM owners WHERE number = ?"
+_OPENING = "SELECT substr(content, 1, 200) FROM traces WHERE id = ?"
+
+
+def node_end(owner: int, node_id: str) -> str:
+    """The end of an edge at a node: nodes are called by whoever made the file, so their owner is part of the name."""
+    return f"{_NODE}{owner}:{node_id}"
+
+
+def node_of(end: str) -> tuple[int, str] | None:
+    """The owner's number and the id of the node at which an edge ends; None where it ends at a trace."""
+    if not end.startswith(_NODE):
+        return None
+    number, _, node_id = end.removeprefix(_NODE).partition(":")
+    return int(number), node_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptEdge:
+    """An edge between two things that may both be seen; an owner for those at a node."""
+
+    source: str
+    target: str
+    kind: str
+    weight: float
+    metadata: Mapping[str, Any]
+    created_at_ms: int
+    owner: Owner | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRecord:
+    """What is no trace, with whose it is."""
+
+    id: str
+    body: Mapping[str, Any]
+    owner: Owner
+
+
+class Snapshot:
+    """One moment of a brain, within bounds."""
+
+    def __init__(self, connection: sqlite3.Connection, bounds: Bounds) -> None:
+        """Made by `snapshot_of`."""
+        self._connection = connection
+        self._numbers = bounds.numbers(connection)
+        self._may_see = set(self._numbers)
+
+    def count(self) -> int:
+        """How many traces there are."""
+        sql = _COUNT.format(owners=owner_clause(self._numbers))
+        return int(self._connection.execute(sql).fetchone()[0])
+
+    def traces(self) -> Iterator[Leaving]:
+        """All traces, in the order in which they were made."""
+        # The plus keeps SQLite from the index of the owner: it would have to sort all rows again, in memory.
+        sql = _TRACES.format(owners=owner_clause(self._numbers, "+owner"))
+        for row in self._connection.execute(sql):
+            yield Leaving(trace=from_row(row), verbatim=row["verbatim"], archived_at_ms=row["archived_at"])
+
+    def edges(self) -> Iterator[KeptEdge]:
+        """All edges, at whatever they begin."""
+        return self._edges("SELECT * FROM edges ORDER BY source, target, kind")
+
+    def edges_of(self, trace_id: str) -> Iterator[KeptEdge]:
+        """The edges that begin at a trace."""
+        return self._edges("SELECT * FROM edges WHERE source = ? ORDER BY target, kind", trace_id)
+
+    def edges_of_nodes(self) -> Iterator[KeptEdge]:
+        """The edges that begin at no trace."""
+        sql = f"SELECT * FROM edges WHERE source >= '{_NODE}' AND source < 'node;' ORDER BY source, target, kind"  # noqa: S608 (constants)
+        return self._edges(sql)
+
+    def records(self, kind: RecordKind) -> Iterator[KeptRecord]:
+        """All records of a kind."""
+        sql = _RECORDS.format(owners=owner_clause(self._numbers, "records.owner"))
+        for row in self._connection.execute(sql, (kind,)):
+            owner = Owner(row["owner_kind"], row["owner_id"])
+            yield KeptRecord(id=row["id"], body=json.loads(row["body"]), owner=owner)
+
+    def opening(self, trace_id: str) -> str:
+        """How a trace begins; for people."""
+        row = self._connection.execute(_OPENING, (trace_id,)).fetchone()
+        return "" if row is None else " ".join(str(row[0]).split())
+
+    def _edges(self, sql: str, *values: str) -> Iterator[KeptEdge]:
+        for row in self._connection.execute(sql, values):
+            nodes = [node_of(row["source"]), node_of(row["target"])]
+            if not (self._sees(row["source"], nodes[0]) and self._sees(row["target"], nodes[1])):
+                continue
+            owners = {node[0] for node in nodes if node is not None}
+            yield KeptEdge(
+                source=row["source"] if nodes[0] is None else nodes[0][1],
+                target=row["target"] if nodes[1] is None else nodes[1][1],
+                kind=row["kind"],
+                weight=row["weight"],
+                metadata=json.loads(row["metadata"]),
+                created_at_ms=row["created_at"],
+                owner=self._owner(min(owners)) if owners else None,
+            )
+
+    def _sees(self, end: str, node: tuple[int, str] | None) -> bool:
+        if node is not None:
+            return node[0] in self._may_see
+        sql = _SEEN.format(owners=owner_clause(self._numbers))
+        return self._connection.execute(sql, (end,)).fetchone() is not None
+
+    def _owner(self, number: int) -> Owner:
+        row = self._connection.execute(_OWNER, (number,)).fetchone()
+        return Owner(row["kind"], row["id"])
+
+
+@contextlib.contextmanager
+def snapshot_of(path: Path, bounds: Bounds) -> Iterator[Snapshot]:
+    """Open a brain's file for reading; whatever is written meanwhile is not seen.
+
+    Raises:
+        StoreUnavailable: it cannot be read.
+    """
+    with contextlib.closing(connect(path, prepare=register_functions)) as connection:
+        connection.execute("BEGIN")
+        yield Snapshot(connection, bounds)

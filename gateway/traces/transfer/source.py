@@ -1,0 +1,95 @@
+"""A file that is imported: opened as often as needed, and how far it has been read."""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from gateway.traces.transfer.pace import Pace, PacedFile
+
+GROWS = "{name} grows too large when it is unpacked. Unpack it by hand."
+_BOM = b"\xef\xbb\xbf"
+_HEAD_BYTES = 65_536
+_LEAST_UNPACKED_BYTES = 1 << 30
+_MOST_TIMES = 30  # text is packed to a tenth, more or less
+_FIRST_WEIGHS = 20
+"""What is read later is skimmed for a little: so much longer the first time takes."""
+
+
+def most_unpacked_bytes(path: Path) -> int:
+    """How many bytes may come out of a zip; one that grows by more is a trap."""
+    return max(_LEAST_UNPACKED_BYTES, _MOST_TIMES * path.stat().st_size)
+
+
+class Source:
+    """One file, or a file inside of a zip.
+
+    Attributes:
+        passes: how often it will be read from its beginning.
+        pace: counts what is read of it; None: nothing does.
+    """
+
+    def __init__(self, path: Path, member: str | None = None) -> None:
+        self.path = path
+        self.member = member
+        self.passes = 1
+        self.pace: Pace | None = None
+        self._passed = 0
+        self._file: IO[bytes] | None = None
+        self._position = 0
+        if member is None:
+            self.size_bytes = path.stat().st_size
+        else:
+            with zipfile.ZipFile(path) as archive:
+                self.size_bytes = archive.getinfo(member).file_size
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.path.name if self.member is None else f"{self.path.name}/{self.member}"
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[IO[bytes]]:
+        """From its beginning; a mark of the byte order that some editors write is left out.
+
+        Raises:
+            OSError, zipfile.BadZipFile: it cannot be read.
+        """
+        with contextlib.ExitStack() as stack:
+            if self.member is None:
+                file: IO[bytes] = stack.enter_context(self.path.open("rb"))
+            else:
+                archive = stack.enter_context(zipfile.ZipFile(self.path))
+                file = stack.enter_context(archive.open(self.member))
+            if file.read(3) != _BOM:
+                file.seek(0)
+            self._file = file
+            try:
+                yield file if self.pace is None else cast(IO[bytes], PacedFile(file, self.pace))
+            finally:
+                self._position = self.size_bytes if file.closed else file.tell()
+                self._file = None
+
+    def head(self) -> bytes:
+        """How it begins, without blanks in front."""
+        with self.opened() as file:
+            head = file.read(_HEAD_BYTES)
+        self._position = 0
+        return head.lstrip()
+
+    def next_pass(self) -> None:
+        """It is read from its beginning once more."""
+        self._passed += 1
+        self._position = 0
+
+    def progress(self) -> tuple[int, int]:
+        """How much is done of how much: bytes, those of the first pass weighed by the work they make."""
+        file = self._file
+        position = self._position if file is None or file.closed else file.tell()
+        first, later = _FIRST_WEIGHS * self.size_bytes, (self.passes - 1) * self.size_bytes
+        before = first + (self._passed - 1) * self.size_bytes
+        done = before + position if self._passed else _FIRST_WEIGHS * position
+        return min(first + later, done), first + later

@@ -1,0 +1,154 @@
+"""The two steps of a job of the ingest: a model names the facts of a turn, and what the rules admit is stored."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+
+import structlog
+
+from gateway.agent.embeddings import PaidEmbedder
+from gateway.agent.model import Model, Spender
+from gateway.domain.roles import Role, may
+from gateway.errors import ConfigError, ModelError, TraceError
+from gateway.memory.ingest import IngestJob, Said
+from gateway.memory.proposals import ProposalStore
+from gateway.protocols import MemoryScope
+from gateway.runtime.observe import note, span
+from gateway.traces.extraction import Exchange, Fact, extract
+from gateway.traces.ingest import TurnFacts, Vectors, admitted, keep_facts
+from gateway.traces.personality_traits import IngestRules
+from gateway.traces.proposing import propose_facts
+from gateway.traces.trace import Trace, Viewer
+from gateway.traces.trace_store import Brain
+
+RulesOf = Callable[[str], IngestRules]
+"""The rules of a personality, by its id, as its character has changed them."""
+_OFFERS_KEPT = 1_000
+
+_log = structlog.get_logger(__name__)
+
+
+def viewer_of(scope: MemoryScope, role: Role | None = None) -> Viewer:
+    """On whose behalf the brain is asked in a turn; without a role it is the gateway's own work."""
+    return Viewer(
+        user_id=scope.user_id,
+        personality_id=scope.personality_id,
+        session_id=scope.session_id,
+        may_share=role is None or may(role, "write shared memory"),
+        reads_shared=role is None or may(role, "read shared memory"),
+    )
+
+
+class Offers:
+    """Which traces the last turns were offered. A restart forgets them, which costs a little feedback."""
+
+    def __init__(self) -> None:
+        """Of no turn yet."""
+        self._by_turn: OrderedDict[str, Sequence[Trace]] = OrderedDict()
+
+    def keep(self, turn_id: str, traces: Sequence[Trace]) -> None:
+        """Say what a turn was offered; the oldest turn of a thousand is forgotten."""
+        self._by_turn[turn_id] = traces
+        while len(self._by_turn) > _OFFERS_KEPT:
+            self._by_turn.popitem(last=False)
+
+    def of(self, turn_id: str) -> Sequence[Trace]:
+        """What the turn was offered; nothing where that is not known."""
+        return self._by_turn.get(turn_id, ())
+
+
+class TurnFactsTaker:
+    """Takes the facts of turns; see `gateway.memory.ingest.TakesFacts`."""
+
+    def __init__(
+        self,
+        brain: Brain,
+        model: Callable[[], Model],
+        rules: RulesOf,
+        proposals: ProposalStore | None = None,
+        embedder: PaidEmbedder | None = None,
+        *,
+        offers: Offers | None = None,
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            brain: where facts are stored.
+            model: names them.
+            rules: of a personality.
+            proposals: takes the facts that need a yes, which are lost where it is None.
+            embedder: makes their vectors, by which near-duplicates are known; None: by their words.
+            offers: what a turn was offered, which a correction may contradict.
+        """
+        self._brain = brain
+        self._model = model
+        self._rules = rules
+        self._proposals = proposals
+        self._embedder = embedder
+        self._offers = offers or Offers()
+
+    async def extract(self, job: IngestJob, said: Said) -> str:
+        """Ask the model what is worth keeping.
+
+        Raises:
+            ModelUnavailable: no answer now.
+            ModelRefused: never an answer.
+        """
+        model, rules = self._model(), self._rules(job.scope.personality_id)
+        with span("model.call", model=model.name, purpose="facts"):
+            spender = Spender(user_id=job.scope.user_id or "", personality_id=job.scope.personality_id)
+            facts, usage = await extract(model, _exchange(job, said), rules, spender=spender)
+            note(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        return json.dumps([asdict(fact) for fact in facts], ensure_ascii=False)
+
+    async def keep(self, job: IngestJob, said: Said, facts: str) -> Mapping[str, int]:
+        """Store what the rules admit, or propose it where it needs a person's yes.
+
+        Raises:
+            TraceError: nobody is known.
+            StoreUnavailable: the disk is full or broken; nothing was stored.
+        """
+        scope = job.scope
+        turn = TurnFacts(
+            turn_id=scope.turn_id,
+            exchange=_exchange(job, said),
+            facts=[Fact(**fact) for fact in json.loads(facts)],
+            author=scope.user_id,
+            channel=scope.channel,
+            session_id=scope.session_id,
+        )
+        rules, viewer = self._rules(scope.personality_id), viewer_of(scope)
+        if job.sources is None:
+            vectors = await self._vectors(turn, scope)
+            offered = self._offers.of(scope.turn_id)
+            return asdict(await keep_facts(self._brain, viewer, turn, rules, vectors=vectors, offered=offered))
+        if self._proposals is None:
+            raise TraceError("the facts of this turn need a person's yes, and nobody can be asked for it")
+        traces = admitted(self._brain, viewer, turn, rules)
+        report = await propose_facts(self._brain, self._proposals, job, traces, rules)
+        left_out = len(turn.facts) - len(traces)
+        return {**report, "extracted": len(turn.facts), "below_threshold": left_out}
+
+    async def _vectors(self, turn: TurnFacts, scope: MemoryScope) -> Vectors | None:
+        """Of the facts; None where there are none now: they are stored without, and get theirs later."""
+        if self._embedder is None or not turn.facts:
+            return None
+        from gateway.traces.vectors import as_blob  # noqa: PLC0415 (numpy, an extra)
+
+        texts = [fact.text for fact in turn.facts]
+        try:
+            model = self._embedder.identity
+            embedded = await self._embedder.embed(
+                texts, Spender(user_id=scope.user_id or "", personality_id=scope.personality_id)
+            )
+        except (ModelError, ConfigError) as error:
+            _log.info("facts_without_vectors", turn_id=turn.turn_id, error=str(error))
+            return None
+        return Vectors(model, dict(zip(texts, map(as_blob, embedded.vectors), strict=True)))
+
+
+def _exchange(job: IngestJob, said: Said) -> Exchange:
+    return Exchange(asked=said.asked, answered=said.answered, at=said.at, speaker=job.speaker)

@@ -1,0 +1,116 @@
+"""Vectors of traces: float16 beside the content they were made from, and which of them lie close to a question's.
+
+The only module that needs numpy, which comes with the extra `embeddings`; imported when embeddings are configured.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.traces.rows import places
+from gateway.traces.search import Closeness
+from gateway.traces.search_words import signature_of
+from gateway.traces.trace import TraceType
+
+CLOSEST = 100
+SHORTLIST = 300
+"""Up to so many vectors all are compared; of more, those whose signatures are the most like the question's."""
+_AT_ONCE = 4_096  # rows
+# So many vectors of cosine 0 are added to the mean, which says little where there are few.
+_ASSUMED = 20
+
+_SIGNATURES = """
+    SELECT number, signature FROM signatures
+    WHERE owner IN ({owners}) AND model = ? AND length(signature) = ? {filters}
+"""
+_OF_TYPE = "AND (SELECT type FROM traces WHERE traces.number = signatures.number) = ?"
+# The plus keeps SQLite from other indexes than that of the numbers.
+_VECTORS = """
+    SELECT number, embedding FROM traces
+    WHERE number IN (SELECT value FROM json_each(?)) AND +owner IN ({owners}) AND +embedding_model = ?
+        AND length(embedding) = ? AND deleted_at IS NULL
+"""
+
+
+def as_blob(vector: Sequence[float]) -> bytes:
+    """Of length 1, as little-endian float16: half the room of float32, and the same order of results."""
+    floats = np.asarray(vector, dtype=np.float64)
+    return bytes((floats / np.linalg.norm(floats)).astype("<f2").tobytes())
+
+
+@dataclass(frozen=True, slots=True)
+class QueryVector:
+    """What a question means, and how it is compared; see `search.Compare`.
+
+    Attributes:
+        model: only vectors that it made are compared.
+        least: a trace that shares no word with the question must have this cosine at least.
+    """
+
+    model: str
+    blob: bytes
+    least: float
+
+    def compare(
+        self, connection: sqlite3.Connection, owners: Sequence[int], type_: TraceType | None, words: Collection[int]
+    ) -> Mapping[int, Closeness]:
+        """How close to the question the closest traces of the owners are, and those in `words`, by their numbers.
+
+        All signatures of the owners are looked at, in pieces, and the vectors of the most like; so time and memory
+        stay small. Measured with MiniLM's vectors, see `benchmarks.retrieval`.
+        """
+        numbers, estimates = self._estimated(connection, owners, type_)
+        if not numbers.size:
+            return {}
+        if numbers.size > SHORTLIST:
+            in_words = np.flatnonzero(np.isin(numbers, list(words)))
+            chosen = np.union1d(np.argpartition(estimates, -SHORTLIST)[-SHORTLIST:], in_words)
+        else:
+            chosen = np.arange(numbers.size)
+        compared, cosines = self._compared(connection, owners, numbers[chosen].tolist())
+        if not compared.size:
+            return {}
+        all_cosines = cosines if chosen.size == numbers.size else estimates
+        usual = float(all_cosines.sum()) / (all_cosines.size + _ASSUMED)
+        span = max(float(cosines.max()) - usual, 1e-6)
+        order = np.argsort(-cosines)[:CLOSEST]
+        close = np.union1d(order[cosines[order] >= self.least], np.flatnonzero(np.isin(compared, list(words))))
+        return {
+            int(compared[index]): Closeness(
+                cosine=float(cosines[index]), share=max(0.0, (float(cosines[index]) - usual) / span)
+            )
+            for index in close
+        }
+
+    def _estimated(
+        self, connection: sqlite3.Connection, owners: Sequence[int], type_: TraceType | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """All numbers, and about what their cosines are: the share of equal signs is the angle (Charikar, 2002)."""
+        question = np.frombuffer(signature_of(self.blob), np.uint8)
+        types = () if type_ is None else (type_,)
+        sql = _SIGNATURES.format(owners=places(owners), filters=_OF_TYPE if types else "")
+        cursor = connection.execute(sql, (*owners, self.model, question.size, *types))
+        cursor.row_factory = None  # plain tuples: a hundred thousand of them
+        numbers, differing = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+        while rows := cursor.fetchmany(_AT_ONCE):
+            signatures = np.frombuffer(b"".join(row[1] for row in rows), np.uint8).reshape(len(rows), question.size)
+            numbers.append(np.fromiter((row[0] for row in rows), np.int64, len(rows)))
+            differing.append(np.bitwise_count(signatures ^ question).sum(axis=1, dtype=np.float32))
+        angles = np.concatenate(differing) * np.float32(np.pi / (len(self.blob) // 2))
+        return np.concatenate(numbers), np.cos(angles)
+
+    def _compared(
+        self, connection: sqlite3.Connection, owners: Sequence[int], numbers: Sequence[int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Those that have a vector of the question's length, and their cosines."""
+        question = np.frombuffer(self.blob, "<f2").astype(np.float32)
+        sql = _VECTORS.format(owners=places(owners))
+        rows = connection.execute(sql, (json.dumps(numbers), *owners, self.model, len(self.blob))).fetchall()
+        matrix = np.frombuffer(b"".join(row[1] for row in rows), "<f2").reshape(len(rows), question.size)
+        return np.fromiter((row[0] for row in rows), np.int64, len(rows)), matrix.astype(np.float32) @ question

@@ -1,0 +1,81 @@
+"""Numbers, sizes and times as people read them: the filters of the templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from markupsafe import Markup
+
+from gateway.domain.visible import visible
+
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def number(value: float) -> str:
+    """`1204` as `1,204`."""
+    return f"{value:,}"
+
+
+def short_number(value: float) -> str:
+    """Few characters, for where there is little room: `12.4k`, `3.1M`."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.1f}".removesuffix(".0") + unit
+    return f"{value:g}"
+
+
+def change(value: float, before: float) -> str:
+    """How much more or less something is than before, in percent: `+12%`; empty where nothing was before."""
+    return "" if not before else "the same" if value == before else f"{100 * (value / before - 1):+,.0f}%"
+
+
+def usd(value: float) -> str:
+    """Dollars; more digits where there is little, and a dash where no price is known."""
+    return "-" if value == 0 else f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def size(value: int) -> str:
+    """Bytes, as `12.3 KiB`."""
+    if value < 1024:
+        return f"{value} byte" if value == 1 else f"{value} bytes"
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if value >= 1024**power:
+            return f"{value / 1024**power:.1f}".removesuffix(".0") + f" {unit}"
+    raise AssertionError  # pragma: no cover (a number is below 1024 or not)
+
+
+def duration(seconds: float) -> str:
+    """The largest unit, as `3 minutes`."""
+    for length, unit in _UNITS:
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+    return "less than a second"
+
+
+def when(value: datetime | None, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Markup:
+    """A moment: how long ago, or its date; the whole of it as the tooltip. Never is said with a dash."""
+    if value is None:
+        return Markup('<span class="quiet">never</span>')
+    utc = value.astimezone(UTC)
+    passed = now() - utc
+    if timedelta(0) <= passed < timedelta(days=7):
+        said = "just now" if passed < timedelta(seconds=5) else f"{duration(passed.total_seconds())} ago"
+    else:
+        said = f"{utc:%-d %b %Y, %H:%M} UTC"
+    return Markup('<time datetime="{iso}" title="{title}">{said}</time>').format(
+        iso=utc.isoformat(timespec="seconds"), title=f"{utc:%Y-%m-%d %H:%M:%S} UTC", said=said
+    )
+
+
+FILTERS = {
+    "number": number,
+    "short_number": short_number,
+    "change": change,
+    "usd": usd,
+    "size": size,
+    "duration": duration,
+    "when": when,
+    "visible": visible,
+}

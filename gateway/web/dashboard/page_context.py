@@ -1,0 +1,223 @@
+"""What every page is given: rendering, forms that are believed, questions before what cannot be undone, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from gateway import __version__
+from gateway.services.caller import Caller, operator
+from gateway.services.uploads import Incoming, Transfer
+from gateway.web.auth import PROOF, OperatorAuth, is_https
+from gateway.web.dashboard.dependencies import Sources
+from gateway.web.dashboard.filters import FILTERS
+from gateway.web.dashboard.flash import Note, Notes, Undo
+from gateway.web.dashboard.live import Live
+from gateway.web.dashboard.page import BASE, Show, Take, all_pages
+from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
+from gateway.web.uploads import read_upload
+
+THEME_COOKIE = "ethos_theme"
+MOMENT = "dashboard.moment"
+"""In the scope of a request: when it came, as `Live.mark` says it."""
+THEMES = ("light", "dark")
+TEMPLATES = Path(__file__).parents[1] / "templates"
+
+Receive = Callable[[str], Awaitable[Incoming]]
+"""Makes a place for a file of that name."""
+TakeFile = Callable[[Request, Form, Transfer | None], Awaitable[Response]]
+Trail = Sequence[tuple[str, str]]
+"""The way to a page, as titles and addresses; the page itself is left out."""
+
+
+class Frame:
+    """One for the dashboard.
+
+    Attributes:
+        sources: what the pages read and change; `desks` are those that say what an operator can do.
+        caller: as whom the desks are asked.
+        live: tells open pages what has changed; a page that changes something says so there.
+        sign_ins: the browsers that are signed in.
+    """
+
+    def __init__(self, auth: OperatorAuth, key: bytes, sources: Sources) -> None:
+        self._auth = auth
+        self._tokens = FormTokens(key)
+        self._notes = Notes(key, auth.cookie_name.replace("session", "note"))
+        self.sources = sources
+        self.desks = sources.desks
+        self.caller: Caller = operator("dashboard")
+        self.live = Live()
+        self.sign_ins = auth.sign_ins
+
+    @cached_property
+    def _templates(self) -> Environment:
+        environment = Environment(
+            loader=FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters |= FILTERS
+        return environment
+
+    # ---- pages -----------------------------------------------------------------------------------------------------
+
+    def render(
+        self, request: Request, template: str, *, title: str, trail: Trail = (), status: int = 200, **values: Any
+    ) -> Response:
+        """A page, in the layout with the navigation; a note that waits is shown on it.
+
+        Args:
+            template: such as `channels/index.html`, below `templates/dashboard`.
+            values: for the template, besides `title`, `trail`, `form_token`, its `token` alone and what
+                the layout needs.
+        """
+        note = self._notes.of(request)
+        cookie = self._cookie(request)
+        tokens = {"form_token": self._token_field(request), "token": self._tokens.token(cookie)}
+        page = {"title": title, "trail": trail, "note": note, **tokens, **values}
+        response = self._html(request, template, page, status)
+        if note is not None:
+            self._notes.take(response)
+        return response
+
+    def part(self, request: Request, template: str, **values: Any) -> Response:
+        """A part of a page, without the layout."""
+        return self._html(request, template, values, 200)
+
+    def ask(self, request: Request, form: Form, *, title: str, text: str, yes: str, back: str) -> Response:
+        """The question before something that cannot be undone, as a page; its yes sends the form again, confirmed.
+
+        Args:
+            title: the question.
+            text: what will happen.
+            yes: on the button, a verb.
+            back: where a no leads.
+        """
+        again = [*form.without(CONFIRMED_FIELD, TOKEN_FIELD).fields, (CONFIRMED_FIELD, "yes")]
+        return self.render(
+            request, "confirm.html", title=title, text=text, yes=yes, back=back, action=request.url.path, fields=again
+        )
+
+    def offer_again(self, request: Request, form: Form, action: str, *, session: str | None = None) -> Response:
+        """A form that came without a login that counts, for a look, and to be sent again.
+
+        Args:
+            session: the cookie of a login that was made with this very request.
+        """
+        fields = form.without(CONFIRMED_FIELD, TOKEN_FIELD).fields
+        return self.render(
+            request,
+            "again.html",
+            title="Nothing you typed is lost",
+            action=action,
+            fields=fields,
+            form_token=self._token_field(request, session),
+        )
+
+    def problem(self, request: Request, title: str, text: str, *, status: int) -> Response:
+        """A page that says what is wrong and what to do."""
+        return self.render(request, "problem.html", title=title, text=text, status=status)
+
+    def go(
+        self, request: Request, to: str, text: str | None = None, *, undo: Undo | None = None, is_problem: bool = False
+    ) -> Response:
+        """After a form was taken: on to a page, with a note of what was done and how to take it back."""
+        response = RedirectResponse(to, status_code=303)
+        if text is not None:
+            note = Note(text=text, undo=undo, kind="problem" if is_problem else "done")
+            self._notes.put(response, note, is_https=is_https(request.scope))
+        return response
+
+    def _html(self, request: Request, template: str, values: Mapping[str, Any], status: int) -> Response:
+        theme = request.cookies.get(THEME_COOKIE, "")
+        here = request.url.path.removeprefix(BASE).strip("/").partition("/")[0]
+        layout = {
+            "pages": all_pages(),
+            "here": here,
+            "address": _address(request, here),
+            "theme": theme if theme in THEMES else "",
+            "moment": request.scope.get(MOMENT, ""),
+            "version": __version__,
+        }
+        html = self._templates.get_template(f"dashboard/{template}").render(**values, layout=layout)
+        return HTMLResponse(html, status_code=status)
+
+    # ---- forms -----------------------------------------------------------------------------------------------------
+
+    def taking(self, take: Take) -> Show:
+        """A handler of a form: `take` is called with it, once its token is known to be of this session."""
+
+        async def endpoint(request: Request) -> Response:
+            form = await read_form(request)
+            if not self.believes(request, form.get(TOKEN_FIELD)):
+                return self.offer_again(request, form, request.url.path)
+            return await take(request, form)
+
+        return endpoint
+
+    def taking_file(self, receive: Receive, take: TakeFile) -> Show:
+        """A handler of a form with a file, which is received only when the token before it is known to be right.
+
+        Without a file `take` is given None.
+        """
+
+        async def endpoint(request: Request) -> Response:
+            found: list[Incoming] = []
+
+            async def begin(form: Form, name: str) -> Incoming:
+                if not self.believes(request, form.get(TOKEN_FIELD)):
+                    raise HTTPException(403, "This page is too old. Reload it, then choose the file again.")
+                found.append(await receive(name))
+                return found[0]
+
+            try:
+                form = await read_upload(request, begin)
+                if not self.believes(request, form.get(TOKEN_FIELD)):
+                    return self.offer_again(request, form, request.url.path)
+                return await take(request, form, await found[0].finish() if found else None)
+            finally:
+                for incoming in found:
+                    await incoming.close()
+
+        return endpoint
+
+    def believes(self, request: Request, token: str) -> bool:
+        """Whether the token that came with a form is of this session.
+
+        A program that shows the operator's token with each request is sent by nobody else's page.
+        """
+        return request.scope[PROOF] == "bearer" or self._tokens.is_token(token, self._cookie(request))
+
+    def _token_field(self, request: Request, session: str | None = None) -> Markup:
+        """What stands in every form."""
+        token = self._tokens.token(session if session is not None else self._cookie(request))
+        return Markup('<input type="hidden" name="{}" value="{}">').format(TOKEN_FIELD, token)
+
+    def _cookie(self, request: Request) -> str:
+        return request.cookies.get(self._auth.cookie_name, "")
+
+
+def _address(request: Request, page: str) -> str:
+    """Where this page can be seen again; what a form was answered with is no page of its own."""
+    if request.method != "GET":
+        return f"{BASE}/{page}"
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+
+
+def own_path(wanted: str, otherwise: str) -> str:
+    """`wanted` where it is an address on the dashboard, else the other: no form may lead to somebody else's page."""
+    parts = urlsplit(wanted)
+    is_own = not parts.scheme and not parts.netloc and parts.path.startswith(f"{BASE}/") and "\\" not in wanted
+    return wanted if is_own and wanted.isprintable() else otherwise
