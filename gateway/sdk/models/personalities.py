@@ -23,7 +23,7 @@ class Personality(ApiModel):
     name: str = Field(description="Its name.", examples=["Assistant"])
     description: str = Field(description="What it is for.")
     source: str = Field(description="`built-in`, or its directory under the data directory.")
-    problem: str | None = Field(description="Why its files are not valid; null where they are.")
+    problem: str | None = Field(default=None, description="Why its files are not valid; null where they are.")
     model: str | None = Field(default=None, description="Model that it uses; null: the default one.")
     memory_scope: Literal["per-personality", "global", "per-user"] | None = Field(
         default=None, description="Which MEMORY.md it uses."

@@ -9,6 +9,8 @@ from pydantic import Field
 
 from gateway.sdk.models.schema import ApiModel
 
+Verdict = Literal["ok", "starting", "degraded", "failing"]
+
 
 class ChannelHealth(ApiModel):
     """A channel, and what waits for it."""
@@ -41,17 +43,18 @@ class ModelHealth(ApiModel):
     state: Literal["up", "down"] = Field(description="Whether its last call succeeded.")
     since: datetime = Field(description="When the state began.")
     last_answer_at: datetime | None = Field(description="When it answered last.")
-    error: str | None = Field(description="Why the last call failed.")
+    error: str | None = Field(default=None, description="Why the last call failed.")
 
 
 class Health(ApiModel):
     """The state of the running gateway."""
 
-    status: Literal["ok", "starting", "degraded", "failing"] = Field(
+    status: Verdict = Field(
         description="`failing`: nothing gets in or out, or an operator must act; `degraded`: a part does not work."
     )
     is_ready: bool = Field(description="Whether it takes messages.")
     version: str = Field(description="Version of the gateway.", examples=["0.1.0"])
+    pid: int = Field(description="Id of its process.")
     started_at: datetime = Field(description="When it started.")
     channels: tuple[ChannelHealth, ...] = Field(description="The channels.")
     queues: tuple[QueueHealth, ...] = Field(description="Unfinished rows and dead letters.")
@@ -63,7 +66,7 @@ class Health(ApiModel):
     conversations_parked: int = Field(description="Conversations that wait for a model or a budget.")
     memory_late: int = Field(description="Turns whose memory updates failed and are retried.")
     memory_journal: int = Field(description="Turns whose memory updates are not in the files yet.")
-    problems: tuple[str, ...] = Field(description="What is wrong and what to do, for people.")
+    problems: tuple[str, ...] = Field(default=(), description="What is wrong and what to do, for people.")
 
 
 class UsageRow(ApiModel):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ethos import AsyncEthos, Ethos
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.files.home import prepare_home
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ethos import Answer, AnswerTimeoutError, AsyncEthos, Ethos, NotFoundError, file
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.sdk.chat import _pieces
 from gateway.sdk.models.chat import ChatMessage, Event, Live, Preview, Reset, Tool, Typing
 

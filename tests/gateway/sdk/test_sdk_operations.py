@@ -20,7 +20,7 @@ from ethos import (
     UnprocessableEntityError,
     VersionConflictError,
 )
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.sdk.address import address_source
 from tests.gateway.api.conftest import OPERATOR
 
