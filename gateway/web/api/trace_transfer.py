@@ -54,7 +54,7 @@ async def import_(
     transfer = desks.trace_transfer
     upload = await _received(transfer, name, request)
     try:
-        return await transfer.bring_in(caller, upload, form=format, user=user, is_dry_run=dry_run)
+        return await transfer.import_file(caller, upload, form=format, user=user, is_dry_run=dry_run)
     finally:
         await transfer.discard(upload)
 
@@ -81,7 +81,7 @@ async def export(
     """All traces that the caller may see, or one person's, as they are at this moment."""
     async with AsyncExitStack() as stack:
         taken = await stack.enter_async_context(
-            desks.trace_transfer.take_out(
+            desks.trace_transfer.export_file(
                 caller, format, user=user, with_embeddings=embeddings, with_conversations=conversations
             )
         )
