@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
 
 import structlog
 
 from gateway.agent.model import Model, ModelEvent, ModelRequest
 from gateway.errors import ModelUnavailable
+from gateway.sdk.models.system import ModelHealth
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelStatus:
-    """How a model was when it was last asked.
-
-    Attributes:
-        name: as in the configuration; its fallbacks are part of it.
-        since: of the state.
-        last_answer_at: None: it has not answered since the start.
-        error: why it is down, for people; no secret.
-    """
-
-    name: str
-    state: Literal["up", "down"]
-    since: datetime
-    last_answer_at: datetime | None
-    error: str | None = None
 
 
 class ModelStates:
     """Knows how the models are, by what became of the calls; nothing is asked for its sake."""
 
     def __init__(self) -> None:
-        self._states: dict[str, ModelStatus] = {}
+        self._states: dict[str, ModelHealth] = {}
 
     @property
-    def statuses(self) -> Sequence[ModelStatus]:
+    def statuses(self) -> Sequence[ModelHealth]:
         """Of every model that was asked since the start, by name."""
         return [self._states[name] for name in sorted(self._states)]
 
@@ -54,14 +35,14 @@ class ModelStates:
         if before is not None and before.state == "down":
             _log.info("model_up", model=name, was_down_s=round((now - before.since).total_seconds()))
         since = before.since if before is not None and before.state == "up" else now
-        self._states[name] = ModelStatus(name=name, state="up", since=since, last_answer_at=now)
+        self._states[name] = ModelHealth(name=name, state="up", since=since, last_answer_at=now)
 
     def failed(self, name: str, error: ModelUnavailable) -> None:
         """It is down."""
         before = self._states.get(name)
         if before is None or before.state == "up":
             _log.error("model_down", model=name, error=str(error))
-        self._states[name] = ModelStatus(
+        self._states[name] = ModelHealth(
             name=name,
             state="down",
             since=before.since if before is not None and before.state == "down" else datetime.now(UTC),

@@ -23,9 +23,10 @@ from gateway.files.home import DATABASE_NAME, announce, prepare_home, take
 from gateway.messages import ConversationRef
 from gateway.ops.backup.placing import refuse_half_placed
 from gateway.people.linking.operator import operating
-from gateway.pipeline.health import Health
+from gateway.pipeline.health import as_json
 from gateway.protocols import SupportsHttp
 from gateway.runtime.failpoints import reach
+from gateway.sdk.models.system import Health
 from gateway.store.sqlite import open_store
 from gateway.web.server import WebServer
 
@@ -239,4 +240,4 @@ class Gateway(Composition):
         return self._metrics.page(await self.health(), await self.meter.uses())
 
     async def _health_json(self) -> dict[str, Any]:
-        return dict((await self.health()).as_json())
+        return as_json(await self.health())

@@ -21,6 +21,7 @@ from gateway.cli import (
     running,
     sessions,
     status,
+    traces,
     usage,
     users,
 )
@@ -47,12 +48,12 @@ app.command("usage")(usage.usage)
 app.command("retention")(privacy.retention)
 app.add_typer(config.app, name="config")
 app.add_typer(memory.app, name="memory")
+app.add_typer(traces.app, name="traces")
 app.add_typer(keys.app, name="keys")
 app.add_typer(sessions.app, name="sessions")
-app.add_typer(users.app, name="users")
-app.add_typer(queues.inbox, name="inbox")
-app.add_typer(queues.outbox, name="outbox")
-app.add_typer(personalities.app, name="personality")
+app.add_typer(users.app, name="people")
+app.add_typer(queues.app, name="deliveries")
+app.add_typer(personalities.app, name="personalities")
 
 
 def _print_version(is_asked: bool) -> None:

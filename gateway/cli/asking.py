@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 from gateway.files.running_gateway import running_gateway
 
 if TYPE_CHECKING:  # a command that finds no gateway needs no client
-    from gateway.sdk import AsyncEthos
+    from gateway.sdk.client import AsyncEthos
 
 T = TypeVar("T")
 
-PATIENCE_S = 2.0
+MAX_RETRIES = 2
 
 
 class NobodyAnswered(Exception):
@@ -25,19 +25,20 @@ async def ask_gateway(home: Path, question: Callable[[AsyncEthos], Awaitable[T]]
 
     Raises:
         NobodyAnswered: nothing was done; the command may work on the files itself.
-        EthosApiError: the gateway said no, or nobody knows whether it has done it.
+        APIError: the gateway said no, or nobody knows whether it has done it.
     """
     process = running_gateway(home)
     if process is None or process.url is None:
         raise NobodyAnswered
-    from gateway.sdk import AsyncEthos, NotKnown, NotReached
+    from gateway.sdk.client import AsyncEthos
+    from gateway.sdk.errors import APIConnectionError, AuthenticationError
 
-    async with AsyncEthos(home=home, patience_s=PATIENCE_S) as client:
+    async with AsyncEthos(home=home, max_retries=MAX_RETRIES) as client:
         try:
             return await question(client)
-        except NotReached as error:
+        except APIConnectionError as error:
             if error.may_have_arrived:
                 raise
             raise NobodyAnswered from error
-        except NotKnown as error:  # it was started with another token than the one in the file
+        except AuthenticationError as error:  # it was started with another token than the one in the file
             raise NobodyAnswered from error

@@ -24,11 +24,11 @@ async def access(ground: Ground) -> AsyncIterator[Finding]:
         yield Finding(
             level="warning",
             what=f"There is no owner on {', '.join(reachable)} yet, so requests to talk wait there.",
-            advice="`ethos users owner-code` makes a code; send it to the agent there.",
+            advice="`ethos people owner-code` makes a code; send it to the agent there.",
         )
     waiting = [request for request in requests if request.state == "waiting"]
     if waiting:
-        yield Finding(level="note", what=f"{len(waiting)} asked to be let in; `ethos users pair list` shows them.")
+        yield Finding(level="note", what=f"{len(waiting)} asked to be let in; `ethos people pairing list` shows them.")
 
 
 def _reachable(config: Config) -> list[str]:

@@ -84,7 +84,8 @@ def _about_dead(queue: Queue, rows: Sequence[Delivery]) -> Finding:
     return Finding(
         level="warning",
         what=f"{whose} {what}; the newest: {_reason(rows[0])}",
-        advice="Fix the cause, then `ethos outbox list`, and `ethos outbox retry` or `drop` for each.",
+        advice=f"Fix the cause, then `ethos deliveries list {queue}`, and `ethos deliveries retry {queue}` or "
+        f"`ethos deliveries drop {queue}` for each.",
     )
 
 

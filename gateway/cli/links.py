@@ -1,4 +1,4 @@
-"""What `ethos users link`, `merge`, `unlink` and `show` do, beside a running gateway or without one."""
+"""What `ethos people link`, `merge`, `unlink` and `show` do, beside a running gateway or without one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def link_users(one: str, other: str, *, is_one_kept: bool, as_json: bool) 
     else:
         say("Decided. It is finished when the answers that are being written have ended.")
     say(_told(home, link))
-    say(f"`ethos users unlink {link['absorbed']}` takes it back; they can themselves until {until}.")
+    say(f"`ethos people unlink {link['absorbed']}` takes it back; they can themselves until {until}.")
 
 
 async def unlink_user(which: str, *, as_json: bool) -> None:

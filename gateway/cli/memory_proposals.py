@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # only the command that runs loads what it needs
 
     from gateway.memory.proposals import Proposal
     from gateway.memory.review import MemoryReview
-    from gateway.sdk import AsyncEthos
+    from gateway.sdk.client import AsyncEthos
     from gateway.store.sqlite import SqliteStore
     from gateway.traces.approved import ApprovedFacts
 

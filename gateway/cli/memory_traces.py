@@ -1,4 +1,4 @@
-"""`ethos memory export`, `import`, `search` and `consolidate`: the trace memory, whether or not a gateway runs."""
+"""`ethos traces export`, `import`, `search` and `consolidate`: the trace memory, whether or not a gateway runs."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ async def _viewer(home: Path, user: str | None, personality: str | None) -> View
         return _person(home, await find_user(home, user), personality)
     viewer = await _only_viewer(home)
     if viewer is None or viewer.user_id is None:
-        raise NotNamed("say whose memory with --user; `ethos users list` shows who there is")
+        raise NotNamed("say whose memory with --user; `ethos people list` shows who there is")
     return _person(home, viewer.user_id, personality)
 
 

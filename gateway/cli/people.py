@@ -1,4 +1,4 @@
-"""`ethos users pair`, `role`, `revoke` and `owner-code`: who is let in, and as what."""
+"""`ethos people pairing`, `role`, `revoke` and `owner-code`: who is let in, and as what."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from gateway.people.pairing import Pairing
     from gateway.store.people import SqlitePeople
 
-pair = typer.Typer(help="See who asks to be let in, and decide.", no_args_is_help=True)
+pairing = typer.Typer(help="See who asks to be let in, and decide.", no_args_is_help=True)
 
 VIA = "the command line"
 Asking = Annotated[str, typer.Argument(help="The code that the person was given, or their account, `kind:id`.")]
-Who = Annotated[str, typer.Argument(help="A user id, or an account, `kind:id`; `ethos users list` shows both.")]
+Who = Annotated[str, typer.Argument(help="A user id, or an account, `kind:id`; `ethos people list` shows both.")]
 
 
-@pair.command("list")
+@pairing.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List who waits for a yes."""
     run(_list(as_json=as_json))
 
 
-@pair.command()
+@pairing.command()
 def approve(
     who: Asking,
     role: Annotated[Role | None, typer.Option(help="What they may do; by default what the channel says.")] = None,
@@ -45,7 +45,7 @@ def approve(
     run(_decide(who, is_yes=True, role=role, as_json=as_json))
 
 
-@pair.command()
+@pairing.command()
 def refuse(who: Asking, as_json: AsJson = False) -> None:
     """Refuse somebody, who gets no other code for a week."""
     run(_decide(who, is_yes=False, role=None, as_json=as_json))
@@ -174,7 +174,7 @@ async def _decide(who: str, *, is_yes: bool, role: Role | None, as_json: bool) -
                 decision = desk.pairing.refuse(request, notice_id=notice_id)
             await desk.store.change(decision.change, decision.notices)
     if request is None or decision is None:
-        raise NotNamed(f"no request has the code or account {who!r}; `ethos users pair list` shows those that wait")
+        raise NotNamed(f"no request has the code or account {who!r}; `ethos people pairing list` shows those that wait")
     for place in decision.woken:
         wake(home, "inbox", place)
     for notice in decision.notices:
@@ -224,7 +224,7 @@ async def _accounts_of(desk: _Desk, home: Path, who: str) -> tuple[str, ...]:
             return tuple(account.key for account in found)
     if ":" in who and any(who == account for _, account in (await desk.store.book()).admitted):
         return (who,)  # was let in, and has not written since
-    raise NotNamed(f"there is nobody {who!r}; `ethos users list` shows everybody")
+    raise NotNamed(f"there is nobody {who!r}; `ethos people list` shows everybody")
 
 
 async def _owner_code(*, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`ethos personality`: who can answer."""
+"""`ethos personalities`: who can answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def list_(as_json: AsJson = False) -> None:
 
 @app.command()
 def show(
-    personality: Annotated[str, typer.Argument(help="Its id, from `ethos personality list`.")], as_json: AsJson = False
+    personality: Annotated[str, typer.Argument(help="Its id, from `ethos personalities list`.")],
+    as_json: AsJson = False,
 ) -> None:
     """Print its settings and its prompt."""
     from gateway.cli.output import print_json, say
@@ -61,7 +62,7 @@ def show(
 
 
 @app.command()
-def new(
+def create(
     personality: Annotated[str, typer.Argument(help="The id of the new one: A-Z a-z 0-9 _ -")],
     name: Annotated[str | None, typer.Option(help="For people; made of the id by default.")] = None,
     description: Annotated[str, typer.Option(help="One line.")] = "",

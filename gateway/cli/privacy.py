@@ -1,4 +1,4 @@
-"""`ethos users export`, `ethos users erase`, and `ethos retention`: what is kept about people, and for how long."""
+"""`ethos people export`, `ethos people erase`, and `ethos retention`: what is kept about people, and for how long."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def _erase(user: str, *, is_sure: bool, as_json: bool) -> None:
         say(f"This erases everything about {user_id} ({', '.join(accounts) or 'no account'}), for good.")
         if copies:
             say(f"Copies of the data of all people are deleted with it: {names}.")
-        say(f"`ethos users export {user_id} FILE` saves it first. Backups elsewhere are yours to delete.")
+        say(f"`ethos people export {user_id} FILE` saves it first. Backups elsewhere are yours to delete.")
         if typer.prompt(f"Type {user_id} to do it", default="", show_default=False).strip() != user_id:
             fail("nothing was erased")
     is_running = await asyncio.to_thread(running_gateway, home) is not None

@@ -20,7 +20,7 @@ class HealthUnknown(EthosError):
 
 
 def ask_health(home: Path, process: GatewayProcess) -> Mapping[str, Any]:
-    """What the gateway says of itself, as `gateway.pipeline.health.Health` has it.
+    """What the gateway says of itself, as `gateway.sdk.models.system.Health` has it.
 
     Raises:
         HealthUnknown: it has no web server, does not answer, or does not know our token.

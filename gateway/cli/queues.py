@@ -1,4 +1,4 @@
-"""`ethos inbox` and `ethos outbox`: messages that wait or failed, on the way in and on the way out."""
+"""`ethos deliveries`: messages and replies that wait or failed."""
 
 from __future__ import annotations
 
@@ -14,90 +14,54 @@ from gateway.cli.options import LARGEST_ID, AsJson, run
 from gateway.messages import ConversationRef
 
 if TYPE_CHECKING:
-    from gateway.sdk import AsyncEthos
+    from gateway.sdk.client import AsyncEthos
 
-inbox = typer.Typer(
-    help="See what people wrote that waits, runs or failed; try it again, or drop it.", no_args_is_help=True
-)
-outbox = typer.Typer(help="See replies that wait or failed; try them again, or drop them.", no_args_is_help=True)
+app = typer.Typer(help="See messages and replies that wait or failed; retry or drop them.", no_args_is_help=True)
 
 Queue = Literal["inbox", "outbox"]
+InQueue = Annotated[Queue, typer.Argument(help="`inbox` for messages that came in, `outbox` for replies.")]
 Id = Annotated[int, typer.Argument(min=1, max=LARGEST_ID, help="Its id, from the list.")]
-Dead = Annotated[bool, typer.Option("--dead", help="Dead letters only: those that are tried no more.")]
-Channel = Annotated[str | None, typer.Option("--channel", "-c", help="One channel only.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")]
 
 
-class InboxState(enum.StrEnum):
-    """What a message that came in may be at."""
+class State(enum.StrEnum):
+    """What a message or a reply may be at."""
 
     waiting = "waiting"
     running = "running"
+    sending = "sending"
     parked = "parked"
     dead = "dead"
 
 
-class OutboxState(enum.StrEnum):
-    """What a reply may be at."""
-
-    waiting = "waiting"
-    sending = "sending"
-    dead = "dead"
-
-
-@inbox.command("list")
-def list_inbox(
+@app.command("list")
+def list_(
+    *,
+    queue: InQueue,
     state: Annotated[
-        InboxState | None, typer.Option(help="One state only; `parked` waits for a model, `dead` is tried no more.")
+        State | None, typer.Option(help="One state only; `parked` waits for a model, `dead` is tried no more.")
     ] = None,
-    dead: Dead = False,
-    channel: Channel = None,
-    limit: Limit = 50,
+    dead: Annotated[bool, typer.Option("--dead", help="Dead letters only: those that are tried no more.")] = False,
+    channel: Annotated[str | None, typer.Option("--channel", "-c", help="One channel only.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters and what waits or is being answered, the newest first."""
-    run(_list("inbox", InboxState.dead if dead else state, channel, limit, as_json=as_json))
+    """List dead letters and what waits or runs, the newest first."""
+    run(_list(queue, State.dead if dead else state, channel, limit, as_json=as_json))
 
 
-@outbox.command("list")
-def list_outbox(
-    state: Annotated[OutboxState | None, typer.Option(help="One state only; `dead` is tried no more.")] = None,
-    dead: Dead = False,
-    channel: Channel = None,
-    limit: Limit = 50,
-    as_json: AsJson = False,
-) -> None:
-    """List dead letters and replies that wait, the newest first."""
-    run(_list("outbox", OutboxState.dead if dead else state, channel, limit, as_json=as_json))
+@app.command()
+def retry(queue: InQueue, message: Id, as_json: AsJson = False) -> None:
+    """Try a message or a reply that failed again, from the start."""
+    run(_change(queue, message, "retry", as_json=as_json))
 
 
-@inbox.command("retry")
-def retry_inbox(message: Id, as_json: AsJson = False) -> None:
-    """Let a message that failed be answered from the start."""
-    run(_change("inbox", message, "retry", as_json=as_json))
+@app.command()
+def drop(queue: InQueue, message: Id, as_json: AsJson = False) -> None:
+    """Finish a message or a reply that waits or is dead; it is kept, and never tried again."""
+    run(_change(queue, message, "drop", as_json=as_json))
 
 
-@inbox.command("drop")
-def drop_inbox(message: Id, as_json: AsJson = False) -> None:
-    """Finish a message that waits or is dead, without an answer; it is kept, and never tried again."""
-    run(_change("inbox", message, "drop", as_json=as_json))
-
-
-@outbox.command("retry")
-def retry_outbox(message: Id, as_json: AsJson = False) -> None:
-    """Let a reply that failed be sent again from the start."""
-    run(_change("outbox", message, "retry", as_json=as_json))
-
-
-@outbox.command("drop")
-def drop_outbox(message: Id, as_json: AsJson = False) -> None:
-    """Finish a reply that waits or is dead; it is kept, and never tried again."""
-    run(_change("outbox", message, "drop", as_json=as_json))
-
-
-async def _list(
-    queue: Queue, state: InboxState | OutboxState | None, channel: str | None, limit: int, *, as_json: bool
-) -> None:
+async def _list(queue: Queue, state: State | None, channel: str | None, limit: int, *, as_json: bool) -> None:
     from gateway.cli.data import opened_store
     from gateway.cli.output import print_json, print_table, say
     from gateway.files.home import data_directory
@@ -144,7 +108,9 @@ async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_
         is_told = place is not None and wake(home, queue, place)
     if place is None:
         which = "dead letter" if what == "retry" else "message that waits or is dead"
-        raise NotNamed(f"there is no {which} with the id {seq} in the {queue}; `ethos {queue} list` shows them")
+        raise NotNamed(
+            f"there is no {which} with the id {seq} in the {queue}; `ethos deliveries list {queue}` shows them"
+        )
     outcome = "ready" if what == "retry" else "dropped"
     if as_json:
         print_json({"seq": seq, "outcome": outcome, "conversation": asdict(place), "is_taken_up": is_told})
@@ -161,12 +127,12 @@ async def _change_by_gateway(
     from gateway.cli.asking import ask_gateway
 
     async def change(client: AsyncEthos) -> ConversationRef | None:
-        from gateway.sdk import Invalid, NotFound, NotPossible
+        from gateway.sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 
         deliveries = client.deliveries
         try:
             row = await (deliveries.retry(queue, seq) if what == "retry" else deliveries.drop(queue, seq))
-        except (NotFound, NotPossible, Invalid):
+        except (NotFoundError, ConflictError, UnprocessableEntityError):
             return None
         return ConversationRef(channel=row.channel, conversation=row.conversation, thread=row.thread)
 

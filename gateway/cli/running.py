@@ -181,7 +181,7 @@ def _web_address(web: WebServer, home: Path) -> str:
 async def _how_to_own(gateway: Gateway) -> str:
     """The code is a secret: it is shown to a person, and kept out of a service's log."""
     if not sys.stderr.isatty():
-        return "none yet; `ethos users owner-code` makes a code that makes you the owner"
+        return "none yet; `ethos people owner-code` makes a code that makes you the owner"
     code = await gateway.admission.pairing.offer_owner()
     return f"none yet; to become it, send `/owner {code}` to the agent within the hour"
 

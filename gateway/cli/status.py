@@ -43,8 +43,8 @@ class Status:
 
     Attributes:
         version: of the running gateway; None where it did not say.
-        channels: as `gateway.pipeline.health.ChannelHealth` has them, as the gateway said.
-        models: as `gateway.agent.model_states.ModelStatus` has them; those that were asked.
+        channels: as `gateway.sdk.models.system.ChannelHealth` has them, as the gateway said.
+        models: as `gateway.sdk.models.system.ModelHealth` has them; those that were asked.
         queues: unfinished rows and dead letters of `inbox` and `outbox`, by channel and state, each with the age of the
             oldest in seconds; None where the database is not readable.
         disk_free_bytes: as the gateway said.

@@ -1,4 +1,4 @@
-"""`ethos users`: who is known, who is whom, who is let in, and as what."""
+"""`ethos people`: who is known, who is whom, who is let in, and as what."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.cli import people, privacy
 from gateway.cli.options import AsJson, run
 
 app = typer.Typer(help="See who is who, let people in, and say what they may do.", no_args_is_help=True)
-app.add_typer(people.pair, name="pair")
+app.add_typer(people.pairing, name="pairing")
 app.command("export")(privacy.export)
 app.command("erase")(privacy.erase)
 app.command("role")(people.role)

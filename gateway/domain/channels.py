@@ -135,6 +135,6 @@ class Channels:
             answers = "1 answer" if status.undelivered == 1 else f"{status.undelivered} answers"
             found.append(
                 f"{answers} could not be delivered since {status.undelivered_since:%Y-%m-%d %H:%M} UTC, and none was: "
-                f"{status.undelivered_reason} (see `ethos outbox list`)"
+                f"{status.undelivered_reason} (see `ethos deliveries list outbox`)"
             )
         return found

@@ -371,7 +371,7 @@ _OWNER = (
     "`/help` shows the rest."
 )
 _NO_OWNER_CODE = (
-    "This is not the code, or its time is over. `ethos users owner-code`, typed on the machine of the gateway, makes a "
-    "new one; then send me `/owner` and the code."
+    "This is not the code, or its time is over. `ethos people owner-code`, typed on the machine of the gateway, makes "
+    "a new one; then send me `/owner` and the code."
 )
 _WAIT = f"Too many wrong codes. Try again in {round(OWNER_TRIES_WITHIN.total_seconds() / 60)} minutes."

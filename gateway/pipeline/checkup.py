@@ -6,25 +6,26 @@ import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gateway import __version__
-from gateway.agent.model_states import ModelStates, ModelStatus
+from gateway.agent.model_states import ModelStates
 from gateway.domain.channels import Channels
 from gateway.errors import StoreError
 from gateway.memory.sync import MemorySync
 from gateway.people.identity import IdentityMap
 from gateway.pipeline.dispatcher import Dispatcher
-from gateway.pipeline.health import LITTLE_DISK_BYTES, ChannelHealth, Health, QueueHealth, channel_health, verdict
+from gateway.pipeline.health import LITTLE_DISK_BYTES, channel_health, verdict
 from gateway.pipeline.inbox import InboxStore, Parked
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.supervisor import Supervisor
+from gateway.sdk.models.system import ChannelHealth, Health, ModelHealth, QueueHealth
 
 T = TypeVar("T")
-Seen = TypeVar("Seen", ChannelHealth, ModelStatus)
+Seen = TypeVar("Seen", ChannelHealth, ModelHealth)
 # Whoever asks has an answer by then, also while the disk hangs.
 PATIENCE_S = 5.0
 
@@ -145,9 +146,9 @@ class Checkup:
             version=__version__,
             pid=os.getpid(),
             started_at=self._started_at,
-            channels=[_told(channel, hide) for channel in seen],
-            queues=facts.queues,
-            models=[_told(model, hide) for model in self._models.statuses],
+            channels=tuple(_told(channel, hide) for channel in seen),
+            queues=tuple(facts.queues),
+            models=tuple(_told(model, hide) for model in self._models.statuses),
             store_problem=facts.store_problem and hide(facts.store_problem),
             disk_free_bytes=facts.free_bytes,
             turns_running=self._dispatcher.running,
@@ -155,15 +156,7 @@ class Checkup:
             conversations_parked=facts.parked,
             memory_late=self._memory.late,
             memory_journal=facts.memory_journal,
-            problems=[
-                hide(problem)
-                for problem in (
-                    *must_act,
-                    *impaired,
-                    *troubles,
-                    *self._reloading.problems,
-                )
-            ],
+            problems=tuple(map(hide, (*must_act, *impaired, *troubles, *self._reloading.problems))),
         )
 
     def _troubles(self, free_bytes: int | None) -> list[str]:
@@ -183,7 +176,7 @@ class Checkup:
 
 def _told(part: Seen, hide: Callable[[str], str]) -> Seen:
     """The same, with an error that can be shown."""
-    return part if part.error is None else replace(part, error=hide(part.error))
+    return part if part.error is None else part.model_copy(update={"error": hide(part.error)})
 
 
 async def _or(ask: Callable[[], Awaitable[T]], otherwise: T) -> T:

@@ -1,4 +1,4 @@
-"""Where the gateway is, and what to show it: given, from the environment, or from a data directory on this machine."""
+"""Where the gateway is, and which key to send: given, from the environment, or from a data directory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway.errors import EthosError
-from gateway.sdk.errors import NotReached
+from gateway.sdk.errors import AddressError, APIConnectionError
 
 API_PATH = "/api/v1"
 URL_VARIABLE = "ETHOS_URL"
 KEY_VARIABLE = "ETHOS_API_KEY"
-
-
-class NoAddress(EthosError):
-    """It is not clear where the gateway is, or with which key; says what to give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,57 +31,58 @@ class Address:
         return f"Address(url={self.url!r})"  # the key is a secret
 
 
-Whereabouts = Callable[[], Address]
-"""Asked before each try; raises `NotReached` where no gateway runs at this moment."""
+AddressSource = Callable[[], Address]
+"""Asked before each try; raises `APIConnectionError` where no gateway runs at this moment."""
 
 
-def whereabouts(
-    url: str | None, key: str | None, home: Path | None, environment: Mapping[str, str] | None = None
-) -> Whereabouts:
+def address_source(
+    base_url: str | None, api_key: str | None, home: Path | None, environment: Mapping[str, str] | None = None
+) -> AddressSource:
     """Where to find the gateway.
 
     Args:
-        home: a data directory on this machine; looked at only where neither `url` nor the environment says more.
+        home: a data directory on this machine; used only where neither `base_url` nor the environment says more.
 
     Raises:
-        NoAddress: what is given is no address, or a part of it is missing.
+        AddressError: the URL is not valid, or URL or key is missing.
     """
     environment = os.environ if environment is None else environment
     if home is None:
-        url = url or environment.get(URL_VARIABLE) or None
-        key = key or (environment.get(KEY_VARIABLE) or None if url else None)
-    elif url or key:
-        raise NoAddress("give a url and a key, or a data directory, and not both")
-    if url is None:
-        if key is not None:
-            raise NoAddress(f"give the url to the key, too: `Ethos(url, key)`, or {URL_VARIABLE}")
-        return _Local(home)
-    if key is None:
-        raise NoAddress(
-            f"give the key to the url, too: `Ethos(url, key)`, or {KEY_VARIABLE}; `ethos keys create` makes one"
+        base_url = base_url or environment.get(URL_VARIABLE) or None
+        api_key = api_key or (environment.get(KEY_VARIABLE) or None if base_url else None)
+    elif base_url or api_key:
+        raise AddressError("give a base_url and an api_key, or a data directory, and not both")
+    if base_url is None:
+        if api_key is not None:
+            raise AddressError(f"give the URL to the key, too: `Ethos(api_key=…, base_url=…)`, or {URL_VARIABLE}")
+        return _LocalGateway(home)
+    if api_key is None:
+        raise AddressError(
+            f"give the key to the URL, too: `Ethos(api_key=…, base_url=…)`, or {KEY_VARIABLE}; "
+            f"`ethos keys create` makes one"
         )
-    address = Address(url=_checked(url), key=_printable(key))
+    address = Address(url=_checked(base_url), key=_printable(api_key))
     return lambda: address
 
 
 def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise NoAddress(f"{url} is no address of a gateway; expected such as http://localhost:8420")
+        raise AddressError(f"{url} is not the address of a gateway; expected such as http://localhost:8420")
     return url.rstrip("/").removesuffix(API_PATH) + API_PATH
 
 
 def _printable(key: str) -> str:
     key = key.strip()
     if not (key.isascii() and key.isprintable() and key) or " " in key:
-        raise NoAddress("the key has characters that no key has; give it as `ethos keys create` printed it")
+        raise AddressError("the key has characters that no key has; give it as `ethos keys create` printed it")
     return key
 
 
-class _Local:
-    """The gateway that runs on a data directory, found anew for each try: it may have begun again on another port.
+class _LocalGateway:
+    """The gateway that runs on a data directory, looked up for each try: it may have restarted on another port.
 
-    Its token goes to no other program: what a gateway left behind counts only while it holds the directory's lock.
+    Its token goes to no other program: `run/gateway.json` counts only while the gateway holds the directory's lock.
     """
 
     def __init__(self, home: Path | None) -> None:
@@ -101,9 +97,9 @@ class _Local:
             process = running_gateway(home)
             token = "" if process is None or process.url is None else web_token(home)
         except (OSError, TokenUnreadable) as error:
-            raise NotReached(str(error)) from error
+            raise APIConnectionError(str(error)) from error
         if process is None:
-            raise NotReached(f"no gateway runs on {home}; start it with `ethos serve`")
+            raise APIConnectionError(f"no gateway runs on {home}; start it with `ethos serve`")
         if process.url is None:
-            raise NotReached(f"the gateway on {home} has no web server, or has only just begun to start")
+            raise APIConnectionError(f"the gateway on {home} has no web server, or is still starting")
         return Address(url=_checked(process.url), key=token)

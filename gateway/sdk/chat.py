@@ -1,4 +1,4 @@
-"""`client.chat`: say something, follow what happens, stop it."""
+"""`client.chat`: send messages, follow the answers, stop one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.sdk.courier import Courier
-from gateway.sdk.errors import NoAnswer
-from gateway.sdk.models.chat import ChatMessage, Choice, Event, File, SendMessage, SentMessage, StopAnswer
+from gateway.sdk.errors import AnswerTimeoutError
+from gateway.sdk.models.chat import AcceptedMessage, ChatMessage, Choice, Event, File, Preview, SendMessage, StopAnswer
 from gateway.sdk.request import Request
+from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.styles import Namespace, S, listing, operation
 
 ANSWER_WAIT_S = 300.0
@@ -25,7 +25,7 @@ class Answer:
     Attributes:
         text: empty where the message was stopped before anything was written.
         session: to go on in.
-        message: the id of what was said.
+        message: the id of the message that it answers.
         choices: what the answer offers to choose from.
     """
 
@@ -38,44 +38,44 @@ class Answer:
         return self.text
 
 
-class Said(Namespace[S]):
-    """Something that was said: it is committed, and will be answered.
+class SentMessage(Namespace[S]):
+    """A message that is committed, and will be answered.
 
     Attributes:
-        session: in which it was said.
+        session: the session that it is in.
         message: its id.
-        place: it is the first one behind it in the session's events.
+        sequence: it is the first one behind this number in the session's events.
     """
 
-    def __init__(self, courier: Courier, sent: SentMessage) -> None:
-        super().__init__(courier)
-        self.session = sent.session
-        self.message = sent.message
-        self.place = sent.place
+    def __init__(self, sender: RequestSender, accepted: AcceptedMessage) -> None:
+        super().__init__(sender)
+        self.session = accepted.session
+        self.message = accepted.message
+        self.sequence = accepted.sequence
 
     @listing
     def events(self, *, wait_s: float = ANSWER_WAIT_S) -> AsyncIterator[Event]:
-        """What happens until it is answered: the answer is the last one. Broken connections are taken up again.
+        """What happens until it is answered: the answer is the last event. The stream reconnects automatically.
 
         Raises:
-            NoAnswer: it takes longer than `wait_s`.
+            AnswerTimeoutError: it takes longer than `wait_s`.
         """
-        return _until_answered(self.courier, self.session, self.message, self.place, wait_s)
+        return _until_answered(self.sender, self, wait_s)
 
     @operation
     async def answer(self, *, wait_s: float = ANSWER_WAIT_S) -> Answer:
         """Wait for the answer.
 
-        While no model can be asked, it is the gateway's word that it will be answered later.
+        While no model is available, it is a notice of the gateway that it will be answered later.
 
         Raises:
-            NoAnswer: it takes longer than `wait_s`.
+            AnswerTimeoutError: it takes longer than `wait_s`.
         """
-        return await _answer(self.courier, self.session, self.message, self.place, wait_s)
+        return await _answer(self.sender, self, wait_s)
 
 
 class Chat(Namespace[S]):
-    """Talking to the agent. Scopes: `chat:read`, `chat:write`.
+    """Talk to the agent. Scopes: `chat:read`, `chat:write`.
 
     With the operator's token you talk as the owner, with a person's key as that person, with any other key as a program
     of its own.
@@ -90,21 +90,25 @@ class Chat(Namespace[S]):
         personality: str | None = None,
         attachments: Sequence[File] = (),
         idempotency_key: str | None = None,
-    ) -> Said[S]:
-        """Say something; when this returns it is committed, and cannot be lost any more.
+    ) -> SentMessage[S]:
+        """Send a message; when this returns it is committed, and cannot be lost any more.
 
         Args:
             text: may be a command, such as `/memory`.
             session: to go on in; without it a new one begins.
-            personality: who answers in a new session; the configured default one without it.
+            personality: who answers in a new session; the configured default without it.
             attachments: see `file`; together 4 MiB at most.
-            idempotency_key: say the same again with it, after a crash of your program, and it is said once.
+            idempotency_key: send again with the same key, after a crash of your program, and it is sent once.
 
         Raises:
-            NotFound: there is no such session or personality.
-            NotPossible: the session belongs to another channel; fork it.
+            NotFoundError: there is no such session or personality.
+            ConflictError: the session belongs to another channel; fork it.
         """
-        return Said(self.courier, await self._send(text, session, personality, attachments, idempotency_key))
+        body = SendMessage(session=session, personality=personality, text=text, attachments=tuple(attachments))
+        return SentMessage(
+            self.sender,
+            await self.sender.write("POST", "/chat/messages", AcceptedMessage, idempotency_key, body),
+        )
 
     @operation
     async def ask(
@@ -117,42 +121,51 @@ class Chat(Namespace[S]):
         wait_s: float = ANSWER_WAIT_S,
         idempotency_key: str | None = None,
     ) -> Answer:
-        """Say something and wait for the answer; raises as `send` and `Said.answer`."""
-        sent = await self._send(text, session, personality, attachments, idempotency_key)
-        return await _answer(self.courier, sent.session, sent.message, sent.place, wait_s)
+        """Send a message and wait for the answer; raises as `send` and `SentMessage.answer`."""
+        body = SendMessage(session=session, personality=personality, text=text, attachments=tuple(attachments))
+        accepted = await self.sender.write("POST", "/chat/messages", AcceptedMessage, idempotency_key, body)
+        return await _answer(self.sender, accepted, wait_s)
+
+    @listing
+    async def stream(
+        self,
+        text: str,
+        *,
+        session: str | None = None,
+        personality: str | None = None,
+        attachments: Sequence[File] = (),
+        wait_s: float = ANSWER_WAIT_S,
+        idempotency_key: str | None = None,
+    ) -> AsyncIterator[str]:
+        """Send a message and give the text of the answer piece by piece, while it is written; raises as `ask`.
+
+        Put together, the pieces are the answer. Where the agent discards what it has written, such as before it uses a
+        tool, the new text follows after a blank line.
+        """
+        body = SendMessage(session=session, personality=personality, text=text, attachments=tuple(attachments))
+        accepted = await self.sender.write("POST", "/chat/messages", AcceptedMessage, idempotency_key, body)
+        async with aclosing(_until_answered(self.sender, accepted, wait_s)) as events:
+            async for piece in _pieces(events, accepted.message):
+                yield piece
 
     @listing
     def events(self, session: str, *, after: int = 0) -> AsyncIterator[Event]:
-        """All that was said in a session behind a place, then what happens, without end.
+        """All messages of a session behind a sequence number, then what happens, without end.
 
-        A `ChatMessage` has its `place`: keep it, and go on behind it when your program begins again. Broken connections
-        are taken up by themselves; each message comes once and in order.
+        A `ChatMessage` has its `sequence`: keep it, and go on behind it when your program starts again. The stream
+        reconnects automatically; each message comes once and in order.
 
         Raises:
-            NotFound: there is no such session.
-            NotPossible: the session belongs to another channel.
-            NotReached: the gateway was away for longer than the client's patience.
+            NotFoundError: there is no such session.
+            ConflictError: the session belongs to another channel.
+            APIConnectionError: the gateway was not reached `max_retries` times in a row.
         """
-        return self.courier.events(_events(session), after)
+        return self.sender.events(_events(session), after)
 
     @operation
     async def stop(self, session: str, *, idempotency_key: str | None = None) -> None:
         """End the answer that is being written; what there is of it stays. Raises as `send`."""
-        body = StopAnswer(session=session)
-        await self.courier.ask(Request("POST", "/chat/stop", SentMessage, body=body, idempotency_key=idempotency_key))
-
-    async def _send(
-        self,
-        text: str,
-        session: str | None,
-        personality: str | None,
-        attachments: Sequence[File],
-        idempotency_key: str | None,
-    ) -> SentMessage:
-        body = SendMessage(session=session, personality=personality, text=text, attachments=tuple(attachments))
-        return await self.courier.ask(
-            Request("POST", "/chat/messages", SentMessage, body=body, idempotency_key=idempotency_key)
-        )
+        await self.sender.write("POST", "/chat/stop", AcceptedMessage, idempotency_key, StopAnswer(session=session))
 
 
 def file(path: Path) -> File:
@@ -166,21 +179,37 @@ def _events(session: str) -> Request[str]:
 
 
 async def _until_answered(
-    courier: Courier, session: str, message: str, place: int, wait_s: float
+    sender: RequestSender, sent: AcceptedMessage | SentMessage[S], wait_s: float
 ) -> AsyncGenerator[Event, None]:
-    async with aclosing(courier.events(_events(session), place, wait_s=wait_s)) as events:
+    async with aclosing(sender.events(_events(sent.session), sent.sequence, wait_s=wait_s)) as events:
         async for event in events:
             yield event
-            if isinstance(event, ChatMessage) and event.author == "agent" and event.reply_to == message:
+            if isinstance(event, ChatMessage) and event.author == "agent" and event.reply_to == sent.message:
                 return
-    raise NoAnswer(session, message, wait_s)
+    raise AnswerTimeoutError(sent.session, sent.message, wait_s)
 
 
-async def _answer(courier: Courier, session: str, message: str, place: int, wait_s: float) -> Answer:
+async def _answer(sender: RequestSender, sent: AcceptedMessage | SentMessage[S], wait_s: float) -> Answer:
     last: Event | None = None
-    async with aclosing(_until_answered(courier, session, message, place, wait_s)) as events:
+    async with aclosing(_until_answered(sender, sent, wait_s)) as events:
         async for event in events:
             last = event
     if not isinstance(last, ChatMessage):  # pragma: no cover (the stream ends with the answer, or raises)
-        raise NoAnswer(session, message, wait_s)
-    return Answer(text=last.text, session=session, message=message, choices=last.choices)
+        raise AnswerTimeoutError(sent.session, sent.message, wait_s)
+    return Answer(text=last.text, session=sent.session, message=sent.message, choices=last.choices)
+
+
+async def _pieces(events: AsyncIterator[Event], message: str) -> AsyncIterator[str]:
+    """What is new in the text of an answer; `stream` says what becomes of text that is discarded."""
+    shown: dict[str, str] = {}
+    given = ""
+    async for event in events:
+        if isinstance(event, Preview) and event.reply_to == message:
+            text = shown[event.id] = event.shown(shown.get(event.id, ""))
+        elif isinstance(event, ChatMessage) and event.reply_to == message:
+            text = event.text
+        else:
+            continue
+        if not given.startswith(text):
+            yield text[len(given) :] if text.startswith(given) else f"\n\n{text}"
+            given = text

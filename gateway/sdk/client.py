@@ -6,73 +6,78 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self
 
-from gateway.sdk.address import whereabouts
+from gateway.sdk.address import address_source
 from gateway.sdk.chat import Chat
-from gateway.sdk.courier import Courier
 from gateway.sdk.deliveries import Deliveries
 from gateway.sdk.memory import Memory
 from gateway.sdk.people import People
 from gateway.sdk.personalities import Personalities
+from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.sessions import Sessions
-from gateway.sdk.styles import Awaiting, Blocking, S, run
+from gateway.sdk.styles import Async, S, Sync, run
 from gateway.sdk.system import System
 from gateway.sdk.traces import Traces
-from gateway.sdk.transport import AwaitingTransport, BlockingTransport
+from gateway.sdk.transport import AsyncTransport, SyncTransport, Transport
 
 TIMEOUT_S = 30.0
-PATIENCE_S = 30.0
+MAX_RETRIES = 7
+"""Pauses of about 25 s altogether: a gateway that restarts is back by then."""
 
 
-class Namespaces(Generic[S]):
+class Client(Generic[S]):
     """What both clients offer."""
 
-    def __init__(self, courier: Courier) -> None:
-        self._courier = courier
-        self.memory: Memory[S] = Memory(courier)
-        self.sessions: Sessions[S] = Sessions(courier)
-        self.chat: Chat[S] = Chat(courier)
-        self.people: People[S] = People(courier)
-        self.personalities: Personalities[S] = Personalities(courier)
-        self.deliveries: Deliveries[S] = Deliveries(courier)
-        self.system: System[S] = System(courier)
-        self.traces: Traces[S] = Traces(courier)
+    _transport: type[Transport]
+
+    def __init__(
+        self,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        home: Path | None = None,
+        timeout: float = TIMEOUT_S,
+        max_retries: int = MAX_RETRIES,
+    ) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            api_key: an API key, or the operator's token; `ETHOS_API_KEY` without it.
+            base_url: of the gateway, such as `http://localhost:8420`; `ETHOS_URL` without it.
+            home: the data directory of a gateway on this machine, in place of both. Without anything, and without the
+                environment, it is `ETHOS_HOME` or `~/.ethos`.
+            timeout: seconds for one try; an hour for imports, exports and consolidations.
+            max_retries: how often a request is tried again while the gateway is away, with growing pauses; a stream of
+                events as often in a row. 0: never.
+
+        Raises:
+            AddressError: the URL is not valid, or URL or key is missing.
+        """
+        source = address_source(base_url, api_key, home)
+        self._sender = sender = RequestSender(self._transport(), source, timeout_s=timeout, max_retries=max_retries)
+        self.memory: Memory[S] = Memory(sender)
+        self.sessions: Sessions[S] = Sessions(sender)
+        self.chat: Chat[S] = Chat(sender)
+        self.people: People[S] = People(sender)
+        self.personalities: Personalities[S] = Personalities(sender)
+        self.deliveries: Deliveries[S] = Deliveries(sender)
+        self.system: System[S] = System(sender)
+        self.traces: Traces[S] = Traces(sender)
 
 
-class AsyncEthos(Namespaces[Awaiting]):
-    """A client whose operations are awaited.
+class AsyncEthos(Client[Async]):
+    """A client whose operations are awaited; the arguments are those of `Client`.
 
     ::
 
         async with AsyncEthos() as client:
             print(await client.chat.ask("Hello"))
-
-    Args:
-        url: of the gateway, such as `http://localhost:8420`; `ETHOS_URL` without it.
-        key: an API key, or the operator's token; `ETHOS_API_KEY` without it.
-        home: the data directory of a gateway on this machine, in the place of both. Without anything, and without the
-            environment, it is `ETHOS_HOME` or `~/.ethos`.
-        timeout_s: for one try.
-        patience_s: how long a request is tried again, altogether, while the gateway is away; 0: never.
-
-    Raises:
-        NoAddress: url and key are none, or only one of them is there.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        key: str | None = None,
-        *,
-        home: Path | None = None,
-        timeout_s: float = TIMEOUT_S,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        where = whereabouts(url, key, home)
-        super().__init__(Courier(AwaitingTransport(), where, timeout_s=timeout_s, patience_s=patience_s))
+    _transport = AsyncTransport
 
     async def close(self) -> None:
-        """Let go of the connections."""
-        await self._courier.close()
+        """Close the connections."""
+        await self._sender.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,7 +88,7 @@ class AsyncEthos(Namespaces[Awaiting]):
         await self.close()
 
 
-class Ethos(Namespaces[Blocking]):
+class Ethos(Client[Sync]):
     """A client whose operations block; otherwise the same as `AsyncEthos`. Several threads may use it.
 
     ::
@@ -92,21 +97,11 @@ class Ethos(Namespaces[Blocking]):
             print(client.chat.ask("Hello"))
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        key: str | None = None,
-        *,
-        home: Path | None = None,
-        timeout_s: float = TIMEOUT_S,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        where = whereabouts(url, key, home)
-        super().__init__(Courier(BlockingTransport(), where, timeout_s=timeout_s, patience_s=patience_s))
+    _transport = SyncTransport
 
     def close(self) -> None:
-        """Let go of the connections."""
-        run(self._courier.close())
+        """Close the connections."""
+        run(self._sender.close())
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""`client.deliveries`: what waits and what failed, on the way in and on the way out."""
+"""`client.deliveries`: messages and replies that wait or failed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from gateway.sdk.models.schema import Page
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 
+_ROW = "/deliveries/{queue}/{seq}"
+
 
 class Deliveries(Namespace[S]):
-    """The queues `inbox` and `outbox`. Scopes: `deliveries:read`, `deliveries:write`."""
+    """The queues `inbox` and `outbox`. Scopes: `deliveries:read`, `deliveries:write`.
+
+    Every operation raises `NotFoundError` where the queue has no such row.
+    """
 
     @listing
     def list(
@@ -19,47 +24,22 @@ class Deliveries(Namespace[S]):
     ) -> AsyncIterator[Delivery]:
         """Dead letters and what is not finished, the newest first."""
         query = {"state": state, "channel": channel}
-        request = Request("GET", "/deliveries/{queue}", Page[Delivery], place={"queue": queue}, query=query)
-        return self.courier.items(request, limit)
+        return self.sender.items(Request("GET", "/deliveries/{queue}", Page[Delivery], {"queue": queue}, query), limit)
 
     @operation
     async def get(self, queue: Queue, seq: int) -> Delivery:
-        """One message or reply, also one that is over; `NotFound` where there is none."""
-        place = {"queue": queue, "seq": seq}
-        return await self.courier.ask(Request("GET", "/deliveries/{queue}/{seq}", Delivery, place=place))
+        """One message or reply, also a finished one."""
+        return await self.sender.get(_ROW, Delivery, queue=queue, seq=seq)
 
     @operation
     async def retry(self, queue: Queue, seq: int, *, idempotency_key: str | None = None) -> Delivery:
-        """Try a dead letter again, from the start.
-
-        Raises:
-            NotFound: there is no such message.
-            NotPossible: it is no dead letter.
-        """
-        return await self.courier.ask(
-            Request(
-                "POST",
-                "/deliveries/{queue}/{seq}/retry",
-                Delivery,
-                place={"queue": queue, "seq": seq},
-                idempotency_key=idempotency_key,
-            )
-        )
+        """Try a dead letter again, from the start; `ConflictError` where it is none."""
+        return await self.sender.write("POST", f"{_ROW}/retry", Delivery, idempotency_key, queue=queue, seq=seq)
 
     @operation
     async def drop(self, queue: Queue, seq: int, *, idempotency_key: str | None = None) -> Delivery:
-        """Finish it without a delivery; the row stays, so that the same event never comes in again.
+        """Finish it without a delivery; `ConflictError` where it is running or finished.
 
-        Raises:
-            NotFound: there is no such message.
-            NotPossible: it is being worked on, or is over.
+        The row is kept, so that the same event is never accepted again.
         """
-        return await self.courier.ask(
-            Request(
-                "POST",
-                "/deliveries/{queue}/{seq}/drop",
-                Delivery,
-                place={"queue": queue, "seq": seq},
-                idempotency_key=idempotency_key,
-            )
-        )
+        return await self.sender.write("POST", f"{_ROW}/drop", Delivery, idempotency_key, queue=queue, seq=seq)

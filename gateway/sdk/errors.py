@@ -3,21 +3,23 @@
 ::
 
     EthosError
-    └── EthosApiError
-        ├── NotReached         no answer came; says whether the request can have arrived
-        ├── NoAnswer           the agent has not answered in time
-        ├── BadAnswer          what came is not the gateway's, or of another version
-        └── ProblemError       the gateway said no, in a problem document (RFC 9457)
-            ├── NotKnown       401, the key is wrong or revoked
-            ├── NotAllowed     403, the key may not do that
-            ├── NotFound       404, there is no such thing, or not for this key
-            ├── NotPossible    409, not as things are now
-            │   ├── Conflict   it changed meanwhile; has both texts
-            │   └── InProgress the same write is being done at this moment
-            ├── Invalid        422, has the wrong fields
-            ├── TooLarge       413
-            ├── TooMany        429
-            └── Unavailable    502, 503 and 504, it may work later
+    ├── AddressError                         the client was not told where the gateway is, or with which key
+    └── APIError
+        ├── APIConnectionError               no response came; says whether the request can have arrived
+        │   └── APITimeoutError              one try took longer than `timeout`
+        ├── AnswerTimeoutError               the agent did not answer in time
+        ├── APIResponseValidationError       the response is not the gateway's, or of another version
+        └── APIStatusError                   the gateway said no, in a problem document (RFC 9457)
+            ├── AuthenticationError          401, the key is wrong or revoked
+            ├── PermissionDeniedError        403, the key may not do that
+            ├── NotFoundError                404, it does not exist, or not for this key
+            ├── ConflictError                409, the current state does not allow it
+            │   ├── VersionConflictError     the document changed meanwhile; has both texts
+            │   └── RequestInProgressError   the same write is running at this moment
+            ├── UnprocessableEntityError     422, names the wrong fields
+            ├── RequestTooLargeError         413
+            ├── RateLimitError               429
+            └── ServiceUnavailableError      502, 503 and 504, it may work later
 """
 
 from __future__ import annotations
@@ -33,51 +35,58 @@ PROBLEM_PREFIX = "urn:ethos:problem:"
 MAX_SHOWN_CHARS = 200
 
 
-class EthosApiError(EthosError):
+class AddressError(EthosError):
+    """The client was not told where the gateway is, or with which key; the text says what to give."""
+
+
+class APIError(EthosError):
     """The gateway did not do what was asked; the text says why, and mostly what to do.
 
     Attributes:
-        is_repeatable: the same request may succeed a little later. The clients have repeated it already, for as long as
-            their patience lasted.
+        is_retryable: the same request may succeed a little later. The client has tried it again `max_retries` times.
         retry_after_s: how long the gateway asks us to wait; None where it does not say.
     """
 
-    is_repeatable = False
+    is_retryable = False
     retry_after_s: float | None = None
 
 
-class NotReached(EthosApiError):
-    """No answer came.
+class APIConnectionError(APIError):
+    """No response came.
 
     Attributes:
         may_have_arrived: False: the gateway cannot have seen the request. True: it may even have done it.
     """
 
-    is_repeatable = True
+    is_retryable = True
 
     def __init__(self, reason: str, *, may_have_arrived: bool = False) -> None:
         super().__init__(reason)
         self.may_have_arrived = may_have_arrived
 
 
-class NoAnswer(EthosApiError):
-    """What was said is committed, but its answer takes longer than the caller wants to wait.
+class APITimeoutError(APIConnectionError):
+    """No response came within the client's `timeout`."""
+
+
+class AnswerTimeoutError(APIError):
+    """The message is committed, but its answer takes longer than the caller wants to wait.
 
     Attributes:
         session, message: `client.chat.events(session)` brings the answer, whose `reply_to` is the message.
     """
 
     def __init__(self, session: str, message: str, waited_s: float) -> None:
-        super().__init__(f"no answer came in {waited_s:g} s; it will stand in session {session}")
+        super().__init__(f"no answer came in {waited_s:g} s; it will be in session {session}")
         self.session = session
         self.message = message
 
 
-class BadAnswer(EthosApiError):
-    """What came is no answer of a gateway of this version: another server, a proxy's page, a field that is missing."""
+class APIResponseValidationError(APIError):
+    """The response is not one of a gateway of this version: another server, a proxy's page, a missing field."""
 
 
-class ProblemError(EthosApiError):
+class APIStatusError(APIError):
     """The gateway said no.
 
     Attributes:
@@ -90,7 +99,7 @@ class ProblemError(EthosApiError):
         self.retry_after_s = retry_after_s
 
     @property
-    def status(self) -> int:
+    def status_code(self) -> int:
         """Of HTTP."""
         return self.problem.status
 
@@ -100,28 +109,28 @@ class ProblemError(EthosApiError):
         return self.problem.type.removeprefix(PROBLEM_PREFIX)
 
 
-class NotKnown(ProblemError):
-    """Nobody is known by this key: it is wrong or revoked."""
+class AuthenticationError(APIStatusError):
+    """The key is wrong or revoked."""
 
 
-class NotAllowed(ProblemError):
-    """The key has not the scope, or sees one person only."""
+class PermissionDeniedError(APIStatusError):
+    """The key does not have the scope, or is limited to one person."""
 
 
-class NotFound(ProblemError):
-    """There is no such thing, or not for this key."""
+class NotFoundError(APIStatusError):
+    """It does not exist, or not for this key."""
 
 
-class NotPossible(ProblemError):
-    """It cannot be done as things are now: decided already, being worked on, another channel's."""
+class ConflictError(APIStatusError):
+    """The current state does not allow it: it is decided already, in use, or belongs to another channel."""
 
 
-class Conflict(NotPossible):
+class VersionConflictError(ConflictError):
     """The document changed since it was read, and nothing was written.
 
     Attributes:
         current: the text as it is now.
-        current_version: what to write over next, when both texts are united.
+        current_version: the version to write over, once both texts are merged.
         proposed: the text that was to be written.
     """
 
@@ -132,75 +141,73 @@ class Conflict(NotPossible):
         self.proposed = problem.proposed
 
 
-class InProgress(NotPossible):
-    """An earlier try of the same write is still being answered."""
+class RequestInProgressError(ConflictError):
+    """An earlier try of the same write is still running."""
 
-    is_repeatable = True
+    is_retryable = True
 
 
-class Invalid(ProblemError):
-    """The request is not valid.
-
-    Attributes:
-        fields: each wrong field, where the gateway knows it.
-    """
+class UnprocessableEntityError(APIStatusError):
+    """The request is not valid."""
 
     @property
     def fields(self) -> tuple[FieldProblem, ...]:
-        """Each with its place, such as `body.content`."""
+        """Each wrong field with its path, such as `body.content`, where the gateway knows it."""
         return self.problem.errors
 
 
-class TooLarge(ProblemError):
+class RequestTooLargeError(APIStatusError):
     """The request, or the text in it, is larger than the gateway takes."""
 
 
-class TooMany(ProblemError):
+class RateLimitError(APIStatusError):
     """Too many wrong keys came from this address; wait."""
 
-    is_repeatable = True
+    is_retryable = True
 
 
-class Unavailable(ProblemError):
+class ServiceUnavailableError(APIStatusError):
     """It is not possible now, and may be later."""
 
-    is_repeatable = True
+    is_retryable = True
 
 
-_BY_STATUS: Mapping[int, type[ProblemError]] = {
-    401: NotKnown,
-    403: NotAllowed,
-    404: NotFound,
-    409: NotPossible,
-    413: TooLarge,
-    422: Invalid,
-    429: TooMany,
-    502: Unavailable,
-    503: Unavailable,
-    504: Unavailable,
+_BY_STATUS: Mapping[int, type[APIStatusError]] = {
+    401: AuthenticationError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    409: ConflictError,
+    413: RequestTooLargeError,
+    422: UnprocessableEntityError,
+    429: RateLimitError,
+    502: ServiceUnavailableError,
+    503: ServiceUnavailableError,
+    504: ServiceUnavailableError,
 }
 
 _OF_PROXIES = frozenset({429, 502, 503, 504})
 """What a proxy says in words of its own for a gateway that it does not reach."""
 
 
-def error_of(status: int, headers: Mapping[str, str], body: bytes) -> EthosApiError:
-    """The exception for an answer that is no success."""
+def error_from(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
+    """The exception for a response that is no success."""
     retry_after_s = _seconds(headers.get("retry-after"))
     try:
         problem = Problem.model_validate_json(body)
         if problem.type == f"{PROBLEM_PREFIX}conflict":
-            return Conflict(ConflictProblem.model_validate_json(body), retry_after_s)
+            return VersionConflictError(ConflictProblem.model_validate_json(body), retry_after_s)
     except ValidationError:
         shown = body[:MAX_SHOWN_CHARS].decode("utf-8", "replace")
         if status not in _OF_PROXIES:
-            return BadAnswer(f"the answer, with status {status}, is not one of Ethos Gateway: {shown}")
+            return APIResponseValidationError(
+                f"the response, with status {status}, is not one of Ethos Gateway: {shown}"
+            )
         problem = Problem(type="about:blank", title=f"HTTP {status}", status=status, detail=f"HTTP {status}: {shown}")
     if problem.type == f"{PROBLEM_PREFIX}in-progress":
-        return InProgress(problem, retry_after_s)
-    return _BY_STATUS.get(status, ProblemError)(problem, retry_after_s)
+        return RequestInProgressError(problem, retry_after_s)
+    return _BY_STATUS.get(status, APIStatusError)(problem, retry_after_s)
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """`Retry-After` in seconds; None where it is not there, or is a date, which our gateway never sends."""
+    """`Retry-After` in seconds; None where it is missing, or a date, which our gateway never sends."""
     return float(retry_after) if retry_after is not None and retry_after.isdecimal() else None

@@ -1,26 +1,29 @@
-"""`client.personalities`: who answers."""
+"""`client.personalities`: the roles of the agent."""
 
 from __future__ import annotations
 
 from gateway.sdk.models.personalities import CreatePersonality, Personality, PersonalityFiles, UpdatePersonality
 from gateway.sdk.models.schema import Page
-from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, operation
+
+_ONE = "/personalities/{personality}"
 
 
 class Personalities(Namespace[S]):
-    """The roles of the agent. Scopes: `personalities:read`, `personalities:write`."""
+    """The roles of the agent. Scopes: `personalities:read`, `personalities:write`.
+
+    Every operation on one raises `NotFoundError` where there is none.
+    """
 
     @operation
     async def list(self) -> tuple[Personality, ...]:
-        """All of them, built-in ones first, those that cannot be used with the reason."""
-        return (await self.courier.ask(Request("GET", "/personalities", Page[Personality]))).items
+        """All of them, built-in ones first; one whose files are not valid has a `problem`."""
+        return (await self.sender.get("/personalities", Page[Personality])).items
 
     @operation
     async def get(self, personality: str) -> PersonalityFiles:
-        """One, with the texts of its files; `NotFound` where there is none."""
-        place = {"personality": personality}
-        return await self.courier.ask(Request("GET", "/personalities/{personality}", PersonalityFiles, place=place))
+        """One, with the texts of its files."""
+        return await self.sender.get(_ONE, PersonalityFiles, personality=personality)
 
     @operation
     async def create(
@@ -32,19 +35,13 @@ class Personalities(Namespace[S]):
         copy_of: str | None = None,
         idempotency_key: str | None = None,
     ) -> PersonalityFiles:
-        """Make one with this id; it can be chosen at once.
+        """Create one with this id; it can be used at once. `ConflictError` where there is one of that id.
 
         Args:
-            copy_of: it begins with that one's prompt and settings.
-
-        Raises:
-            NotFound: there is none to copy.
-            NotPossible: there is one of that id.
+            copy_of: it starts with that one's prompt and settings.
         """
         body = CreatePersonality(id=personality, name=name, description=description, copy_of=copy_of)
-        return await self.courier.ask(
-            Request("POST", "/personalities", PersonalityFiles, body=body, idempotency_key=idempotency_key)
-        )
+        return await self.sender.write("POST", "/personalities", PersonalityFiles, idempotency_key, body)
 
     @operation
     async def update(
@@ -59,18 +56,8 @@ class Personalities(Namespace[S]):
         """Replace its prompt (`SOUL.md`), its settings (`personality.yaml`) or both; what is None stays.
 
         Raises:
-            NotFound: there is no such personality.
-            NotPossible: it is not `expected_version` any more.
-            Invalid: the settings cannot be used.
+            ConflictError: it is not `expected_version` any more.
+            UnprocessableEntityError: the settings are not valid.
         """
         body = UpdatePersonality(expected_version=expected_version, prompt=prompt, settings=settings)
-        return await self.courier.ask(
-            Request(
-                "PATCH",
-                "/personalities/{personality}",
-                PersonalityFiles,
-                place={"personality": personality},
-                body=body,
-                idempotency_key=idempotency_key,
-            )
-        )
+        return await self.sender.write("PATCH", _ONE, PersonalityFiles, idempotency_key, body, personality=personality)

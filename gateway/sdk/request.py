@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ValidationError
 
-from gateway.sdk.errors import BadAnswer
-from gateway.sdk.models.schema import Sent
+from gateway.sdk.errors import APIResponseValidationError
+from gateway.sdk.models.schema import RequestBody
 
 T = TypeVar("T")
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -22,7 +22,7 @@ IDEMPOTENCY_KEY = "idempotency-key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Response:
     """What came back."""
 
     status: int
@@ -35,25 +35,23 @@ class Request(Generic[T]):
     """One request.
 
     Attributes:
-        path: below `/api/v1`, with `{names}` for the values in `place`.
-        answer: what a good answer is: a model, `str` for plain text, `bytes` for a small file, `NoneType` for nothing.
+        path: below `/api/v1`, with `{names}` for the values in `path_values`.
+        result: of a good response: a model, `str` for plain text, `bytes` for a small file, `NoneType` for nothing.
         query: by the names of the wire; what is None is left out.
         idempotency_key: of a write; one is made where there is none.
-        is_repeatable: False: a write that must not be sent again when nobody knows whether it arrived.
         upload: a file that is the body, read while it is sent.
-        download: where the body of a good answer is written, with `answer` as `Path`.
+        download: where the body of a good response is written, with `result` as `Path`.
         timeout_s: for one try of an operation that takes longer than others.
     """
 
     method: Method
     path: str
-    answer: type[T]
-    place: Mapping[str, Value] = field(default_factory=dict)
+    result: type[T]
+    path_values: Mapping[str, Value] = field(default_factory=dict)
     query: Mapping[str, Value] = field(default_factory=dict)
-    body: Sent | None = None
+    body: RequestBody | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     idempotency_key: str | None = None
-    is_repeatable: bool = True
     upload: Path | None = None
     download: Path | None = None
     timeout_s: float | None = None
@@ -61,45 +59,45 @@ class Request(Generic[T]):
     @property
     def target(self) -> str:
         """Path and query, ready to be sent."""
-        path = self.path.format_map({name: quote(str(value), safe="") for name, value in self.place.items()})
+        path = self.path.format_map({name: quote(str(value), safe="") for name, value in self.path_values.items()})
         query = urlencode([(name, text) for name, value in self.query.items() for text in _texts(value)])
         return f"{path}?{query}" if query else path
 
     @property
     def content(self) -> bytes | None:
-        """The body as JSON. Only what the caller gave goes along: the server knows its own defaults."""
+        """The body as JSON. Only what the caller gave is sent: the server knows its own defaults."""
         if self.body is None:
             return None
         return self.body.model_dump_json(by_alias=True, exclude_none=True).encode("utf-8", "replace")
 
-    def asking(self, **query: Value) -> Request[T]:
+    def with_query(self, **query: Value) -> Request[T]:
         """The same with more in its query."""
         return replace(self, query={**self.query, **query})
 
-    def read(self, answer: Answer) -> T:
-        """The value of a good answer.
+    def parse(self, response: Response) -> T:
+        """The value of a good response.
 
         Raises:
-            BadAnswer: it is none of this operation.
+            APIResponseValidationError: it is none of this operation.
         """
-        wanted: Any = self.answer
+        wanted: Any = self.result
         if wanted is NoneType:
             return cast(T, None)
         if wanted is Path:
             return cast(T, self.download)
         if wanted is bytes:
-            return cast(T, answer.body)
+            return cast(T, response.body)
         if wanted is str:
-            return cast(T, answer.body.decode("utf-8", "replace"))
+            return cast(T, response.body.decode("utf-8", "replace"))
         try:
             if issubclass(wanted, BaseModel):
-                return cast(T, wanted.model_validate_json(answer.body))
+                return cast(T, wanted.model_validate_json(response.body))
         except ValidationError as error:
-            raise BadAnswer(
-                f"the answer to {self.method} {self.path} is not what this version of the client expects: "
+            raise APIResponseValidationError(
+                f"the response to {self.method} {self.path} is not what this version of the client expects: "
                 f"{error.error_count()} fields are wrong, the first is {error.errors()[0]['loc']}"
             ) from error
-        raise TypeError(f"{wanted} is no form of an answer")
+        raise TypeError(f"{wanted} is no form of a response")
 
 
 def _texts(value: Value) -> Sequence[str]:

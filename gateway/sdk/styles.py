@@ -12,32 +12,32 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import MethodType, TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from gateway.sdk.courier import Courier
+from gateway.sdk.request_sender import RequestSender
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Awaiting:
+class Async:
     """The style of `AsyncEthos`; only for the type checker."""
 
 
-class Blocking:
+class Sync:
     """The style of `Ethos`; only for the type checker."""
 
 
-S = TypeVar("S", Awaiting, Blocking)
+S = TypeVar("S", Async, Sync)
 
 
 class Namespace(Generic[S]):
     """Some operations of a client.
 
     Attributes:
-        courier: sends requests; for the operations, not for callers.
+        sender: sends requests; for the operations, not for callers.
     """
 
-    def __init__(self, courier: Courier) -> None:
-        self.courier = courier
+    def __init__(self, sender: RequestSender) -> None:
+        self.sender = sender
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -120,14 +120,14 @@ class operation(Generic[P, T]):  # noqa: N801 (it is used as a decorator)
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, instance: Namespace[Awaiting], owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, instance: Namespace[Async], owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
-    def __get__(self, instance: Namespace[Blocking], owner: type) -> Callable[P, T]: ...
+    def __get__(self, instance: Namespace[Sync], owner: type) -> Callable[P, T]: ...
     def __get__(self, instance: Namespace[Any] | None, owner: type) -> Any:
         if instance is None:
             return self
         bound: Callable[P, Coroutine[Any, Any, T]] = MethodType(self.function, instance)
-        if instance.courier.is_awaited:
+        if instance.sender.is_async:
             return bound
 
         @functools.wraps(bound)
@@ -147,14 +147,14 @@ class listing(Generic[P, T]):  # noqa: N801 (it is used as a decorator)
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, instance: Namespace[Awaiting], owner: type) -> Callable[P, AsyncItems[T]]: ...
+    def __get__(self, instance: Namespace[Async], owner: type) -> Callable[P, AsyncItems[T]]: ...
     @overload
-    def __get__(self, instance: Namespace[Blocking], owner: type) -> Callable[P, Items[T]]: ...
+    def __get__(self, instance: Namespace[Sync], owner: type) -> Callable[P, Items[T]]: ...
     def __get__(self, instance: Namespace[Any] | None, owner: type) -> Any:
         if instance is None:
             return self
         bound: Callable[P, AsyncIterator[T]] = MethodType(self.function, instance)
-        kind = AsyncItems if instance.courier.is_awaited else Items
+        kind = AsyncItems if instance.sender.is_async else Items
 
         @functools.wraps(bound)
         def items(*args: P.args, **kwargs: P.kwargs) -> AsyncItems[T] | Items[T]:

@@ -1,10 +1,9 @@
-"""`client.system`: how the gateway is, what was spent, what it was told."""
+"""`client.system`: health, usage, configuration."""
 
 from __future__ import annotations
 
 from gateway.sdk.models.schema import Page
-from gateway.sdk.models.system import Channel, Health, Settings, Usage
-from gateway.sdk.request import Request
+from gateway.sdk.models.system import ChannelHealth, Health, Settings, Usage
 from gateway.sdk.styles import Namespace, S, operation
 
 
@@ -13,20 +12,20 @@ class System(Namespace[S]):
 
     @operation
     async def health(self) -> Health:
-        """How it is, now; also where it is not well."""
-        return await self.courier.ask(Request("GET", "/system/health", Health))
+        """The state of the gateway, also where it does not work."""
+        return await self.sender.get("/system/health", Health)
 
     @operation
-    async def channels(self) -> tuple[Channel, ...]:
-        """The channels in their true state."""
-        return (await self.courier.ask(Request("GET", "/system/channels", Page[Channel]))).items
+    async def channels(self) -> tuple[ChannelHealth, ...]:
+        """The channels with their state."""
+        return (await self.sender.get("/system/channels", Page[ChannelHealth])).items
 
     @operation
     async def usage(self, *, days: int = 30, user: str | None = None) -> Usage:
-        """What was spent in so many days, today included, by day, person, personality and model."""
-        return await self.courier.ask(Request("GET", "/system/usage", Usage, query={"days": days, "user": user}))
+        """Turns, tokens and cost of the last days, today included, by day, person, personality and model."""
+        return await self.sender.get("/system/usage", Usage, {"days": days, "user": user})
 
     @operation
     async def config(self) -> Settings:
-        """The configuration in force; in the place of a secret stands `**********`."""
-        return await self.courier.ask(Request("GET", "/system/config", Settings))
+        """The configuration in force; a secret is shown as `**********`."""
+        return await self.sender.get("/system/config", Settings)

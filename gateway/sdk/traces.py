@@ -1,4 +1,4 @@
-"""`client.traces`: the trace memory; small facts, each with a strength, and files of them in and out."""
+"""`client.traces`: the trace memory; small facts, each with a strength, and their import and export."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 from gateway.sdk.models.schema import Page
 from gateway.sdk.models.traces import (
     AddTrace,
-    Consolidated,
-    ConsolidationEntry,
-    EditTrace,
+    Consolidation,
+    ConsolidationResult,
     ExportFormat,
     FoundTrace,
     ImportFormat,
@@ -21,24 +20,26 @@ from gateway.sdk.models.traces import (
     Trace,
     TraceGraph,
     TraceType,
+    UpdateTrace,
 )
 from gateway.sdk.request import Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 
-PATIENT_S = 3600.0
-"""For what is answered only when it is done: reading or writing a million traces takes minutes."""
+LONG_TIMEOUT_S = 3600.0
+"""For operations that answer when they are done: reading or writing a million traces takes minutes."""
+_ONE = "/traces/{trace}"
 
 
 class Traces(Namespace[S]):
-    """Facts, found by a question. Scopes: `traces:read`, `traces:write`.
+    """Facts, found by a query. Scopes: `traces:read`, `traces:write`.
 
-    Every operation raises `NotPossible` where the trace memory is off, `NotFound` where there is no such trace.
+    Every operation raises `ConflictError` where the trace memory is off, `NotFoundError` where there is no such trace.
     """
 
     @listing
     def search(
         self,
-        question: str = "",
+        query: str = "",
         *,
         type: TraceType | None = None,  # noqa: A002 (its name on the wire)
         scope: ScopeKind | None = None,
@@ -49,15 +50,15 @@ class Traces(Namespace[S]):
         explain: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[FoundTrace]:
-        """With a question the best matches, a hundred at most; without one all, the last that came in first.
+        """With a query the best matches, a hundred at most; without one all, the newest first.
 
         Args:
             tags: with each of these.
-            deleted: those that were deleted; the question counts for nothing.
-            explain: say what each score is made of.
+            deleted: those that were deleted; the query is ignored.
+            explain: say how each score was computed.
         """
-        query = {
-            "q": question,
+        asked = {
+            "q": query,
             "type": type,
             "scope": scope,
             "tag": tuple(tags),
@@ -66,17 +67,17 @@ class Traces(Namespace[S]):
             "deleted": deleted,
             "explain": explain,
         }
-        return self.courier.items(Request("GET", "/traces", Page[FoundTrace], query=query), limit)
+        return self.sender.items(Request("GET", "/traces", Page[FoundTrace], query=asked), limit)
 
     @operation
     async def get(self, trace: str) -> Trace:
-        """One trace, also one that was deleted."""
-        return await self.courier.ask(Request("GET", "/traces/{trace}", Trace, place={"trace": trace}))
+        """One trace, also a deleted one."""
+        return await self.sender.get(_ONE, Trace, trace=trace)
 
     @operation
     async def add(self, body: AddTrace, *, idempotency_key: str | None = None) -> Trace:
-        """Remember a fact. What is there already, of the same owner and type, only gets the tags."""
-        return await self.courier.ask(Request("POST", "/traces", Trace, body=body, idempotency_key=idempotency_key))
+        """Remember a fact. If the same owner has it with the same type already, the tags are added."""
+        return await self.sender.write("POST", "/traces", Trace, idempotency_key, body)
 
     @operation
     async def update(
@@ -88,117 +89,109 @@ class Traces(Namespace[S]):
         idempotency_key: str | None = None,
     ) -> Trace:
         """Change what is given; search and vector follow."""
-        place = {"trace": trace}
-        body = EditTrace(content=content, tags=None if tags is None else tuple(tags))
-        return await self.courier.ask(
-            Request("PATCH", "/traces/{trace}", Trace, place=place, body=body, idempotency_key=idempotency_key)
-        )
+        body = UpdateTrace(content=content, tags=None if tags is None else tuple(tags))
+        return await self.sender.write("PATCH", _ONE, Trace, idempotency_key, body, trace=trace)
 
     @operation
     async def merge(
         self, traces: Sequence[str], *, content: str | None = None, idempotency_key: str | None = None
     ) -> Trace:
-        """Put one trace in the place of several of one owner; those are deleted, and can be restored."""
+        """Replace several traces of one owner by one; those are deleted, and can be restored."""
         body = MergeTraces(traces=tuple(traces), content=content)
-        return await self.courier.ask(
-            Request("POST", "/traces/merge", Trace, body=body, idempotency_key=idempotency_key)
-        )
+        return await self.sender.write("POST", "/traces/merge", Trace, idempotency_key, body)
 
     @operation
     async def delete(self, trace: str, *, idempotency_key: str | None = None) -> Trace:
         """Hide it from searches, answers and exports; it can be restored."""
-        place = {"trace": trace}
-        return await self.courier.ask(
-            Request("DELETE", "/traces/{trace}", Trace, place=place, idempotency_key=idempotency_key)
-        )
+        return await self.sender.write("DELETE", _ONE, Trace, idempotency_key, trace=trace)
 
     @operation
     async def restore(self, trace: str, *, idempotency_key: str | None = None) -> Trace:
-        """Bring back what was deleted."""
-        place = {"trace": trace}
-        return await self.courier.ask(
-            Request("POST", "/traces/{trace}/restore", Trace, place=place, idempotency_key=idempotency_key)
-        )
+        """Restore a deleted trace."""
+        return await self.sender.write("POST", f"{_ONE}/restore", Trace, idempotency_key, trace=trace)
 
     @operation
     async def strength(self, trace: str, *, points: int = 60) -> StrengthCurve:
-        """How it fades, since it was last touched and from now on."""
-        request = Request("GET", "/traces/{trace}/strength", StrengthCurve, place={"trace": trace})
-        return await self.courier.ask(request.asking(points=points))
+        """How its strength falls, since it was last used and from now on."""
+        return await self.sender.get(f"{_ONE}/strength", StrengthCurve, {"points": points}, trace=trace)
 
     @operation
     async def graph(self, trace: str, *, neighbours: int = 25) -> TraceGraph:
-        """What it is linked to, the weightiest first, and the links among those."""
-        request = Request("GET", "/traces/{trace}/graph", TraceGraph, place={"trace": trace})
-        return await self.courier.ask(request.asking(limit=neighbours))
+        """Its neighbours, those of the highest weight first, and the links among them."""
+        return await self.sender.get(f"{_ONE}/graph", TraceGraph, {"limit": neighbours}, trace=trace)
 
     @operation
-    async def consolidate(self, *, idempotency_key: str | None = None) -> Consolidated:
-        """Prune, merge, link, derive and compact now; comes back when it is done."""
-        return await self.courier.ask(
-            Request("POST", "/traces/consolidate", Consolidated, idempotency_key=idempotency_key, timeout_s=PATIENT_S)
+    async def consolidate(self, *, idempotency_key: str | None = None) -> ConsolidationResult:
+        """Prune, merge, link, derive and compact now; returns when it is done."""
+        return await self.sender.send(
+            Request(
+                "POST",
+                "/traces/consolidate",
+                ConsolidationResult,
+                idempotency_key=idempotency_key,
+                timeout_s=LONG_TIMEOUT_S,
+            )
         )
 
     @listing
-    def consolidations(self, *, limit: int | None = None) -> AsyncIterator[ConsolidationEntry]:
-        """What consolidations did, the newest first."""
-        return self.courier.items(Request("GET", "/traces/consolidations", Page[ConsolidationEntry]), limit)
+    def consolidations(self, *, limit: int | None = None) -> AsyncIterator[Consolidation]:
+        """Earlier consolidations, the newest first."""
+        return self.sender.items(Request("GET", "/traces/consolidations", Page[Consolidation]), limit)
 
     @operation
-    async def bring_in(
+    async def import_file(
         self,
         file: Path,
         *,
-        form: ImportFormat = "auto",
+        format: ImportFormat = "auto",  # noqa: A002 (its name on the wire)
         user: str | None = None,
         is_dry_run: bool = False,
         idempotency_key: str | None = None,
     ) -> ImportReport:
-        """Import a file of any size; what is there already is skipped, so it may be sent again.
+        """Import a file of any size; what is known is skipped, so it may be sent again.
 
         Args:
-            form: `auto` looks into the file.
-            user: whose the traces become that say nothing of it; the only user without it.
+            format: `auto` detects it.
+            user: owner of the traces of which the file names none; the only user without it.
             is_dry_run: say what would happen, and change nothing.
 
         Raises:
             OSError: the file cannot be read.
-            TooLarge: the gateway takes no file of that size, see `web.max_upload_bytes`.
+            RequestTooLargeError: the gateway takes no file of that size, see `web.max_upload_bytes`.
         """
-        query = {"name": file.name, "format": form, "user": user, "dryRun": is_dry_run}
-        return await self.courier.ask(
+        return await self.sender.send(
             Request(
                 "POST",
                 "/traces/import",
                 ImportReport,
-                query=query,
+                query={"name": file.name, "format": format, "user": user, "dryRun": is_dry_run},
                 upload=file,
                 idempotency_key=idempotency_key,
-                timeout_s=PATIENT_S,
+                timeout_s=LONG_TIMEOUT_S,
             )
         )
 
     @operation
-    async def take_out(
+    async def export_file(
         self,
         file: Path,
         *,
-        form: ExportFormat = "json",
+        format: ExportFormat = "json",  # noqa: A002 (its name on the wire)
         user: str | None = None,
         with_embeddings: bool = False,
         with_conversations: bool = True,
     ) -> Path:
-        """Export into a file, which is there whole or not at all: all that this key may see, or one person's.
+        """Export into a file, which is written whole or not at all: all that this key may see, or one person's.
 
         Raises:
             OSError: the file cannot be written.
         """
         query = {
-            "format": form,
+            "format": format,
             "user": user,
             "embeddings": with_embeddings,
             "conversations": with_conversations,
         }
-        return await self.courier.ask(
-            Request("GET", "/traces/export", Path, query=query, download=file, timeout_s=PATIENT_S)
+        return await self.sender.send(
+            Request("GET", "/traces/export", Path, query=query, download=file, timeout_s=LONG_TIMEOUT_S)
         )

@@ -1,7 +1,7 @@
 """The two ways to the gateway: one that waits in an event loop, one that blocks. Only this file knows httpx.
 
-Both have the same `async` methods. Those of the blocking one never wait in the sense of asyncio, so whatever is written
-over them runs to its end in one go, without an event loop: see `gateway.sdk.styles.run`.
+Both have the same `async` methods. Those of the blocking one never wait in the sense of asyncio, so code over them
+runs to its end in one go, without an event loop: see `gateway.sdk.styles.run`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tempfile import NamedTemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-from gateway.sdk.errors import BadAnswer, NotReached
-from gateway.sdk.request import Answer
+from gateway.sdk.errors import APIConnectionError, APIResponseValidationError, APITimeoutError
+from gateway.sdk.request import Response
 
 if TYPE_CHECKING:  # httpx takes a tenth of a second to load; only a client that is made needs it
     import httpx
@@ -30,7 +30,7 @@ USER_AGENT = "ethos-gateway-sdk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class HttpRequest:
     """A request, ready to be sent; `upload` and `download` are files, which pass through in pieces."""
 
     method: str
@@ -44,33 +44,33 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class EventSource:
-    """A stream that was opened; where `status` is no 200 there are no events, and `answer` says why."""
+    """A stream that was opened; where the status is not 200 there are no events, and `response` says why."""
 
-    answer: Answer
+    response: Response
     events: AsyncIterator[ServerSentEvent]
 
 
 class Transport(Protocol):
     """Sends, waits, and is closed."""
 
-    async def send(self, exchange: Exchange) -> Answer:
+    async def send(self, request: HttpRequest) -> Response:
         """Send a request, and read all of its answer.
 
         Raises:
-            NotReached: no whole answer came.
+            APIConnectionError: no whole answer came.
         """
 
-    def stream(self, exchange: Exchange) -> AbstractAsyncContextManager[EventSource]:
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[EventSource]:
         """Open a stream of events; raises as `send`, also from within `events`."""
 
     async def pause(self, seconds: float) -> None:
         """Wait."""
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
 
 
-class AwaitingTransport:
+class AsyncTransport:
     """For programs with an event loop."""
 
     def __init__(self) -> None:
@@ -79,30 +79,30 @@ class AwaitingTransport:
         self._direct = httpx.AsyncClient(trust_env=False)
         self._others = httpx.AsyncClient()
 
-    async def send(self, exchange: Exchange) -> Answer:
+    async def send(self, request: HttpRequest) -> Response:
         """Send; see `Transport`."""
-        arguments = dict(_arguments(exchange))
-        if exchange.upload is not None:
-            arguments["content"] = _read_apart(exchange.upload)
-        with _translated(exchange.url):
-            async with self._client(exchange).stream(**arguments) as response:
-                answer = Answer(status=response.status_code, headers=response.headers, body=b"")
-                if exchange.download is None or not response.is_success:
+        arguments = dict(_arguments(request))
+        if request.upload is not None:
+            arguments["content"] = _read_in_thread(request.upload)
+        with _translated_errors(request.url):
+            async with self._client(request).stream(**arguments) as response:
+                answer = Response(status=response.status_code, headers=response.headers, body=b"")
+                if request.download is None or not response.is_success:
                     return replace(answer, body=await response.aread())
-                with _whole(exchange.download) as file:
+                with _complete_file(request.download) as file:
                     async for piece in response.aiter_bytes(PIECE_BYTES):
                         await asyncio.to_thread(file.write, piece)
                 return answer
 
     @asynccontextmanager
-    async def stream(self, exchange: Exchange) -> AsyncIterator[EventSource]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[EventSource]:
         """Open a stream; see `Transport`."""
         import httpx_sse  # noqa: PLC0415 (see above)
 
-        with _translated(exchange.url):
-            async with self._client(exchange).stream(**_arguments(exchange)) as response:
+        with _translated_errors(request.url):
+            async with self._client(request).stream(**_arguments(request)) as response:
                 body = b"" if response.status_code == 200 else await response.aread()
-                answer = Answer(status=response.status_code, headers=response.headers, body=body)
+                answer = Response(status=response.status_code, headers=response.headers, body=body)
                 yield EventSource(answer, httpx_sse.EventSource(response).aiter_sse())
 
     async def pause(self, seconds: float) -> None:
@@ -110,15 +110,15 @@ class AwaitingTransport:
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._direct.aclose()
         await self._others.aclose()
 
-    def _client(self, exchange: Exchange) -> httpx.AsyncClient:
-        return self._direct if _is_here(exchange.url) else self._others
+    def _client(self, request: HttpRequest) -> httpx.AsyncClient:
+        return self._direct if _is_loopback(request.url) else self._others
 
 
-class BlockingTransport:
+class SyncTransport:
     """For programs without one; may be used by several threads."""
 
     def __init__(self) -> None:
@@ -127,41 +127,41 @@ class BlockingTransport:
         self._direct = httpx.Client(trust_env=False)
         self._others = httpx.Client()
 
-    async def send(self, exchange: Exchange) -> Answer:
+    async def send(self, request: HttpRequest) -> Response:
         """Send; see `Transport`."""
-        arguments = dict(_arguments(exchange))
-        if exchange.upload is not None:
-            arguments["content"] = _read(exchange.upload)
-        with _translated(exchange.url), self._client(exchange).stream(**arguments) as response:
-            answer = Answer(status=response.status_code, headers=response.headers, body=b"")
-            if exchange.download is None or not response.is_success:
+        arguments = dict(_arguments(request))
+        if request.upload is not None:
+            arguments["content"] = _read(request.upload)
+        with _translated_errors(request.url), self._client(request).stream(**arguments) as response:
+            answer = Response(status=response.status_code, headers=response.headers, body=b"")
+            if request.download is None or not response.is_success:
                 return replace(answer, body=response.read())
-            with _whole(exchange.download) as file:
+            with _complete_file(request.download) as file:
                 for piece in response.iter_bytes(PIECE_BYTES):
                     file.write(piece)
             return answer
 
     @asynccontextmanager
-    async def stream(self, exchange: Exchange) -> AsyncIterator[EventSource]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[EventSource]:
         """Open a stream; see `Transport`."""
         import httpx_sse  # noqa: PLC0415 (see above)
 
-        with _translated(exchange.url), self._client(exchange).stream(**_arguments(exchange)) as response:
+        with _translated_errors(request.url), self._client(request).stream(**_arguments(request)) as response:
             body = b"" if response.status_code == 200 else response.read()
-            answer = Answer(status=response.status_code, headers=response.headers, body=body)
-            yield EventSource(answer, _each(httpx_sse.EventSource(response).iter_sse()))
+            answer = Response(status=response.status_code, headers=response.headers, body=body)
+            yield EventSource(answer, _as_async(httpx_sse.EventSource(response).iter_sse()))
 
     async def pause(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)  # noqa: ASYNC251 (that it blocks is its purpose)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._direct.close()
         self._others.close()
 
-    def _client(self, exchange: Exchange) -> httpx.Client:
-        return self._direct if _is_here(exchange.url) else self._others
+    def _client(self, request: HttpRequest) -> httpx.Client:
+        return self._direct if _is_loopback(request.url) else self._others
 
 
 def _read(path: Path) -> Iterator[bytes]:
@@ -170,7 +170,7 @@ def _read(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-async def _read_apart(path: Path) -> AsyncIterator[bytes]:
+async def _read_in_thread(path: Path) -> AsyncIterator[bytes]:
     file = await asyncio.to_thread(path.open, "rb")
     with file:
         while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
@@ -178,7 +178,7 @@ async def _read_apart(path: Path) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[IO[bytes]]:
+def _complete_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes its name only once it is whole."""
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
@@ -189,31 +189,31 @@ def _whole(path: Path) -> Iterator[IO[bytes]]:
             Path(file.name).unlink(missing_ok=True)
 
 
-async def _each(events: Iterator[ServerSentEvent]) -> AsyncIterator[ServerSentEvent]:
+async def _as_async(events: Iterator[ServerSentEvent]) -> AsyncIterator[ServerSentEvent]:
     for event in events:
         yield event
 
 
-def _arguments(exchange: Exchange) -> Mapping[str, Any]:
+def _arguments(request: HttpRequest) -> Mapping[str, Any]:
     import httpx  # noqa: PLC0415 (see above)
 
     return {
-        "method": exchange.method,
-        "url": exchange.url,
-        "headers": {"user-agent": USER_AGENT, **exchange.headers},
-        "content": exchange.content,
-        "timeout": httpx.Timeout(exchange.timeout_s, connect=min(CONNECT_TIMEOUT_S, exchange.timeout_s)),
+        "method": request.method,
+        "url": request.url,
+        "headers": {"user-agent": USER_AGENT, **request.headers},
+        "content": request.content,
+        "timeout": httpx.Timeout(request.timeout_s, connect=min(CONNECT_TIMEOUT_S, request.timeout_s)),
         "follow_redirects": False,  # the key goes to nobody else
     }
 
 
-def _is_here(url: str) -> bool:
-    """Whether it is this machine, where no proxy is asked."""
+def _is_loopback(url: str) -> bool:
+    """Whether it is this machine, which is reached without a proxy."""
     return urlsplit(url).hostname in LOOPBACK
 
 
 @contextmanager
-def _translated(url: str) -> Iterator[None]:
+def _translated_errors(url: str) -> Iterator[None]:
     """Turn httpx's errors into ours."""
     import httpx  # noqa: PLC0415 (see above)
     import httpx_sse  # noqa: PLC0415 (see above)
@@ -222,11 +222,12 @@ def _translated(url: str) -> Iterator[None]:
     try:
         yield
     except (httpx_sse.SSEError, httpx.DecodingError) as error:
-        raise BadAnswer(f"{_origin(url)} does not answer as Ethos Gateway does: {error}") from error
+        raise APIResponseValidationError(f"{_origin(url)} does not answer as Ethos Gateway does: {error}") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         what = str(error) or type(error).__name__
         arrived = not isinstance(error, (*unsent, httpx.InvalidURL))
-        raise NotReached(f"{_origin(url)} does not answer: {what}", may_have_arrived=arrived) from error
+        kind = APITimeoutError if isinstance(error, httpx.TimeoutException) else APIConnectionError
+        raise kind(f"{_origin(url)} does not answer: {what}", may_have_arrived=arrived) from error
 
 
 def _origin(url: str) -> str:

@@ -51,7 +51,7 @@ class ChatDesk:
     def __init__(self, parts: ChatParts) -> None:
         self._parts = parts
 
-    async def send(self, caller: Caller, message: wire.SendMessage, *, seed: str | None = None) -> wire.SentMessage:
+    async def send(self, caller: Caller, message: wire.SendMessage, *, seed: str | None = None) -> wire.AcceptedMessage:
         """Commit what is said; the answer comes by `events`.
 
         Args:
@@ -74,7 +74,7 @@ class ChatDesk:
         said = self._said(session.conversation, sender, message.text, digest[:32], attachments)
         return await self._sent(session, said)
 
-    async def stop(self, caller: Caller, session_id: str, *, seed: str | None = None) -> wire.SentMessage:
+    async def stop(self, caller: Caller, session_id: str, *, seed: str | None = None) -> wire.AcceptedMessage:
         """End the answer that is being written; raises as `send`."""
         session, _ = await self._own(caller, session_id)
         digest = hashlib.sha256(f"stop {caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
@@ -99,12 +99,12 @@ class ChatDesk:
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
-    async def _sent(self, session: Session, said: InboundMessage) -> wire.SentMessage:
+    async def _sent(self, session: Session, said: InboundMessage) -> wire.AcceptedMessage:
         cursor = await self._parts.keep(said)
         self._parts.talk.told(session.conversation)
         if not isinstance(cursor, int):  # it was there before, or its sender's queue is full
             cursor = await self._parts.log.cursor_of(session.conversation, said.id)
-        return wire.SentMessage(session=session.id, message=said.id, place=0 if cursor is None else cursor - 1)
+        return wire.AcceptedMessage(session=session.id, message=said.id, sequence=0 if cursor is None else cursor - 1)
 
     async def _begun(self, sender: Sender, personality_id: str | None, digest: str) -> Session:
         personality = self._parts.personalities.get(personality_id or self._parts.default_personality())

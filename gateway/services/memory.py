@@ -331,11 +331,11 @@ def _named_by(document: str) -> tuple[MemoryStoreName | None, str | None, str | 
     return "memory" if document else None, None, None
 
 
-def _updates_of(proposal: Proposal) -> tuple[wire.Update, ...]:
+def _updates_of(proposal: Proposal) -> tuple[wire.ProposedUpdate, ...]:
     if proposal.fact is None:
-        return tuple(wire.Update(action=one.action, content=one.content) for one in proposal.updates)
+        return tuple(wire.ProposedUpdate(action=one.action, content=one.content) for one in proposal.updates)
     content = proposal.fact.content
-    return () if content is None else (wire.Update(action="add", content=content),)
+    return () if content is None else (wire.ProposedUpdate(action="add", content=content),)
 
 
 def proposal_of(proposal: Proposal, diff: str) -> wire.Proposal:

@@ -106,7 +106,7 @@ class Naming:
         if not self._option.startswith("--"):
             return "; `people` lists all"
         lines = [f"  {user.id}  {', '.join(one.key for one in user.accounts)}" for user in users[:_MOST_LISTED]]
-        more = [f"  and {len(users) - _MOST_LISTED} more: `ethos users list`"] if len(users) > _MOST_LISTED else []
+        more = [f"  and {len(users) - _MOST_LISTED} more: `ethos people list`"] if len(users) > _MOST_LISTED else []
         return "\n".join(["; there are:", *lines, *more])
 
     async def memory(self, caller: Caller, wanted: Wanted) -> tuple[MemoryScope, Sequence[MemoryStoreName]]:

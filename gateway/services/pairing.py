@@ -43,7 +43,7 @@ class PairingDesk:
         caller.refuse_others(None)
         return [self._shown(request) for request in await self._pairing.waiting()]
 
-    async def approve(self, caller: Caller, who: str, role: wire.Role | None = None) -> wire.Decided:
+    async def approve(self, caller: Caller, who: str, role: wire.Role | None = None) -> wire.PairingDecision:
         """Let somebody in; what they wrote meanwhile is answered.
 
         Args:
@@ -56,11 +56,11 @@ class PairingDesk:
         """
         return await self._decide(caller, who, is_yes=True, role=role)
 
-    async def refuse(self, caller: Caller, who: str) -> wire.Decided:
+    async def refuse(self, caller: Caller, who: str) -> wire.PairingDecision:
         """Refuse somebody, who gets no other code for a week; raises as `approve`."""
         return await self._decide(caller, who, is_yes=False, role=None)
 
-    async def _decide(self, caller: Caller, who: str, *, is_yes: bool, role: wire.Role | None) -> wire.Decided:
+    async def _decide(self, caller: Caller, who: str, *, is_yes: bool, role: wire.Role | None) -> wire.PairingDecision:
         caller.refuse_others(None)
         notice_id = f"op_{secrets.token_hex(8)}"
         async with self._pairing.lock:
@@ -78,10 +78,10 @@ class PairingDesk:
         for notice in decision.notices:
             self._woken("outbox", notice.conversation)
         happened(CHANGED)
-        return wire.Decided(
+        return wire.PairingDecision(
             channel=request.channel,
             account=request.account,
-            outcome="let in" if is_yes else "refused",
+            outcome="approved" if is_yes else "refused",
             text=decision.text.replace("`", ""),
         )
 

@@ -160,7 +160,7 @@ class PeopleDesk:
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
-    async def link(self, caller: Caller, one: str, other: str, *, is_one_kept: bool = False) -> wire.Linked:
+    async def link(self, caller: Caller, one: str, other: str, *, is_one_kept: bool = False) -> wire.LinkResult:
         """Make two users one; an account that has not written yet is simply written down. Both sides are told.
 
         Raises:
@@ -176,12 +176,12 @@ class PeopleDesk:
                 raise Refused(f"{other} has just become known; try again")
             await parts.admission.reopen([other])
             self._changed()
-            return wire.Linked(person=await self._person(first), link=None)
+            return wire.LinkResult(person=await self._person(first), link=None)
         second = await self.find(caller, other)
         await self._refuse_to_bar(first, second)
         link = await make_link(parts.linking, first, second, is_one_kept=is_one_kept)
         self._changed()
-        return wire.Linked(person=await self._person(link.survivor), link=_link(link))
+        return wire.LinkResult(person=await self._person(link.survivor), link=_link(link))
 
     async def unlink(self, caller: Caller, which: str) -> wire.Link:
         """Take a link back, however old it is. Both sides are told.
@@ -246,7 +246,7 @@ class PeopleDesk:
         keys = [account.key for account in user.accounts]
         given = self._given(keys, known.book)
         accounts = tuple([await self._account(account, known) for account in user.accounts])
-        roles = {place.role for account in accounts for place in account.let_in}
+        roles = {place.role for account in accounts for place in account.access}
         standing = known.standing[user.id]
         return wire.Person(
             id=user.id,
@@ -254,7 +254,7 @@ class PeopleDesk:
             name=next((one.label for one in user.accounts if one.label != one.key), user.id),
             is_operator=not set(known.operators).isdisjoint(keys),
             role=given or next((role for role in wire.ROLES if role in roles), None),
-            given=given,
+            assigned_role=given,
             last_seen_at=standing.seen_at,
             accounts=accounts,
             links=tuple(_link(one) for one in known.links if {one.survivor, one.absorbed} & set(standing.ids)),
@@ -272,25 +272,25 @@ class PeopleDesk:
             label=account.label,
             first_seen_at=account.first_seen_at,
             via=account.via,
-            rank=None if rank is None else rank.rank,
-            rank_by=None if rank is None else rank.via,
-            rank_at=None if rank is None else rank.at,
-            let_in=tuple(place for place in places if place is not None),
+            assigned_role=None if rank is None else rank.rank,
+            assigned_by=None if rank is None else rank.via,
+            assigned_at=None if rank is None else rank.at,
+            access=tuple(place for place in places if place is not None),
         )
 
     @staticmethod
-    async def _let_in(access: Access, channel: str, key: str, given: Sequence[Given]) -> wire.LetIn | None:
+    async def _let_in(access: Access, channel: str, key: str, given: Sequence[Given]) -> wire.ChannelAccess | None:
         role = await access.role_on(channel, key)
         if role is None:
             return None
         rule, yes = access.rules[channel], next((one for one in given if one.channel == channel), None)
-        how: wire.How = "owner" if role == "owner" else "open" if rule.mode == "open" else "elsewhere"
+        how: wire.AccessReason = "owner" if role == "owner" else "open" if rule.mode == "open" else "elsewhere"
         if how == "elsewhere" and rule.lists(key.partition(":")[2]):
             how = "listed"
         elif how == "elsewhere" and yes is not None:
             how = "approved"
         is_by_name = how == "approved" and yes is not None
-        return wire.LetIn(
+        return wire.ChannelAccess(
             channel=channel,
             how=how,
             role=role,
@@ -326,5 +326,5 @@ def _link(link: Link) -> wire.Link:
         linked_at=link.linked_at,
         undo_until=link.undo_until,
         undone_at=link.undone_at,
-        told=tuple(party.account for party in link.parties if party.conversation is not None),
+        notified=tuple(party.account for party in link.parties if party.conversation is not None),
     )

@@ -51,7 +51,7 @@ class PersonalDesk:
         path = self._home / name
         return ExportFile(name=path.name, size_bytes=size_bytes, file=await asyncio.to_thread(_open_nameless, path))
 
-    async def erase(self, caller: Caller, wanted: str, *, confirmed: str) -> wire.Erased:
+    async def erase(self, caller: Caller, wanted: str, *, confirmed: str) -> wire.Erasure:
         """Erase everything that is kept about somebody, for good; it is settled, and perhaps not done, on return.
 
         Args:
@@ -72,7 +72,7 @@ class PersonalDesk:
         answer = await self._privacy.erase({"user": user_id})
         erasure = str(answer["erasure"])
         is_done = await self._privacy.is_erased(erasure, wait_s=ERASED_WITHIN_S)
-        return wire.Erased(user=user_id, erasure=erasure, is_done=is_done)
+        return wire.Erasure(user=user_id, erasure=erasure, is_done=is_done)
 
     async def _whom(self, caller: Caller, wanted: str) -> str:
         try:

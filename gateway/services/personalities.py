@@ -130,17 +130,4 @@ class PersonalityDesk:
 def _shown(one: Personality | BrokenPersonality) -> wire.Personality:
     if isinstance(one, BrokenPersonality):
         return wire.Personality(id=one.id, name=one.id, description="", source=one.source, problem=one.reason)
-    return wire.Personality(
-        id=one.id,
-        name=one.name,
-        description=one.description,
-        source=one.source,
-        problem=None,
-        model=one.model,
-        memory_scope=one.memory_scope,
-        memory_writes=one.memory_writes,
-        tools=one.tools,
-        steps_per_turn=one.steps_per_turn,
-        output_tokens=one.output_tokens,
-        traits=dict(one.traits),
-    )
+    return wire.Personality.model_validate(one, from_attributes=True)

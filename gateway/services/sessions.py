@@ -154,7 +154,7 @@ class SessionDesk:
 
     # ---- tidying ----------------------------------------------------------------------------------------------------
 
-    async def fork(self, caller: Caller, session_id: str, fork: wire.Fork) -> wire.Session:
+    async def fork(self, caller: Caller, session_id: str, fork: wire.ForkSession) -> wire.Session:
         """Copy it up to a message, into a conversation of its own that goes on by `chat`.
 
         Raises:

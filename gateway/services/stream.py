@@ -16,7 +16,7 @@ from gateway.messages import ConversationRef, OutboundMessage
 from gateway.pipeline.local_channel import Talk, ToolStep
 from gateway.protocols import ConversationLog, LogEntry
 from gateway.sdk.models import chat as wire
-from gateway.sdk.models.schema import Wire
+from gateway.sdk.models.schema import ApiModel
 
 PAGE_ENTRIES = 200
 MAX_PASSING = 64
@@ -29,7 +29,7 @@ class Event:
     """One event; `place` where it is one of the log, None for what is shown in passing."""
 
     name: wire.EventName
-    data: Wire
+    data: ApiModel
     place: int | None = None
 
 
@@ -50,7 +50,7 @@ class ConversationStream:
         self._wake = asyncio.Event()
         self._has_news = True
         self._is_ended = False
-        self._previews: dict[str, str] = {}
+        self._previews: dict[str, OutboundMessage] = {}
         self._shown: dict[str, str] = {}
         self._passing: deque[Event] = deque(maxlen=MAX_PASSING)
 
@@ -64,7 +64,7 @@ class ConversationStream:
     def show_preview(self, message: OutboundMessage) -> None:
         """The answer so far."""
         self._previews.pop(message.id, None)
-        self._previews[message.id] = message.text
+        self._previews[message.id] = message
         while len(self._previews) > MAX_PASSING:
             del self._previews[next(iter(self._previews))]
         self._wake.set()
@@ -119,13 +119,14 @@ class ConversationStream:
 
     def _growth(self, message_id: str) -> wire.Preview:
         """What the reader has not seen yet of a preview, so that a long answer is not sent again with every word."""
-        text, before = self._previews.pop(message_id), self._shown.pop(message_id, "")
+        message, before = self._previews.pop(message_id), self._shown.pop(message_id, "")
+        text = message.text
         offset = len(before) if text.startswith(before) else _common_chars(before, text)
         if text:
             self._shown[message_id] = text
         while len(self._shown) > MAX_PASSING:
             del self._shown[next(iter(self._shown))]
-        return wire.Preview(id=message_id, offset=offset, delta=text[offset:])
+        return wire.Preview(id=message_id, reply_to=message.reply_to, offset=offset, delta=text[offset:])
 
     def _pass(self, event: Event) -> None:
         self._passing.append(event)
@@ -154,7 +155,7 @@ def said(entry: LogEntry) -> wire.ChatMessage:
     """An entry of the log, as those who watch receive it."""
     return wire.ChatMessage(
         id=entry.id,
-        place=entry.cursor,
+        sequence=entry.cursor,
         author="person" if entry.direction == "in" else "agent",
         text=entry.text,
         at=entry.at,

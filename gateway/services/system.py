@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from gateway.agent.budgets import UsageStore, UsageSum, UsageSums
 from gateway.config import Config, DayBudget
 from gateway.config.values import zone_of
-from gateway.pipeline.health import Health
 from gateway.runtime.logs import secrets_in
 from gateway.sdk.models import system as wire
+from gateway.sdk.models.system import Health
 from gateway.services.caller import Caller
 from gateway.services.naming import Naming
 
@@ -38,16 +38,16 @@ class SystemDesk:
     def __init__(self, parts: SystemParts) -> None:
         self._parts = parts
 
-    async def health(self, caller: Caller) -> wire.Health:
+    async def health(self, caller: Caller) -> Health:
         """How the gateway is, now.
 
         Raises:
             NotAllowed: whoever asks sees one person only.
         """
         caller.refuse_others(None)
-        return wire.Health.model_validate((await self._parts.health()), from_attributes=True)
+        return await self._parts.health()
 
-    async def channels(self, caller: Caller) -> list[wire.Channel]:
+    async def channels(self, caller: Caller) -> list[wire.ChannelHealth]:
         """The channels in their true state; raises as `health`."""
         return list((await self.health(caller)).channels)
 

@@ -87,10 +87,10 @@ def graph_of(trace: Trace, found: Surroundings, now: datetime) -> wire.TraceGrap
     )
 
 
-def entry_of(entry: ConsolidationEntry) -> wire.ConsolidationEntry:
+def entry_of(entry: ConsolidationEntry) -> wire.Consolidation:
     """A line of the log."""
     report = entry.report
-    return wire.ConsolidationEntry(
+    return wire.Consolidation(
         id=entry.id,
         started_at=entry.started_at,
         reason=entry.reason,

@@ -67,7 +67,7 @@ class TraceTransferDesk:
         """Nobody needs the file any more. Idempotent."""
         await asyncio.to_thread(upload.drop)
 
-    async def bring_in(
+    async def import_file(
         self,
         caller: Caller,
         upload: Transfer,
@@ -105,7 +105,7 @@ class TraceTransferDesk:
         return _report(result, is_dry_run=is_dry_run)
 
     @asynccontextmanager
-    async def take_out(
+    async def export_file(
         self,
         caller: Caller,
         form: wire.ExportFormat,

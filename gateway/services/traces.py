@@ -244,7 +244,7 @@ class TraceDesk:
 
     # ---- consolidation ---------------------------------------------------------------------------------------------
 
-    async def consolidate(self, caller: Caller) -> wire.Consolidated:
+    async def consolidate(self, caller: Caller) -> wire.ConsolidationResult:
         """Consolidate what whoever asks may change, now."""
         consolidation = self._parts.consolidation
         if consolidation is None:
@@ -253,8 +253,8 @@ class TraceDesk:
         report = await consolidation.try_run(viewer, reason=caller.name)
         happened(CHANGED)
         if report is None:
-            return wire.Consolidated(pruned=0, merged=0, derived=0, compacted=0, duration_ms=0, is_running=True)
-        return wire.Consolidated(
+            return wire.ConsolidationResult(pruned=0, merged=0, derived=0, compacted=0, duration_ms=0, is_running=True)
+        return wire.ConsolidationResult(
             pruned=report.pruned,
             merged=report.merged,
             derived=report.derived,
@@ -263,7 +263,7 @@ class TraceDesk:
             is_running=False,
         )
 
-    async def log(self, caller: Caller, *, limit: int, before: int | None = None) -> list[wire.ConsolidationEntry]:
+    async def log(self, caller: Caller, *, limit: int, before: int | None = None) -> list[wire.Consolidation]:
         """What consolidations did, newest first; it is about everybody's traces.
 
         Raises:

@@ -70,7 +70,7 @@ class Incoming:
             await self._give_up()
             raise TooLarge(
                 f"the file is larger than {self._max_bytes / (1 << 20):,.0f} MiB; raise web.max_upload_bytes in "
-                "config.yaml, or import it with `ethos memory import`, which has no bound"
+                "config.yaml, or import it with `ethos traces import`, which has no bound"
             )
         self._waiting += chunk
         if len(self._waiting) >= _AT_ONCE_BYTES:

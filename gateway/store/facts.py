@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from gateway.pipeline.health import QueueHealth
+from gateway.sdk.models.system import QueueHealth
 from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 

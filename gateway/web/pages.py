@@ -32,10 +32,10 @@ _TITLES = {
 }
 # What the server itself says before the API is asked, in the API's own words.
 _API_PROBLEMS = {
-    401: ("not-authenticated", "Who are you?"),
-    403: ("not-allowed", "Not allowed"),
-    421: ("wrong-name", "Wrong name"),
-    429: ("too-many", "Please wait"),
+    401: ("not-authenticated", "Unauthorized"),
+    403: ("not-allowed", "Forbidden"),
+    421: ("wrong-name", "Misdirected request"),
+    429: ("too-many", "Too many requests"),
 }
 
 

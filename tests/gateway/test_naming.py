@@ -25,4 +25,4 @@ async def test_at_the_command_line_five_users_are_named_and_the_others_counted(
     with pytest.raises(Ambiguous, match="there are 9 users; say which with") as caught:
         await naming.only_user()
     assert str(caught.value).count("@example.org") == listed
-    assert ("and 4 more: `ethos users list`" in str(caught.value)) == (listed > 0)
+    assert ("and 4 more: `ethos people list`" in str(caught.value)) == (listed > 0)

@@ -13,9 +13,9 @@ FILES: Mapping[str, str] = {
     "gateway/__init__.py": "",
     "gateway/DESIGN.md": "| room | what |\n|---|---|\n| `inbox.py`, `errors.py` | whoever writes; nobody waits |\n",
     "gateway/errors.py": "class Trouble(Exception): ...\n",
-    "gateway/pipeline/inbox.py": "import gateway.store.tables\nfrom gateway import errors\n",
+    "gateway/inbox.py": "import gateway.store.tables\nfrom gateway import errors\n",
     "gateway/store/__init__.py": "",
-    "gateway/store/tables.py": "from gateway.store.rows import Row\n\ndef late():\n    from gateway.pipeline import inbox\n",
+    "gateway/store/tables.py": "from gateway.store.rows import Row\n\ndef late():\n    from gateway import inbox\n",
     "gateway/store/rows.py": (
         "from collections.abc import Callable\n\n"
         "class Row:\n"
@@ -25,7 +25,7 @@ FILES: Mapping[str, str] = {
         "    def each(self, do: Callable[[str], None]) -> None: ...\n"
     ),
     "gateway/store/session_rows.py": "class Sessions:\n    async def fork(self, session_id): return session_id\n",
-    "gateway/domain/sessions.py": "class SessionStore:\n    async def fork(self, session_id):\n        ...\n",
+    "gateway/sessions.py": "class SessionStore:\n    async def fork(self, session_id):\n        ...\n",
     "gateway/cli/sessions.py": "def fork(session_id):\n    opened_store(session_id)\n",
     "gateway/services/sessions.py": "class Sessions:\n    async def fork(self, caller): await self._store.fork()\n",
     "gateway/web/api/sessions.py": "async def fork(caller, services): return await services.sessions.fork(caller)\n",

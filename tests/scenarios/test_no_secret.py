@@ -32,9 +32,9 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 KINDS = ("telegram", "slack", "discord", "email", "webhook")
 COMMANDS = [
-    ("users", "owner-code"), ("status",), ("status", "--json"), ("doctor",), ("config", "show"), ("config", "check"),
-    ("users", "list"),
-    ("memory", "show"), ("sessions", "list"), ("outbox", "list"), ("usage",), ("chat", "hello again"),
+    ("people", "owner-code"), ("status",), ("status", "--json"), ("doctor",), ("config", "show"), ("config", "check"),
+    ("people", "list"),
+    ("memory", "show"), ("sessions", "list"), ("deliveries", "list", "outbox"), ("usage",), ("chat", "hello again"),
     ("config", "show", "--help"), ("no-such-command",),
 ]  # fmt: skip
 

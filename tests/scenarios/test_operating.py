@@ -147,10 +147,10 @@ def test_a_retried_reply_is_sent_by_the_running_gateway_at_once(ethos: Ethos, se
     )
     database = ethos.home / "ethos.sqlite"
     seq = subprocess.run([sys.executable, "-c", program, database], capture_output=True, text=True, check=True).stdout
-    answer = ethos.run("outbox", "retry", seq.strip())
+    answer = ethos.run("deliveries", "retry", "outbox", seq.strip())
     assert answer.stdout == "The running gateway takes it up now.\n"
     deadline = time.monotonic() + PATIENCE_S
-    while json.loads(ethos.run("outbox", "list", "--json").stdout):
+    while json.loads(ethos.run("deliveries", "list", "outbox", "--json").stdout):
         assert time.monotonic() < deadline
 
 
@@ -191,7 +191,7 @@ def test_a_second_signal_ends_it_at_once(
     )  # fmt: skip
     try:
         deadline = time.monotonic() + PATIENCE_S
-        while not json.loads(ethos.run("inbox", "list", "--state", "running", "--json").stdout):
+        while not json.loads(ethos.run("deliveries", "list", "inbox", "--state", "running", "--json").stdout):
             assert time.monotonic() < deadline
         serving.process.send_signal(number)
         while (ethos.home / "channels" / "terminal" / "chat.sock").exists() and time.monotonic() < deadline:
@@ -203,7 +203,7 @@ def test_a_second_signal_ends_it_at_once(
     finally:
         chatting.kill()
         chatting.wait()
-    waiting = json.loads(ethos.run("inbox", "list", "--json").stdout)
+    waiting = json.loads(ethos.run("deliveries", "list", "inbox", "--json").stdout)
     assert [one["state"] for one in waiting] == ["running"], "it is taken up at the next start"
 
 

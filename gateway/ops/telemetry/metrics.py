@@ -13,8 +13,8 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from gateway.agent.budgets import BudgetUse
-from gateway.pipeline.health import Health
 from gateway.runtime.observe import Fact, Span
+from gateway.sdk.models.system import Health
 
 _TURN_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _WAIT_BUCKETS_S = (0.01, 0.1, 0.5, 1, 5, 30, 60, 300, 1_800, 3_600, 86_400)

@@ -223,7 +223,7 @@ class Linking:
         """
         found = _find(await self._accounts.users(), wanted)
         if found is None:
-            raise NotLinked(f"there is no user {wanted}; `ethos users list` shows everybody")
+            raise NotLinked(f"there is no user {wanted}; `ethos people list` shows everybody")
         return found
 
     async def all_links(self) -> Sequence[Link]:

@@ -54,7 +54,7 @@ async def end_link(linking: Linking, which: str) -> Link:
     links = await linking.all_links()
     named = [link for link in links if which in (link.id, link.absorbed, *(one.key for one in link.accounts))]
     if not named:
-        raise NotLinked(f"there is no link of {which}; `ethos users show` lists those of a user")
+        raise NotLinked(f"there is no link of {which}; `ethos people show` lists those of a user")
     ended = await linking.end(named[0])
     if ended is None:
         raise NotLinked(f"link {named[0].id} is still being carried out; try again in a minute")

@@ -100,13 +100,13 @@ class PairCommand:
 
     async def _revoke(self, call: CommandCall, named: str, via: str) -> CommandResult:
         if self.is_by_letter(call.message.conversation):
-            raise NotDecided("anybody can write a letter in your name; use another channel, or `ethos users revoke`")
+            raise NotDecided("anybody can write a letter in your name; use another channel, or `ethos people revoke`")
         user_id = (await self.identities.known((named,))).get(named)
         if user_id == call.user_id:
-            raise NotDecided("that is you; another owner can do it, or `ethos users revoke` on the machine")
+            raise NotDecided("that is you; another owner can do it, or `ethos people revoke` on the machine")
         theirs = [] if user_id is None else [account.key for account in await self.identities.accounts_of(user_id)]
         if user_id is None and ":" not in named:
-            raise NotDecided("expected an account such as `kind:id`; `ethos users list` on the machine shows all")
+            raise NotDecided("expected an account such as `kind:id`; `ethos people list` on the machine shows all")
         change = SetRank(accounts=tuple(theirs or [named]), rank="revoked", via=via, at=datetime.now(UTC))
         return CommandResult(text=f"{', '.join(theirs or [named])}: access is revoked everywhere.", people=change)
 

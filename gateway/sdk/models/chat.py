@@ -1,4 +1,4 @@
-"""Talking to the agent."""
+"""Messages to the agent, and the events of their answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import PersonalityId, Sent, Wire
+from gateway.sdk.models.schema import ApiModel, PersonalityId, RequestBody
 
 Base64 = Annotated[
     str,
@@ -17,113 +17,101 @@ Base64 = Annotated[
 """RFC 4648, section 4, with its padding."""
 
 
-class File(Sent):
+class File(RequestBody):
     """A file that goes with a message."""
 
-    filename: Annotated[str, Field(min_length=1, max_length=255)]
-    media_type: Annotated[str, Field(pattern=r"^[a-zA-Z0-9.+-]{1,80}/[a-zA-Z0-9.+-]{1,80}$")]
-    data: Base64
+    filename: Annotated[str, Field(min_length=1, max_length=255, description="Its name.", examples=["notes.txt"])]
+    media_type: Annotated[str, Field(pattern=r"^[a-zA-Z0-9.+-]{1,80}/[a-zA-Z0-9.+-]{1,80}$")] = Field(
+        description="Its media type.", examples=["text/plain"]
+    )
+    data: Base64 = Field(description="Its bytes in Base64, with padding.", examples=["VGVhIGF0IGZpdmUu"])
 
 
-class SendMessage(Sent):
-    """Say something.
+class SendMessage(RequestBody):
+    """Send a message to the agent."""
 
-    Attributes:
-        session: of the API's own channel, to go on in; without it a new one begins.
-        personality: who answers in a new session; the configured default one without it.
-        text: not blank; may be a command, such as `/memory`.
-    """
-
-    session: Annotated[str | None, Field(max_length=64)] = None
-    personality: PersonalityId | None = None
-    text: Annotated[str, Field(max_length=1_000_000, pattern=r"\S")]
-    attachments: Annotated[tuple[File, ...], Field(max_length=20)] = ()
-
-
-class SentMessage(Wire):
-    """What was said is committed, and will be answered: the stream of the session's events shows it.
-
-    Attributes:
-        place: the message is the first one behind it in the session's events.
-    """
-
-    session: str
-    message: str
-    place: int
+    session: Annotated[str | None, Field(max_length=64)] = Field(
+        default=None, description="Session to go on in, of the API's own channel; a new one begins without it."
+    )
+    personality: PersonalityId | None = Field(
+        default=None, description="Personality that answers in a new session; the configured default without it."
+    )
+    text: Annotated[str, Field(max_length=1_000_000, pattern=r"\S")] = Field(
+        description="The text; may be a command, such as `/memory`.", examples=["My name is Ada"]
+    )
+    attachments: Annotated[tuple[File, ...], Field(max_length=20)] = Field(
+        default=(), description="Files that go with it, 4 MiB together."
+    )
 
 
-class StopAnswer(Sent):
+class AcceptedMessage(ApiModel):
+    """The message is committed, and will be answered: the session's events show it."""
+
+    session: str = Field(description="Session that the message is in.", examples=["s_5f0c1e7a9b3d2468"])
+    message: str = Field(description="Id of the message; the answer has it as `replyTo`.")
+    sequence: int = Field(description="The message is the first one behind this number in the session's events.")
+
+
+class StopAnswer(RequestBody):
     """End the answer that is being written in a session."""
 
-    session: Annotated[str, Field(min_length=1, max_length=64)]
+    session: Annotated[str, Field(min_length=1, max_length=64, description="Session of the answer.")]
 
 
-class Choice(Wire):
-    """A choice that an answer offers; `text` is what one says to choose it."""
+class Choice(ApiModel):
+    """A choice that an answer offers."""
 
-    label: str
-    text: str
-
-
-class ChatMessage(Wire):
-    """The event `message`: what was said, in order. The event's id is its place; `Last-Event-ID` goes on behind it.
-
-    Attributes:
-        author: who said it.
-        id: that of `SentMessage`, or of a preview.
-        place: the event's id, once more.
-        text: empty where the message that it answers was stopped before anything was written.
-        reply_to: the message that it answers.
-    """
-
-    id: str
-    place: int
-    author: Literal["person", "agent"]
-    text: str
-    at: datetime
-    reply_to: str | None
-    choices: tuple[Choice, ...] = ()
+    label: str = Field(description="What a button for it shows.")
+    text: str = Field(description="What to send to choose it.")
 
 
-class Preview(Wire):
+class ChatMessage(ApiModel):
+    """The event `message`: one message of the conversation, in order. The event's id is its `sequence`."""
+
+    id: str = Field(description="Id of the message: that of `AcceptedMessage`, or of a preview.")
+    sequence: int = Field(description="Position in the conversation; `Last-Event-ID` continues behind it.")
+    author: Literal["person", "agent"] = Field(description="Who wrote it.")
+    text: str = Field(description="Markdown; empty where the message was stopped before anything was written.")
+    at: datetime = Field(description="When it was accepted or written.")
+    reply_to: str | None = Field(description="Id of the message that it answers.")
+    choices: tuple[Choice, ...] = Field(default=(), description="What the answer offers to choose from.")
+
+
+class Preview(ApiModel):
     """The event `preview`: the answer grows, until the message with its id comes.
 
-    What is shown of it now is `shown[:offset] + delta`; where that is empty, it is withdrawn. A new stream begins with
-    an offset of 0.
-
-    Attributes:
-        id: of the message that will come.
-        offset: how many code points of what was shown still stand.
-        delta: what follows them.
+    The text so far is `shown[:offset] + delta`, where `shown` is the text before; an empty one is withdrawn. A new
+    stream begins with an offset of 0.
     """
 
-    id: str
-    offset: int
-    delta: str
+    id: str = Field(description="Id of the message that will come.")
+    reply_to: str | None = Field(description="Id of the message that it answers.")
+    offset: int = Field(description="How many code points of the text before are still valid.")
+    delta: str = Field(description="What follows them.")
 
     def shown(self, before: str) -> str:
-        """The answer so far, of what this stream had shown before."""
+        """The answer so far, from what this stream had shown before."""
         return before[: self.offset] + self.delta
 
 
-class Tool(Wire):
-    """The event `tool`: the agent uses one."""
+class Tool(ApiModel):
+    """The event `tool`: the agent uses a tool."""
 
-    tool: str
-    state: Literal["began", "ended"]
-    is_ok: bool
-
-
-class Typing(Wire):
-    """The event `typing`: an answer is on its way."""
+    tool: str = Field(description="Name of the tool.")
+    state: Literal["began", "ended"] = Field(description="Whether the call began or ended.")
+    is_ok: bool = Field(description="Whether it succeeded; true while it runs.")
 
 
-class Live(Wire):
-    """The event `live`: all that was said is sent, and news follow."""
+class Typing(ApiModel):
+    """The event `typing`: an answer is being prepared."""
 
 
-class Reset(Wire):
-    """The event `reset`: the place in `Last-Event-ID` is not of this conversation's log; all of it follows anew."""
+class Live(ApiModel):
+    """The event `live`: all earlier messages are sent, and new ones follow."""
+
+
+class Reset(ApiModel):
+    """The event `reset`: `Last-Event-ID` is not of this conversation; all its messages follow."""
 
 
 EventName = Literal["message", "preview", "tool", "typing", "live", "reset"]
@@ -136,4 +124,4 @@ EVENTS: Mapping[str, type[ChatMessage | Preview | Tool | Typing | Live | Reset]]
     "live": Live,
     "reset": Reset,
 }
-"""What the data of each event is."""
+"""The model of each event's data."""

@@ -1,39 +1,36 @@
-"""What goes in and out: messages that wait, run or failed, and replies on their way."""
+"""The queues: messages that wait, run or failed, and replies to be sent."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Literal
 
-from gateway.sdk.models.schema import Id, Wire
+from pydantic import Field
+
+from gateway.sdk.models.schema import ApiModel, Id
 
 Queue = Literal["inbox", "outbox"]
 DeliveryState = Literal["waiting", "running", "sending", "parked", "dead"]
 
 
-class Delivery(Wire):
-    """One row of a queue.
+class Delivery(ApiModel):
+    """One row of a queue."""
 
-    Attributes:
-        seq: its id; no row of either queue has another's.
-        state: `waiting` to be tried, `running` or `sending` now, `parked` until a model answers or a budget has room,
-            `dead` when it is tried no more; `done`, `sent` or `dropped` when it is over.
-        due_in_s: seconds until it is tried; 0 when it is due or over.
-        is_uncertain: the platform may have a reply of which we have no receipt.
-        error: why the last attempt failed, or what an operator did.
-    """
-
-    queue: Queue
-    seq: Id
-    turn_id: str
-    channel: str
-    conversation: str
-    thread: str | None
-    text: str
-    state: str
-    attempts: int
-    due_in_s: float
-    is_uncertain: bool
-    error: str | None
-    begun_at: datetime
-    ended_at: datetime | None
+    queue: Queue = Field(description="`inbox` for messages that came in, `outbox` for replies.")
+    seq: Id = Field(description="Id of the row, unique over both queues.")
+    turn_id: str = Field(description="Turn that it belongs to.")
+    channel: str = Field(description="Channel that it came from or goes to.", examples=["web"])
+    conversation: str = Field(description="Conversation on that channel; opaque.")
+    thread: str | None = Field(description="Thread in the conversation; opaque.")
+    text: str = Field(description="Text of the message, with codes of pairing and linking hidden.")
+    state: str = Field(
+        description="`waiting` to be tried, `running` or `sending` now, `parked` until a model answers or a budget has "
+        "room, `dead` when it is tried no more; `done`, `sent` or `dropped` when it is finished.",
+        examples=["dead"],
+    )
+    attempts: int = Field(description="How often it was tried.")
+    due_in_s: float = Field(description="Seconds until it is tried; 0 when it is due or finished.")
+    is_uncertain: bool = Field(description="The platform may have the reply, although no receipt came.")
+    error: str | None = Field(description="Why the last attempt failed, or what an operator did.")
+    begun_at: datetime = Field(description="When it was accepted, or committed by its turn.")
+    ended_at: datetime | None = Field(description="When it was finished.")

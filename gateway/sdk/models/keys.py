@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gateway.sdk.models.schema import Wire
+from pydantic import Field
+
+from gateway.sdk.models.schema import ApiModel
 
 
-class Key(Wire):
-    """A key, without its text.
+class Key(ApiModel):
+    """A key, without its text."""
 
-    Attributes:
-        user: the only person whose data it sees; None: everybody's.
-        last_used_at: to the minute.
-    """
-
-    id: str
-    name: str
-    scopes: tuple[str, ...]
-    user: str | None
-    created_at: datetime
-    last_used_at: datetime | None
-    revoked_at: datetime | None
+    id: str = Field(description="Id of the key.")
+    name: str = Field(description="Its name.")
+    scopes: tuple[str, ...] = Field(description="What it allows.")
+    user: str | None = Field(description="The only person whose data it sees; null: everybody's.")
+    created_at: datetime = Field(description="When it was made.")
+    last_used_at: datetime | None = Field(description="When it was used last, to the minute.")
+    revoked_at: datetime | None = Field(description="When it was revoked.")
 
 
 class NewKey(Key):
-    """A key that was just made; `key` is its text, and is never shown again."""
+    """A key that was just made."""
 
-    key: str
+    key: str = Field(description="Its text, which is never shown again.")

@@ -1,4 +1,4 @@
-"""The memory: documents, their history, and what waits for a yes."""
+"""The memory: documents, their history, and proposals."""
 
 from __future__ import annotations
 
@@ -7,172 +7,145 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import PersonalityId, Sent, UserName, Wire
+from gateway.sdk.models.schema import ApiModel, PersonalityId, RequestBody, UserName
 
-StoreName = Literal["memory", "user"]
-"""`user` is USER.md, `memory` is MEMORY.md."""
+StoreName = Annotated[Literal["memory", "user"], Field(description="`user` is USER.md, `memory` is MEMORY.md.")]
 ProposalState = Literal["waiting", "approved", "refused"]
-Version = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""SHA-256 of a text's bytes, in hex."""
-Text = Annotated[str, Field(max_length=1 << 22)]
+Version = Annotated[
+    str,
+    Field(
+        pattern=r"^[0-9a-f]{64}$",
+        description="SHA-256 of the text, in hex.",
+        examples=["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"],
+    ),
+]
+Text = Annotated[str, Field(max_length=1 << 22, examples=["Tea at five.\n"])]
 
 
-class DocumentInfo(Wire):
-    """A document, without its text.
-
-    Attributes:
-        personality: None where it belongs to all of them.
-        user: None where it is nobody's own.
-        modified_at: None where there is no file yet.
-        chars: of the text; the prompt takes `max_chars` of both documents together.
-    """
+class DocumentInfo(ApiModel):
+    """A document, without its text."""
 
     store: StoreName
-    personality: str | None
-    user: str | None
-    path: str
-    modified_at: datetime | None
+    personality: str | None = Field(description="Personality that it belongs to; null: all of them.")
+    user: str | None = Field(description="User that it belongs to; null: it is shared.")
+    path: str = Field(description="The file.")
+    modified_at: datetime | None = Field(description="When the file was changed last; null: there is no file yet.")
     version: Version
-    bytes: int
-    max_bytes: int
-    chars: int
-    max_chars: int
+    bytes: int = Field(description="Size of the file.")
+    max_bytes: int = Field(description="Largest size of the file.")
+    chars: int = Field(description="Length of the text.")
+    max_chars: int = Field(description="Characters of both documents together that a prompt holds.")
 
 
 class Document(DocumentInfo):
     """A document as it is in the file, now."""
 
-    content: str
+    content: str = Field(description="The whole text.", examples=["Tea at five.\n"])
 
 
-class WriteDocument(Sent):
-    """Put `content` in place of the whole text, if it is still `expectedVersion`.
-
-    Attributes:
-        expected_version: may be left out where the header `If-Match` has the document's `ETag`.
-    """
+class WriteDocument(RequestBody):
+    """Replace the whole text, if it is still `expectedVersion`."""
 
     store: StoreName
-    personality: PersonalityId | None = None
-    user: UserName | None = None
-    content: Text
-    expected_version: Version | None = None
+    personality: PersonalityId | None = Field(default=None, description="The configured default without it.")
+    user: UserName | None = Field(default=None, description="User id or account, `kind:id`; the only user without it.")
+    content: Text = Field(description="The new text.")
+    expected_version: Version | None = Field(
+        default=None, description="The version that was read; not needed where `If-Match` has the document's `ETag`."
+    )
 
 
-class Change(Wire):
-    """One change of a document.
+class Change(ApiModel):
+    """One change of a document."""
 
-    Attributes:
-        author: who wrote the message it came from; None for an edit made outside of the gateway.
-        action: `write` replaced the text in one of our interfaces, `edit` was made outside of them.
-        diff: the lines that went and came.
-        refers_to: the change that it took back; of an `edit`, the oldest one that the editor had not read, which this
-            one brings back.
-    """
-
-    id: int
-    at: datetime
+    id: int = Field(description="Id of the change.", examples=[17])
+    at: datetime = Field(description="When it was made.")
     store: StoreName | None
-    personality: str | None
-    user: str | None
-    author: str | None
-    channel: str | None
-    session: str | None
-    turn: str
-    action: Literal["add", "replace", "remove", "write", "undo", "edit"]
-    outcome: Literal["applied", "no_match"]
-    diff: str
-    refers_to: int | None
+    personality: str | None = Field(description="Personality of the document.")
+    user: str | None = Field(description="User of the document.")
+    author: str | None = Field(description="User who wrote the message that it came from; null for an `edit`.")
+    channel: str | None = Field(description="Channel of that message.")
+    session: str | None = Field(description="Session of that message.")
+    turn: str = Field(description="Turn that made the change.")
+    action: Literal["add", "replace", "remove", "write", "undo", "edit"] = Field(
+        description="`write` replaced the text through the API, a page or a command; `edit` changed the file directly."
+    )
+    outcome: Literal["applied", "no_match"] = Field(description="`no_match`: the text to be replaced was not there.")
+    diff: str = Field(description="The removed and added lines.", examples=["+Tea at five."])
+    refers_to: int | None = Field(
+        description="The change that it undid; of an `edit`, the oldest change that the editor had not read."
+    )
 
 
-class ChangeTexts(Wire):
-    """A change with the whole text from before and after it."""
+class ChangeTexts(ApiModel):
+    """A change with the whole text before and after it."""
 
-    change: Change
-    before: str
-    after: str
+    change: Change = Field(description="The change.")
+    before: str = Field(description="The text before it.")
+    after: str = Field(description="The text after it.")
 
 
-class RestoreDocument(Sent):
-    """Put the text as a change left it in place again, if the document is still `expectedVersion`."""
+class RestoreDocument(RequestBody):
+    """Restore the text that a change left, if the document is still `expectedVersion`."""
 
     expected_version: Version
 
 
-class Update(Wire):
-    """One step of a proposal; `content` of a `remove` is what the lines that go contain."""
+class ProposedUpdate(ApiModel):
+    """One step of a proposal."""
 
-    action: Literal["add", "replace", "remove"]
-    content: str
-
-
-class Proposal(Wire):
-    """What a turn would remember, and somebody has to say yes to.
-
-    Attributes:
-        store: of a document, or `traces`: then it is about one fact, and `updates` has its new text, if there is one.
-        sources: what the turn had read that is not its author's.
-        hidden_characters: how many of its text nobody can see, such as zero-width ones; show them before you ask.
-        diff: what it would change in the text of now; empty where it is decided, or would change nothing.
-    """
-
-    id: int
-    state: ProposalState
-    store: StoreName | Literal["traces"]
-    personality: str
-    user: str | None
-    author: str | None
-    channel: str | None
-    session: str | None
-    turn: str
-    updates: tuple[Update, ...]
-    sources: tuple[str, ...]
-    hidden_characters: int = 0
-    is_edited: bool
-    proposed_at: datetime
-    decided_at: datetime | None
-    decided_by: str | None
-    diff: str
+    action: Literal["add", "replace", "remove"] = Field(description="What it does.")
+    content: str = Field(description="The new text; of `remove`, what the removed lines contain.")
 
 
-class EditProposal(Sent):
-    """Other words for the text that would be added; it goes on waiting."""
+class Proposal(ApiModel):
+    """A change of the memory that a person must approve."""
 
-    content: Annotated[str, Field(min_length=1, max_length=1 << 20)]
+    id: int = Field(description="Id of the proposal.", examples=[3])
+    state: ProposalState = Field(description="`waiting`, or the decision.")
+    store: StoreName | Literal["traces"] = Field(
+        description="Document that it changes; `traces`: one fact of the trace memory."
+    )
+    personality: str = Field(description="Personality that proposed it.")
+    user: str | None = Field(description="User whose memory it changes.")
+    author: str | None = Field(description="User who wrote the message that it came from.")
+    channel: str | None = Field(description="Channel of that message.")
+    session: str | None = Field(description="Session of that message.")
+    turn: str = Field(description="Turn that proposed it.")
+    updates: tuple[ProposedUpdate, ...] = Field(description="The steps; of a fact its new text, if there is one.")
+    sources: tuple[str, ...] = Field(description="What the turn had read that its author did not write.")
+    hidden_characters: int = Field(
+        default=0, description="Number of invisible characters in its text; show them before you approve."
+    )
+    is_edited: bool = Field(description="Whether a person has changed its text.")
+    proposed_at: datetime = Field(description="When it was proposed.")
+    decided_at: datetime | None = Field(description="When it was approved or refused.")
+    decided_by: str | None = Field(description="Who decided.")
+    diff: str = Field(description="What it would change now; empty where it is decided, or would change nothing.")
 
 
-class FactOrigin(Wire):
-    """Where a fact of the trace memory comes from.
+class EditProposal(RequestBody):
+    """Change the text that a proposal would add; it remains waiting."""
 
-    Attributes:
-        trace: its id.
-        at: when it was said or happened.
-        source: in words: `said by Ada on web`, `imported`.
-        turn: None for what no turn wrote.
-        channel: None where it is not known.
-        proposal: the number under which it waited for a yes; None where it did not.
-    """
-
-    trace: str
-    text: str
-    at: datetime
-    source: str
-    turn: str | None
-    channel: str | None
-    proposal: int | None
+    content: Annotated[str, Field(min_length=1, max_length=1 << 20, description="The new text.")]
 
 
-class Origin(Wire):
-    """Where a line of the memory comes from, and the facts that hold all of its words.
+class FactOrigin(ApiModel):
+    """Where a fact of the trace memory comes from."""
 
-    Attributes:
-        change: the one that brought the line into a file; None where only facts hold it.
-        turn: in which it was said, also where the change had to wait for a yes.
-        proposal: None where it was applied at once.
-        facts: of the trace memory, the best first; none where it is off, or not for whoever asks.
-    """
+    trace: str = Field(description="Id of the trace.")
+    text: str = Field(description="The fact.")
+    at: datetime = Field(description="When it was said or happened.")
+    source: str = Field(description="Where it comes from, for people.", examples=["said by Ada on web", "imported"])
+    turn: str | None = Field(description="Turn that wrote it.")
+    channel: str | None = Field(description="Channel, where it is known.")
+    proposal: int | None = Field(description="Proposal by which it was approved.")
 
-    change: Change | None
-    turn: str | None
-    proposal: Proposal | None
-    facts: tuple[FactOrigin, ...]
+
+class Origin(ApiModel):
+    """Where a line of the memory comes from, and the facts that hold all of its words."""
+
+    change: Change | None = Field(description="The change that added the line; null where only facts hold it.")
+    turn: str | None = Field(description="Turn in which it was said.")
+    proposal: Proposal | None = Field(description="Proposal by which it was approved.")
+    facts: tuple[FactOrigin, ...] = Field(description="Facts of the trace memory, best match first.")

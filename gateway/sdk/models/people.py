@@ -1,4 +1,4 @@
-"""People: their accounts, what they may do, who asks to be let in, and who is whom."""
+"""People: accounts, roles, links, and pending requests for access."""
 
 from __future__ import annotations
 
@@ -7,194 +7,143 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import Sent, UserName, Wire
+from gateway.sdk.models.schema import ApiModel, RequestBody, UserName
 
 Who = Annotated[str, Field(min_length=1, max_length=512)]
-"""What names somebody; whether there is one is another question."""
+"""A code, an id or an account; whether there is one is another question."""
+Code = Annotated[Who, Field(description="The code, or the account, `kind:id`.", examples=["K7QW2MXA"])]
 
 Role = Literal["owner", "member", "guest"]
 ROLES: tuple[Role, ...] = get_args(Role)
-"""From the most that one may do to the least."""
-Rank = Literal["owner", "member", "guest", "revoked"]
+"""From the highest to the lowest."""
+AssignedRole = Literal["owner", "member", "guest", "revoked"]
 LinkState = Literal["decided", "mapped", "linked", "undoing", "parted", "undone"]
-How = Literal["owner", "listed", "approved", "open", "elsewhere"]
+AccessReason = Literal["owner", "listed", "approved", "open", "elsewhere"]
 
 
-class LetIn(Wire):
-    """Where an account is answered in direct chats, and why.
+class ChannelAccess(ApiModel):
+    """Access of an account to one channel."""
 
-    Attributes:
-        how: owners are let in everywhere; `listed` stands in the configuration's `allow`, `approved` was given a yes,
-            `open` is everybody there, `elsewhere` is let in by name on another channel and linked to this account.
-        role: as what.
-        by: who gave the yes, where it is known.
-    """
-
-    channel: str
-    how: How
-    role: Role
-    by: str | None
-    at: datetime | None
+    channel: str = Field(description="The channel.", examples=["web"])
+    how: AccessReason = Field(
+        description="Why: `owner` has access everywhere, `listed` in the configuration's `allow`, `approved` by a "
+        "person, `open` to everybody, `elsewhere` through a linked account that has access on another channel."
+    )
+    role: Role = Field(description="The role there.")
+    by: str | None = Field(description="Who approved it, where it is known.")
+    at: datetime | None = Field(description="When it was approved.")
 
 
-class Account(Wire):
-    """An account on a platform.
+class Account(ApiModel):
+    """An account on a platform."""
 
-    Attributes:
-        key: `kind:id`.
-        label: a name for people; it proves nothing.
-        via: how it came to be this person's.
-        rank: what it was given by name; a person has the highest of all accounts, and `revoked` bars all of them.
-        rank_by: who gave it, and where.
-    """
-
-    key: str
-    label: str
-    first_seen_at: datetime | None
-    via: str
-    rank: Rank | None
-    rank_by: str | None
-    rank_at: datetime | None
-    let_in: tuple[LetIn, ...]
+    key: str = Field(description="The account, `kind:id`.", examples=["mail:ada@example.org"])
+    label: str = Field(description="Name that the platform shows; anybody can choose it.")
+    first_seen_at: datetime | None = Field(description="When it was seen first.")
+    via: str = Field(description="How it came to belong to this person.")
+    assigned_role: AssignedRole | None = Field(
+        description="Role that was given to this account. A person has the highest of all accounts; `revoked` bars all."
+    )
+    assigned_by: str | None = Field(description="Who gave it, and where.")
+    assigned_at: datetime | None = Field(description="When it was given.")
+    access: tuple[ChannelAccess, ...] = Field(description="Channels on which it has access in direct chats.")
 
 
-class Link(Wire):
-    """A decision that two users are one person.
+class Link(ApiModel):
+    """A link that makes two users one person."""
 
-    Attributes:
-        survivor: the user id that both have now.
-        absorbed: the one that came in.
-        accounts: those that came in with it.
-        by: `code`, or `operator`.
-        state: `linked` when it is carried out, `undone` when it is over; the others are on the way.
-        undo_until: until when the person can take it back; an operator can at any time.
-        told: the accounts that hear of it.
-    """
-
-    id: str
-    survivor: str
-    absorbed: str
-    accounts: tuple[str, ...]
-    by: str
-    state: LinkState
-    linked_at: datetime
-    undo_until: datetime
-    undone_at: datetime | None
-    told: tuple[str, ...]
+    id: str = Field(description="Id of the link.")
+    survivor: str = Field(description="User id that both have now.")
+    absorbed: str = Field(description="User id that was merged into it.")
+    accounts: tuple[str, ...] = Field(description="Accounts that came with the merged user.")
+    by: str = Field(description="`code`, or `operator`.")
+    state: LinkState = Field(description="`linked` when it is done, `undone` when it is over; others are on the way.")
+    linked_at: datetime = Field(description="When it was decided.")
+    undo_until: datetime = Field(description="Until when the person can undo it; an operator can at any time.")
+    undone_at: datetime | None = Field(description="When it was undone.")
+    notified: tuple[str, ...] = Field(description="Accounts that are told about it.")
 
 
-class Person(Wire):
-    """Somebody who is known.
+class Person(ApiModel):
+    """A person."""
 
-    Attributes:
-        id: the user id.
-        ids: all under which they have written, their own first.
-        name: as a platform shows it; it proves nothing.
-        is_operator: whether it is whoever runs the gateway, who is always an owner.
-        role: what they may do where they may do most; `revoked`: let in nowhere, by name; None: let in nowhere.
-        given: the role that they were given by name; None: that of the channel.
-        last_seen_at: when they said something last that was answered.
-        links: the oldest first, ended ones too.
-    """
-
-    id: str
-    ids: tuple[str, ...]
-    name: str
-    is_operator: bool
-    role: Rank | None
-    given: Rank | None
-    last_seen_at: datetime | None
-    accounts: tuple[Account, ...]
-    links: tuple[Link, ...]
+    id: str = Field(description="User id.", examples=["u_3f9a"])
+    ids: tuple[str, ...] = Field(description="All user ids under which they have written, their own first.")
+    name: str = Field(description="Name that a platform shows; it proves nothing.", examples=["Ada"])
+    is_operator: bool = Field(description="Whether they run the gateway; an operator is always an owner.")
+    role: AssignedRole | None = Field(
+        description="Their highest role; `revoked`: access was revoked; null: they have access nowhere."
+    )
+    assigned_role: AssignedRole | None = Field(description="Role that was given to them; null: that of the channel.")
+    last_seen_at: datetime | None = Field(description="When they last wrote something that was answered.")
+    accounts: tuple[Account, ...] = Field(description="Their accounts.")
+    links: tuple[Link, ...] = Field(description="Their links, oldest first, undone ones too.")
 
 
-class PairingRequest(Wire):
-    """A stranger who asks to be let in on a channel.
+class PairingRequest(ApiModel):
+    """A stranger who asks for access to a channel."""
 
-    Attributes:
-        code: what the stranger was told; ask the person for it.
-        label: the name that the platform shows; anybody can choose it.
-        messages: how many wait for the yes.
-    """
-
-    code: str
-    channel: str
-    account: str
-    label: str
-    asked_at: datetime
-    expires_at: datetime
-    messages: int
+    code: str = Field(description="Code that the stranger was told; ask the person for it.", examples=["K7QW2MXA"])
+    channel: str = Field(description="The channel.")
+    account: str = Field(description="The account, `kind:id`.")
+    label: str = Field(description="Name that the platform shows; anybody can choose it.")
+    asked_at: datetime = Field(description="When they asked.")
+    expires_at: datetime = Field(description="When the request ends.")
+    messages: int = Field(description="How many of their messages wait for the decision.")
 
 
-class Decided(Wire):
-    """What became of a request; `text` says it for people."""
+class PairingDecision(ApiModel):
+    """A decision about a request for access."""
 
-    channel: str
-    account: str
-    outcome: Literal["let in", "refused"]
-    text: str
-
-
-class Approve(Sent):
-    """Let somebody in; without a role they have that of the channel."""
-
-    who: Who = Field(description="The code, or the account, `kind:id`.")
-    role: Role | None = None
+    channel: str = Field(description="The channel.")
+    account: str = Field(description="The account, `kind:id`.")
+    outcome: Literal["approved", "refused"] = Field(description="The decision.")
+    text: str = Field(description="The same, for people.")
 
 
-class Refuse(Sent):
-    """Refuse somebody, who gets no other code for a week."""
+class ApprovePairing(RequestBody):
+    """Give a stranger access."""
 
-    who: Who = Field(description="The code, or the account, `kind:id`.")
-
-
-class SetRole(Sent):
-    """What somebody may do on every channel where they are let in."""
-
-    role: Role
+    who: Code
+    role: Role | None = Field(default=None, description="Role that they get; the channel's without it.")
 
 
-class MakeLink(Sent):
-    """Make two users one.
+class RefusePairing(RequestBody):
+    """Refuse a stranger, who gets no other code for a week."""
 
-    Attributes:
-        other: may also be an account, `kind:id`, that has not written yet.
-        is_one_kept: `one` keeps its user id; else whoever was there first does.
-    """
-
-    one: UserName
-    other: UserName
-    is_one_kept: bool = False
+    who: Code
 
 
-class Linked(Wire):
-    """One person now; `link` is None where an account was added that had not written yet."""
+class SetRole(RequestBody):
+    """Give a person a role on every channel where they have access."""
 
-    person: Person
-    link: Link | None
-
-
-class Erase(Sent):
-    """Erase everything that is kept about somebody; it cannot be taken back.
-
-    Copies of the data of all people in the data directory are deleted with it: those from before an upgrade, and the
-    directories that a restore put aside.
-
-    Attributes:
-        confirm: the user id, or the account that is no user's, once more.
-    """
-
-    confirm: Who
+    role: Role = Field(description="The role.")
 
 
-class Erased(Wire):
-    """An erasure that is decided, durably.
+class CreateLink(RequestBody):
+    """Make two users one person."""
 
-    Attributes:
-        erasure: its id.
-        is_done: it goes on by itself where not, also after a restart.
-    """
+    one: UserName = Field(description="A user id or an account.")
+    other: UserName = Field(description="Another user id or account; the account may be one that has not written yet.")
+    is_one_kept: bool = Field(default=False, description="`one` keeps its user id; else the user who was there first.")
 
-    user: str
-    erasure: str
-    is_done: bool
+
+class LinkResult(ApiModel):
+    """The person after linking."""
+
+    person: Person = Field(description="The person.")
+    link: Link | None = Field(description="The link; null where an account was added that had not written yet.")
+
+
+class ErasePerson(RequestBody):
+    """Erase everything about a person, for good; copies of the data of all people in the data directory go with it."""
+
+    confirm: Who = Field(description="The user id again, or the account where it belongs to no user.")
+
+
+class Erasure(ApiModel):
+    """An erasure that is decided, durably."""
+
+    user: str = Field(description="User id of the erased person.")
+    erasure: str = Field(description="Id of the erasure.")
+    is_done: bool = Field(description="Whether it is finished; if not it continues, also after a restart.")

@@ -1,4 +1,4 @@
-"""Who answers."""
+"""Personalities."""
 
 from __future__ import annotations
 
@@ -7,69 +7,60 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gateway.sdk.models.memory import Version
-from gateway.sdk.models.schema import PersonalityId, Sent, Wire
+from gateway.sdk.models.schema import ApiModel, PersonalityId, RequestBody
 
-PersonalityName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", max_length=100)]
-Prompt = Annotated[str, Field(min_length=1, max_length=1 << 18)]
-SettingsText = Annotated[str, Field(max_length=1 << 16)]
-
-
-class Personality(Wire):
-    """A role of the agent.
-
-    Attributes:
-        source: `built-in`, or its directory under the data directory.
-        problem: why its files cannot be used; then the other values are empty, or those that last were valid.
-        model: None for the default one.
-        tools: None for all.
-        steps_per_turn: None for the configured limit.
-        output_tokens: None for no limit of its own.
-    """
-
-    id: str
-    name: str
-    description: str
-    source: str
-    problem: str | None
-    model: str | None = None
-    memory_scope: Literal["per-personality", "global", "per-user"] | None = None
-    memory_writes: Literal["auto", "review", "off"] | None = None
-    tools: tuple[str, ...] | None = None
-    steps_per_turn: int | None = None
-    output_tokens: int | None = None
-    traits: dict[str, float] = Field(default_factory=dict)
+PersonalityName = Annotated[
+    str, Field(pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", max_length=100, examples=["Cook"])
+]
+Prompt = Annotated[str, Field(min_length=1, max_length=1 << 18, description="Text of `SOUL.md`.")]
+SettingsText = Annotated[str, Field(max_length=1 << 16, description="Text of `personality.yaml`.")]
 
 
-class PersonalityFiles(Wire):
-    """A personality with the texts of its files.
+class Personality(ApiModel):
+    """A role of the agent."""
 
-    Attributes:
-        settings: `personality.yaml`.
-        prompt: `SOUL.md`.
-        version: of both together.
-        is_own: at least one of them is in the data directory; else they are built in.
-        can_undo: what stood there before the last change is known.
-    """
-
-    personality: Personality
-    settings: str
-    prompt: str
-    version: Version
-    is_own: bool
-    can_undo: bool
-
-
-class CreatePersonality(Sent):
-    """Make a new one; with `copyOf` it begins with that one's prompt and settings."""
-
-    id: PersonalityId
-    name: PersonalityName | None = None
-    description: Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
-    copy_of: PersonalityId | None = None
+    id: str = Field(description="Its id.", examples=["assistant"])
+    name: str = Field(description="Its name.", examples=["Assistant"])
+    description: str = Field(description="What it is for.")
+    source: str = Field(description="`built-in`, or its directory under the data directory.")
+    problem: str | None = Field(default=None, description="Why its files are not valid; null where they are.")
+    model: str | None = Field(default=None, description="Model that it uses; null: the default one.")
+    memory_scope: Literal["per-personality", "global", "per-user"] | None = Field(
+        default=None, description="Which MEMORY.md it uses."
+    )
+    memory_writes: Literal["auto", "review", "off"] | None = Field(
+        default=None, description="Whether its changes of the memory wait for approval."
+    )
+    tools: tuple[str, ...] | None = Field(default=None, description="Tools that it may use; null: all.")
+    steps_per_turn: int | None = Field(default=None, description="Calls of the model in a turn; null: as configured.")
+    output_tokens: int | None = Field(default=None, description="Tokens in one turn; null: no limit of its own.")
+    traits: dict[str, float] = Field(default_factory=dict, description="HEXACO traits, each 0 to 1.")
 
 
-class UpdatePersonality(Sent):
-    """Replace the prompt, the settings or both, if they are still `expectedVersion`; what is None stays."""
+class PersonalityFiles(ApiModel):
+    """A personality with the texts of its files."""
+
+    personality: Personality = Field(description="The personality.")
+    settings: str = Field(description="Text of `personality.yaml`.")
+    prompt: str = Field(description="Text of `SOUL.md`.")
+    version: Version = Field(description="Version of both texts together.")
+    is_own: bool = Field(description="Whether a file is in the data directory; else both are built in.")
+    can_undo: bool = Field(description="Whether the texts before the last change are known.")
+
+
+class CreatePersonality(RequestBody):
+    """Create a personality."""
+
+    id: PersonalityId = Field(description="Its id.", examples=["cook"])
+    name: PersonalityName | None = Field(default=None, description="Its name; the id without it.")
+    description: Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")] = Field(
+        default="", description="What it is for."
+    )
+    copy_of: PersonalityId | None = Field(default=None, description="Personality whose prompt and settings it takes.")
+
+
+class UpdatePersonality(RequestBody):
+    """Replace the prompt, the settings or both, if they are still `expectedVersion`; what is null stays."""
 
     expected_version: Version
     prompt: Prompt | None = None

@@ -11,67 +11,58 @@ T = TypeVar("T")
 
 MAX_ID = 2**53 - 1
 """The largest number that every language's JSON keeps exactly (RFC 8259, section 6)."""
-Id = Annotated[int, Field(ge=1, le=MAX_ID)]
+Id = Annotated[int, Field(ge=1, le=MAX_ID, examples=[17])]
 """Of a row."""
 ID_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 USER_PATTERN = "^([A-Za-z0-9_-]{1,64}|[^:]+:.+)$"
-PersonalityId = Annotated[str, Field(pattern=ID_PATTERN)]
-UserName = Annotated[str, Field(pattern=USER_PATTERN, max_length=512)]
+PersonalityId = Annotated[str, Field(pattern=ID_PATTERN, examples=["assistant"])]
+UserName = Annotated[str, Field(pattern=USER_PATTERN, max_length=512, examples=["mail:ada@example.org"])]
 """A user id or an account, `kind:id`."""
 
 
-class Wire(BaseModel):
-    """A value that is answered. A client takes fields that it does not know, so that the server may be newer."""
+class ApiModel(BaseModel):
+    """A value in a response. A client ignores fields that it does not know, so that the server may be newer."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore", serialize_by_alias=True
     )
 
 
-class Sent(Wire):
-    """A value that is asked for. A field that is not known is a mistake of the caller, and said to be one."""
+class RequestBody(ApiModel):
+    """A value in a request. An unknown field is a mistake of the caller, and reported as one."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Page(Wire, Generic[T]):
-    """A part of a list.
+class Page(ApiModel, Generic[T]):
+    """A part of a list."""
 
-    Attributes:
-        items: in the list's order.
-        next_cursor: for the next part; None at the end. Opaque.
-    """
-
-    items: tuple[T, ...]
-    next_cursor: str | None = None
+    items: tuple[T, ...] = Field(description="The items, in the order of the list.")
+    next_cursor: str | None = Field(default=None, description="`cursor` of the next page; null at the end. Opaque.")
 
 
-class FieldProblem(Wire):
-    """What is wrong with one value of a request.
+class FieldProblem(ApiModel):
+    """What is wrong with one value of a request."""
 
-    Attributes:
-        where: such as `body.content` or `query.limit`.
-    """
-
-    where: str
-    problem: str
+    where: str = Field(description="Path of the value.", examples=["body.content"])
+    problem: str = Field(description="What is wrong with it.")
 
 
-class Problem(Wire):
-    """RFC 9457: what went wrong, for programs by `type`, for people by `detail`."""
+class Problem(ApiModel):
+    """Problem document (RFC 9457)."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str
-    title: str
-    status: int
-    detail: str = ""
-    errors: tuple[FieldProblem, ...] = ()
+    type: str = Field(description="Kind of the problem, for programs.", examples=["urn:ethos:problem:not-found"])
+    title: str = Field(description="Short name of the kind.", examples=["Not found"])
+    status: int = Field(description="HTTP status.", examples=[404])
+    detail: str = Field(default="", description="What happened and what to do, for people.")
+    errors: tuple[FieldProblem, ...] = Field(default=(), description="Each wrong field of the request.")
 
 
 class ConflictProblem(Problem):
-    """The document changed since it was read: both texts, and the version to write over next."""
+    """The document changed since it was read; both texts are here, to be merged."""
 
-    current: str
-    current_version: str
-    proposed: str
+    current: str = Field(description="The text as it is now.")
+    current_version: str = Field(description="The version to write over, once both texts are merged.")
+    proposed: str = Field(description="The text that was to be written.")

@@ -1,4 +1,4 @@
-"""Sessions and what was said in them."""
+"""Sessions and their messages."""
 
 from __future__ import annotations
 
@@ -7,90 +7,84 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool
 
-from gateway.sdk.models.schema import Id, Sent, Wire
+from gateway.sdk.models.schema import ApiModel, Id, RequestBody
 
-Title = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")]
-"""One line, with something to see in it."""
-
-
-class Snippet(Wire):
-    """A passage that a search found; what matched stands between `[` and `]`."""
-
-    message: int
-    role: Literal["user", "assistant", "tool_call", "tool_result"]
-    text: str
-    at: datetime
-
-
-class Session(Wire):
-    """Messages that share one context.
-
-    Attributes:
-        personality: who answers in it now.
-        conversation: the channel's own id of the place, opaque.
-        messages: how many, tool calls and their results too.
-        is_tainted: words of others stand in it.
-        forked_from: the session that it was copied from.
-        snippets: what a search found in it.
-    """
-
-    id: str
-    title: str
-    user: str
-    personality: str
-    channel: str
-    conversation: str
-    thread: str | None
-    created_at: datetime
-    updated_at: datetime
-    messages: int
-    is_pinned: bool
-    is_tainted: bool
-    forked_from: str | None
-    snippets: tuple[Snippet, ...] = ()
+Title = Annotated[
+    str,
+    Field(
+        max_length=200,
+        pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$",
+        description="One line, not blank.",
+        examples=["Tea plans"],
+    ),
+]
+MessageRole = Annotated[
+    Literal["user", "assistant", "tool_call", "tool_result"], Field(description="Who or what wrote the message.")
+]
 
 
-class Message(Wire):
-    """One message of a session, as it was.
+class Snippet(ApiModel):
+    """A passage that a search found."""
 
-    Attributes:
-        text: for a tool call its arguments, for a tool result what it returned.
-        tool_call: joins a call and its result.
-        is_superseded: another answer took its place.
-        author: how the platform showed the sender.
-    """
-
-    id: int
-    turn: str
-    role: Literal["user", "assistant", "tool_call", "tool_result"]
-    personality: str
-    user: str
-    author: str
-    text: str
-    at: datetime
-    tool: str | None
-    tool_call: str | None
-    is_superseded: bool
-    is_tainted: bool
+    message: int = Field(description="Id of the message.")
+    role: MessageRole
+    text: str = Field(description="The passage, with matches between `[` and `]`.", examples=["the [teapot] is red"])
+    at: datetime = Field(description="When it was written.")
 
 
-class Transcript(Wire):
-    """A session with its messages, oldest first; `nextCursor` leads to those behind them."""
+class Session(ApiModel):
+    """Messages that share one context."""
 
-    session: Session
-    messages: tuple[Message, ...]
-    next_cursor: str | None = None
+    id: str = Field(description="Id of the session.", examples=["s_5f0c1e7a9b3d2468"])
+    title: str = Field(description="Its title.")
+    user: str = Field(description="User who talks in it.")
+    personality: str = Field(description="Personality that answers in it now.")
+    channel: str = Field(description="Channel that it is on.", examples=["web"])
+    conversation: str = Field(description="Conversation on that channel; opaque.")
+    thread: str | None = Field(description="Thread in the conversation; opaque.")
+    created_at: datetime = Field(description="When it began.")
+    updated_at: datetime = Field(description="When the last message was written.")
+    messages: int = Field(description="Number of messages, tool calls and their results included.")
+    is_pinned: bool = Field(description="Whether it is pinned.")
+    is_tainted: bool = Field(description="Whether it holds text that its user did not write.")
+    forked_from: str | None = Field(description="Session that it was copied from.")
+    snippets: tuple[Snippet, ...] = Field(default=(), description="Passages that a search found in it.")
 
 
-class Fork(Sent):
-    """Copy a session up to and including this message."""
+class Message(ApiModel):
+    """One message of a session."""
 
-    message: Id
+    id: int = Field(description="Id of the message.")
+    turn: str = Field(description="Turn that wrote it.")
+    role: MessageRole
+    personality: str = Field(description="Personality that answered.")
+    user: str = Field(description="User who wrote or was answered.")
+    author: str = Field(description="Name of the sender on the platform.")
+    text: str = Field(description="The text; of a tool call its arguments, of a tool result what it returned.")
+    at: datetime = Field(description="When it was written.")
+    tool: str | None = Field(description="Name of the tool.")
+    tool_call: str | None = Field(description="Id that a tool call and its result share.")
+    is_superseded: bool = Field(description="Whether another answer replaced it.")
+    is_tainted: bool = Field(description="Whether it holds text that its user did not write.")
+
+
+class Transcript(ApiModel):
+    """A session with its messages, oldest first."""
+
+    session: Session = Field(description="The session.")
+    messages: tuple[Message, ...] = Field(description="Its messages.")
+    next_cursor: str | None = Field(default=None, description="`cursor` of the next page; null at the end. Opaque.")
+
+
+class ForkSession(RequestBody):
+    """Copy a session up to and including a message."""
+
+    message: Id = Field(description="The last message of the copy.")
     title: Title | None = None
 
 
-class UpdateSession(Sent):
-    """Another title, or pinned or not; what is None stays."""
+class UpdateSession(RequestBody):
+    """Change the title, or pin; what is null stays."""
 
     title: Title | None = None
-    is_pinned: StrictBool | None = None
+    is_pinned: StrictBool | None = Field(default=None, description="Whether it is pinned.")

@@ -1,100 +1,97 @@
-"""The gateway itself: how it is, what was spent, what it was told."""
+"""The gateway: health, usage, configuration."""
 
 from __future__ import annotations
 
 from datetime import date, datetime
 from typing import Any, Literal
 
-from gateway.sdk.models.schema import Wire
+from pydantic import Field
+
+from gateway.sdk.models.schema import ApiModel
+
+Verdict = Literal["ok", "starting", "degraded", "failing"]
 
 
-class Channel(Wire):
-    """A configured connection to a platform, and what waits for it.
+class ChannelHealth(ApiModel):
+    """A channel, and what waits for it."""
 
-    Attributes:
-        error: why it is not up, or what does not work although it is, for people.
-        inbox_lag_s: age of the oldest message without an answer.
-        outbox_lag_s: age of the oldest answer that the platform does not have yet.
-    """
-
-    name: str
-    kind: str
-    state: Literal["starting", "up", "down", "auth_failed", "stopped"]
-    since: datetime
-    last_exchange_at: datetime | None
-    connections: int
-    error: str | None
-    inbox_lag_s: float
-    outbox_lag_s: float
+    name: str = Field(description="Name of the channel.", examples=["web"])
+    kind: str = Field(description="Kind of its adapter.")
+    state: Literal["starting", "up", "down", "auth_failed", "stopped"] = Field(description="Its state.")
+    since: datetime = Field(description="When the state began.")
+    last_exchange_at: datetime | None = Field(description="When the last message was accepted or sent.")
+    connections: int = Field(description="How often it connected since the start.")
+    error: str | None = Field(description="Why it is not up, or what does not work although it is, for people.")
+    inbox_lag_s: float = Field(default=0.0, description="Age of the oldest message without an answer.")
+    outbox_lag_s: float = Field(default=0.0, description="Age of the oldest answer that was not delivered yet.")
 
 
-class Queue(Wire):
+class QueueHealth(ApiModel):
     """The rows of one queue, one channel and one state."""
 
-    queue: Literal["inbox", "outbox"]
-    channel: str
-    state: str
-    messages: int
-    oldest_s: float
+    queue: Literal["inbox", "outbox"] = Field(description="The queue.")
+    channel: str = Field(description="The channel.")
+    state: str = Field(description="The state.")
+    messages: int = Field(description="Number of rows.")
+    oldest_s: float = Field(description="Age of the oldest row.")
 
 
-class Model(Wire):
+class ModelHealth(ApiModel):
     """A model that was asked since the start."""
 
-    name: str
-    state: Literal["up", "down"]
-    since: datetime
-    last_answer_at: datetime | None
-    error: str | None
+    name: str = Field(description="Its name in the configuration.")
+    state: Literal["up", "down"] = Field(description="Whether its last call succeeded.")
+    since: datetime = Field(description="When the state began.")
+    last_answer_at: datetime | None = Field(description="When it answered last.")
+    error: str | None = Field(default=None, description="Why the last call failed.")
 
 
-class Health(Wire):
-    """A picture of the running gateway.
+class Health(ApiModel):
+    """The state of the running gateway."""
 
-    Attributes:
-        problems: for people, one line each, with what to do.
-    """
-
-    status: Literal["ok", "starting", "degraded", "failing"]
-    is_ready: bool
-    version: str
-    started_at: datetime
-    channels: tuple[Channel, ...]
-    queues: tuple[Queue, ...]
-    models: tuple[Model, ...]
-    store_problem: str | None
-    disk_free_bytes: int | None
-    turns_running: int
-    conversations_waiting: int
-    conversations_parked: int
-    memory_late: int
-    memory_journal: int
-    problems: tuple[str, ...]
-
-
-class UsageRow(Wire):
-    """What one person used of one personality and one model in one day; `costUsd` counts the calls with a price."""
-
-    day: date
-    user: str
-    personality: str
-    model: str
-    turns: int
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    cost_usd: float
+    status: Verdict = Field(
+        description="`failing`: nothing gets in or out, or an operator must act; `degraded`: a part does not work."
+    )
+    is_ready: bool = Field(description="Whether it takes messages.")
+    version: str = Field(description="Version of the gateway.", examples=["0.1.0"])
+    pid: int = Field(description="Id of its process.")
+    started_at: datetime = Field(description="When it started.")
+    channels: tuple[ChannelHealth, ...] = Field(description="The channels.")
+    queues: tuple[QueueHealth, ...] = Field(description="Unfinished rows and dead letters.")
+    models: tuple[ModelHealth, ...] = Field(description="Models that were asked since the start.")
+    store_problem: str | None = Field(description="Why nothing can be committed; null where it can.")
+    disk_free_bytes: int | None = Field(description="Free space of the data directory.")
+    turns_running: int = Field(description="Turns that run now.")
+    conversations_waiting: int = Field(description="Conversations whose turn has not begun.")
+    conversations_parked: int = Field(description="Conversations that wait for a model or a budget.")
+    memory_late: int = Field(description="Turns whose memory updates failed and are retried.")
+    memory_journal: int = Field(description="Turns whose memory updates are not in the files yet.")
+    problems: tuple[str, ...] = Field(default=(), description="What is wrong and what to do, for people.")
 
 
-class Usage(Wire):
-    """What was spent since a day, the newest day first; days as the budgets' time zone has them."""
+class UsageRow(ApiModel):
+    """Usage of one person, personality and model on one day."""
 
-    since: date
-    time_zone: str
-    rows: tuple[UsageRow, ...]
+    day: date = Field(description="The day, in the time zone of the budgets.")
+    user: str = Field(description="User id.")
+    personality: str = Field(description="The personality.")
+    model: str = Field(description="The model.")
+    turns: int = Field(description="Number of turns.")
+    calls: int = Field(description="Number of calls of the model.")
+    input_tokens: int = Field(description="Tokens sent.")
+    output_tokens: int = Field(description="Tokens received.")
+    cost_usd: float = Field(description="Cost of the calls whose price is known, in US dollars.")
 
 
-class Settings(Wire):
-    """The configuration in force, by the keys of the file. In the place of a secret stands `**********`."""
+class Usage(ApiModel):
+    """Usage since a day, the newest day first."""
 
-    values: dict[str, Any]
+    since: date = Field(description="The first day.")
+    time_zone: str = Field(description="Time zone of the budgets, whose midnight begins a day.", examples=["UTC"])
+    rows: tuple[UsageRow, ...] = Field(description="One row for each day, person, personality and model.")
+
+
+class Settings(ApiModel):
+    """The configuration in force."""
+
+    values: dict[str, Any] = Field(description="By the keys of the file; a secret is shown as `**********`.")

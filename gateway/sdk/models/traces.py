@@ -1,4 +1,4 @@
-"""The trace memory: facts with a strength, what they are linked to, and how they come and go."""
+"""The trace memory: facts with a strength, their links, import and export."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import Id, PersonalityId, Sent, UserName, Wire
+from gateway.sdk.models.schema import ApiModel, Id, PersonalityId, RequestBody, UserName
 
-TraceType = Literal["episodic", "semantic", "procedural", "prospective"]
-ScopeKind = Literal["thread", "user", "persona", "organization"]
+TraceType = Annotated[
+    Literal["episodic", "semantic", "procedural", "prospective"], Field(description="Kind of the fact.")
+]
+ScopeKind = Annotated[
+    Literal["thread", "user", "persona", "organization"],
+    Field(
+        description="Who sees it: `user`, that person; `persona`, that person with one personality; `thread`, one "
+        "session; `organization`, owners and members."
+    ),
+]
 TraceSource = Literal["turn", "tool", "import", "consolidation"]
 ExportFormat = Literal["sqlite", "json", "markdown", "obsidian"]
 ImportFormat = Literal["auto", "sqlite", "json", "markdown", "obsidian", "chatgpt", "csv"]
@@ -18,192 +26,161 @@ ImportFormat = Literal["auto", "sqlite", "json", "markdown", "obsidian", "chatgp
 TRACE_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}$"
 TraceId = Annotated[str, Field(pattern=TRACE_ID_PATTERN)]
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
-Content = Annotated[str, Field(min_length=1, max_length=100_000)]
+Content = Annotated[
+    str, Field(min_length=1, max_length=100_000, description="The fact.", examples=["Ada likes green tea."])
+]
 MOST_TAGS = 50
+Tags = Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS, description="Its tags.", examples=[["tea"]])]
 
 
-class Trace(Wire):
-    """One fact.
+class Trace(ApiModel):
+    """One fact."""
 
-    Attributes:
-        scope: `user`, that person's everywhere; `persona`, that person's with one personality; `thread`, of one
-            session; `organization`, of owners and members.
-        user: whose it is; None where it is not one person's.
-        strength: from 0 to 1, what is left of it now.
-        stability_days: the time in which the strength falls to 1/e.
-        uses: how often an answer used it.
-        author: whose words it is made of.
-        has_vector: whether it can be found by its meaning.
-        merged_into: the trace that took its place.
-    """
-
-    id: str
+    id: str = Field(description="Id of the trace.")
     type: TraceType
     scope: ScopeKind
-    user: str | None
-    personality: str | None
-    session: str | None
-    content: str
-    strength: float
-    stability_days: float
-    tags: tuple[str, ...]
-    emotions: dict[str, float]
-    metadata: dict[str, Any]
-    created_at: datetime
-    last_accessed_at: datetime
-    uses: int
-    source: TraceSource
-    author: str | None
-    speaker: str | None
-    has_vector: bool
-    deleted_at: datetime | None
-    merged_into: str | None
+    user: str | None = Field(description="User whom it belongs to; null where it is shared.")
+    personality: str | None = Field(description="Personality of the scope `persona`.")
+    session: str | None = Field(description="Session of the scope `thread`.")
+    content: str = Field(description="The fact.", examples=["Ada likes green tea."])
+    strength: float = Field(description="Its strength now, from 0 to 1.")
+    stability_days: float = Field(description="Days in which the strength falls to 1/e.")
+    tags: tuple[str, ...] = Field(description="Its tags.")
+    emotions: dict[str, float] = Field(description="Emotions, each with its strength.")
+    metadata: dict[str, Any] = Field(description="What an import brought besides.")
+    created_at: datetime = Field(description="When it was written.")
+    last_accessed_at: datetime = Field(description="When it was used last.")
+    uses: int = Field(description="How often an answer used it.")
+    source: TraceSource = Field(description="What wrote it.")
+    author: str | None = Field(description="User whose words it is made of.")
+    speaker: str | None = Field(description="Name of whoever said it, in an imported conversation.")
+    has_vector: bool = Field(description="Whether a search can find it by its meaning.")
+    deleted_at: datetime | None = Field(description="When it was deleted.")
+    merged_into: str | None = Field(description="Trace that replaced it.")
 
 
-class Explanation(Wire):
-    """What a score is made of: the sum of the parts, times each factor.
+class Explanation(ApiModel):
+    """How a score was computed: the sum of the parts, times each factor."""
 
-    Attributes:
-        parts: such as `words`, `meaning`, `beside`, `conversation`.
-        factors: such as `strength`, `named`.
-        cosine: between the vectors of question and trace; None where none was compared.
-    """
-
-    parts: dict[str, float]
-    factors: dict[str, float]
-    cosine: float | None
+    parts: dict[str, float] = Field(description="Such as `words`, `meaning`, `beside`, `conversation`.")
+    factors: dict[str, float] = Field(description="Such as `strength`, `named`.")
+    cosine: float | None = Field(description="Similarity of the vectors; null where none was compared.")
 
 
 class FoundTrace(Trace):
-    """A trace of a list; with a query it has a score, and if wanted what that is made of."""
+    """A trace of a list."""
 
-    score: float | None = None
-    explanation: Explanation | None = None
+    score: float | None = Field(default=None, description="How well it matches the query.")
+    explanation: Explanation | None = Field(default=None, description="How it was computed, with `explain=true`.")
 
 
-class AddTrace(Sent):
-    """A fact to be remembered; what is there already, of the same owner and type, only gets the tags.
-
-    Attributes:
-        user: whose, for the scopes `user` and `persona`; the only user without it.
-        session: for the scope `thread`.
-    """
+class AddTrace(RequestBody):
+    """Remember a fact. If the same owner has it with the same type already, the tags are added."""
 
     content: Content
     type: TraceType = "episodic"
     scope: ScopeKind = "user"
-    tags: Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS)] = ()
-    user: UserName | None = None
-    personality: PersonalityId | None = None
-    session: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    tags: Tags = ()
+    user: UserName | None = Field(
+        default=None, description="User of the scopes `user` and `persona`; the only user without it."
+    )
+    personality: PersonalityId | None = Field(default=None, description="Personality of the scope `persona`.")
+    session: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
+        default=None, description="Session of the scope `thread`."
+    )
 
 
-class EditTrace(Sent):
-    """What is given is changed; `tags` takes the place of all tags."""
+class UpdateTrace(RequestBody):
+    """Change a fact or its tags; what is null stays."""
 
     content: Content | None = None
-    tags: Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS)] | None = None
+    tags: Tags | None = Field(default=None, description="Replaces all tags.")
 
 
-class MergeTraces(Sent):
-    """Put one trace in the place of several; without `content` their texts are joined."""
+class MergeTraces(RequestBody):
+    """Replace several traces by one."""
 
-    traces: Annotated[tuple[TraceId, ...], Field(min_length=2, max_length=100)]
-    content: Content | None = None
+    traces: Annotated[tuple[TraceId, ...], Field(min_length=2, max_length=100, description="Ids of the traces.")]
+    content: Content | None = Field(default=None, description="Text of the new one; all texts joined without it.")
 
 
-class StrengthPoint(Wire):
+class StrengthPoint(ApiModel):
     """The strength at one moment."""
 
-    at: datetime
-    strength: float
-    is_forecast: bool
+    at: datetime = Field(description="The moment.")
+    strength: float = Field(description="The strength, from 0 to 1.")
+    is_forecast: bool = Field(description="Whether the moment is in the future.")
 
 
-class StrengthCurve(Wire):
-    """How a trace fades.
+class StrengthCurve(ApiModel):
+    """How the strength of a trace falls."""
 
-    Attributes:
-        points: in the order of time; the last ones are what will be if it is never used.
-        known_since: what was before the last use or fading is not kept.
-        fades_at: when a consolidation would hide it; None where it is that weak already, or stays for good.
-        used_at: when an answer used it, the newest first.
-    """
-
-    points: tuple[StrengthPoint, ...]
-    known_since: datetime
-    fades_at: datetime | None
-    used_at: tuple[datetime, ...]
+    points: tuple[StrengthPoint, ...] = Field(description="By time; the last ones are a forecast without further use.")
+    known_since: datetime = Field(description="Start of the curve; what was before is not kept.")
+    fades_at: datetime | None = Field(
+        description="When a consolidation would hide it; null where it would now, or never."
+    )
+    used_at: tuple[datetime, ...] = Field(description="When answers used it, the newest first.")
 
 
-class Neighbour(Wire):
-    """What is at the other end of an edge: a trace, or something that an import brought, with a word for people."""
+class Neighbour(ApiModel):
+    """What is at the other end of an edge: a trace, or an entity that an import brought."""
 
-    id: str
-    label: str
-    trace: Trace | None
-
-
-class Edge(Wire):
-    """A link between two; `co_activated` are traces that were used together."""
-
-    source: str
-    target: str
-    kind: str
-    weight: float
+    id: str = Field(description="Its id.")
+    label: str = Field(description="A name for people.")
+    trace: Trace | None = Field(description="The trace, if it is one.")
 
 
-class TraceGraph(Wire):
-    """A trace with its weightiest neighbours, and all edges among them; `is_cut`: there are more."""
+class Edge(ApiModel):
+    """A link between two."""
 
-    trace: Trace
-    neighbours: tuple[Neighbour, ...]
-    edges: tuple[Edge, ...]
-    is_cut: bool
-
-
-class Consolidated(Wire):
-    """What a consolidation did; all zeros, and `is_running` True, where another one was at work."""
-
-    pruned: int
-    merged: int
-    derived: int
-    compacted: int
-    duration_ms: int
-    is_running: bool
+    source: str = Field(description="Id of one end.")
+    target: str = Field(description="Id of the other end.")
+    kind: str = Field(description="Kind of the link; `co_activated` traces were used together.")
+    weight: float = Field(description="Its weight.")
 
 
-class ConsolidationEntry(Wire):
-    """A consolidation that came to its end; `reason` says who or what wanted it."""
+class TraceGraph(ApiModel):
+    """A trace with its neighbours of the highest weight, and all edges among them."""
 
-    id: Id
-    started_at: datetime
-    reason: str
-    pruned: int
-    merged: int
-    derived: int
-    compacted: int
-    duration_ms: int
+    trace: Trace = Field(description="The trace.")
+    neighbours: tuple[Neighbour, ...] = Field(description="Its neighbours.")
+    edges: tuple[Edge, ...] = Field(description="The edges.")
+    is_cut: bool = Field(description="Whether there are more neighbours.")
 
 
-class ImportReport(Wire):
-    """What became of an import, or of a dry run what would become of it.
+class ConsolidationCounts(ApiModel):
+    """What a consolidation did."""
 
-    Attributes:
-        format: the one that was given, or that the file was found to have.
-        imported: traces that are new.
-        skipped: traces that were there already, were deleted, or had nothing in them.
-        errors: each names the file and the place; a thousand at most.
-        errors_left_out: how many more there were.
-        left_out: records that do not come in; `errors` says why.
-        is_broken_off: the file cannot be read to its end, so that more may be missing.
-    """
+    pruned: int = Field(description="Number of hidden traces.")
+    merged: int = Field(description="Number of merged traces.")
+    derived: int = Field(description="Number of new traces.")
+    compacted: int = Field(description="Number of compacted traces.")
+    duration_ms: int = Field(description="How long it took.")
 
-    format: str
-    imported: int
-    skipped: int
-    errors: tuple[str, ...]
-    errors_left_out: int
-    left_out: int = 0
-    is_broken_off: bool = False
-    is_dry_run: bool
+
+class ConsolidationResult(ConsolidationCounts):
+    """What a consolidation did; all zeros where another one was running."""
+
+    is_running: bool = Field(description="Whether another one was running.")
+
+
+class Consolidation(ConsolidationCounts):
+    """A consolidation that is finished."""
+
+    id: Id = Field(description="Its id.")
+    started_at: datetime = Field(description="When it started.")
+    reason: str = Field(description="Who or what started it.")
+
+
+class ImportReport(ApiModel):
+    """The result of an import, or of a dry run."""
+
+    format: str = Field(description="Format of the file.")
+    imported: int = Field(description="Number of new traces.")
+    skipped: int = Field(description="Number of traces that were known, deleted or empty.")
+    errors: tuple[str, ...] = Field(description="Errors with file and position, a thousand at most.")
+    errors_left_out: int = Field(description="Number of further errors.")
+    left_out: int = Field(default=0, description="Number of records that were not imported; `errors` says why.")
+    is_broken_off: bool = Field(default=False, description="Whether the file could not be read to its end.")
+    is_dry_run: bool = Field(description="Whether nothing was changed.")

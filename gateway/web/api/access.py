@@ -18,7 +18,7 @@ from starlette.requests import Request
 from gateway.files.positions.validation import did_you_mean
 from gateway.services.caller import Caller, Permission
 from gateway.services.operator_services import Desks
-from gateway.web.api.problems import CHALLENGE, WHO_ARE_YOU
+from gateway.web.api.problems import CHALLENGE, UNAUTHENTICATED
 from gateway.web.auth import CALLER, PROOF, SAFE_METHODS
 
 CSRF_HEADER = "x-ethos-request"
@@ -40,7 +40,7 @@ class Requires:
         """Who calls."""
         caller = request.scope.get(CALLER)
         if not isinstance(caller, Caller):
-            raise HTTPException(401, WHO_ARE_YOU, CHALLENGE)
+            raise HTTPException(401, UNAUTHENTICATED, CHALLENGE)
         if request.scope.get(PROOF) == "cookie" and request.method not in SAFE_METHODS:
             self._check_own_page(request)
         if self.rule == "operator":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -37,14 +39,27 @@ from gateway.web.pages import PROBLEM_MEDIA_TYPE
 
 _ABOUT = """
 The same memory and the same conversations as on every channel. Errors are problem documents (RFC 9457). A list comes in
-pages: ask again with its `nextCursor`. A write may carry an `Idempotency-Key`: repeated within a day, it is done once.
+pages: ask again with its `nextCursor` as `cursor`. A write may carry an `Idempotency-Key`: sent again within a day, it
+is done once.
 """
+_TAGS = {
+    "memory": "Documents, their history, and proposals.",
+    "traces": "The trace memory: facts with a strength.",
+    "sessions": "Messages that share one context.",
+    "chat": "Messages to the agent, and its answers.",
+    "people": "People, their roles and links, and requests for access.",
+    "personalities": "Roles of the agent.",
+    "deliveries": "Messages and replies that wait or failed.",
+    "system": "Health, usage, configuration.",
+}
 _IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "Repeated with the same key within a day, the request is done once and answered the same.",
+    "description": "A UUID, new for each request. Sent again with the same key within a day, the request is done once "
+    "and answered the same; another request with the same key is refused (422).",
     "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    "example": "6d0f1a52-8c3e-4b7a-9f21-0e5d7c4b3a90",
 }
 # Written here, and not asked of FastAPI's HTTPBearer: that would be one more thing to solve in every request.
 _SECURITY = "token"
@@ -55,9 +70,9 @@ _SECURITY_SCHEME = {
 }
 _ALWAYS = {
     400: "The cursor is not one of this list.",
-    401: "This token or key is unknown.",
+    401: "The token or key is wrong.",
     403: "The caller may not do that.",
-    404: "There is no such thing.",
+    404: "Not found.",
     422: "The request is not valid.",
     429: "Too many wrong tokens or keys came from this address.",
     503: "Not possible now; try again.",
@@ -80,6 +95,8 @@ class _Application(FastAPI):
             document["components"]["securitySchemes"] = {_SECURITY: _SECURITY_SCHEME}
             for route in routes_of(self):
                 self._complete(document["paths"][route.path], route)
+            text = re.sub(r"Page[\[_](\w+?)[\]_]", r"\1Page", json.dumps(document))  # ChangePage, not Page_Change_
+            self.openapi_schema = json.loads(text)
         return self.openapi_schema or {}
 
     @staticmethod
@@ -99,7 +116,11 @@ def make_fastapi(desks: Desks) -> FastAPI:
     app = _Application(
         title="Ethos Gateway",
         version=__version__,
+        summary="Memory, conversations and operation of one gateway",
         description=_ABOUT.strip(),
+        contact={"name": "Operator of this gateway"},
+        license_info={"name": "MIT", "identifier": "MIT"},
+        openapi_tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
         servers=[{"url": PATH}],
         root_path_in_servers=False,
         openapi_url=None,
@@ -137,8 +158,9 @@ def make_fastapi(desks: Desks) -> FastAPI:
 def _about_itself(app: FastAPI) -> APIRouter:
     router = APIRouter(tags=["system"])
 
-    @router.get("/openapi.json", summary="This document.")
+    @router.get("/openapi.json", summary="Get the OpenAPI document")
     async def openapi(_caller: Annotated[Caller, Depends(requires("anybody known"))]) -> dict[str, Any]:
+        """This document."""
         return app.openapi()
 
     return router
@@ -177,5 +199,5 @@ def _described(text: str) -> dict[str, Any]:
 
 
 def _operation_id(route: APIRoute) -> str:
-    """`memory.write`: the namespace and the function, as the clients call it."""
-    return f"{route.tags[0]}.{route.name}"
+    """`memory.write`, as the SDK names it."""
+    return f"{route.tags[0]}.{route.name.rstrip('_')}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 
-from gateway.sdk.models.chat import SendMessage, SentMessage, StopAnswer
+from gateway.sdk.models.chat import AcceptedMessage, SendMessage, StopAnswer
 from gateway.services.caller import Caller
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import Answers, problems
@@ -31,14 +31,20 @@ _STREAM: Answers = {
     "/messages",
     status_code=202,
     responses=problems(not_found="There is no such session or personality.", not_possible=_ANOTHER),
+    summary="Send a message",
 )
-async def send(caller: Writer, desks: WithDesks, body: SendMessage, seed: Seed = None) -> SentMessage:
-    """Say something, in a session or in a new one. 202 says that it is committed, and cannot be lost any more."""
+async def send(caller: Writer, desks: WithDesks, body: SendMessage, seed: Seed = None) -> AcceptedMessage:
+    """Send a message, in a session or in a new one. With 202 it is committed, and cannot be lost any more."""
     return await desks.chat.send(caller, body, seed=seed)
 
 
-@router.post("/stop", status_code=202, responses=problems(not_found="There is no such session.", not_possible=_ANOTHER))
-async def stop(caller: Writer, desks: WithDesks, body: StopAnswer, seed: Seed = None) -> SentMessage:
+@router.post(
+    "/stop",
+    status_code=202,
+    responses=problems(not_found="There is no such session.", not_possible=_ANOTHER),
+    summary="Stop the answer",
+)
+async def stop(caller: Writer, desks: WithDesks, body: StopAnswer, seed: Seed = None) -> AcceptedMessage:
     """End the answer that is being written; what there is of it stays."""
     return await desks.chat.stop(caller, body.session, seed=seed)
 
@@ -47,6 +53,7 @@ async def stop(caller: Writer, desks: WithDesks, body: StopAnswer, seed: Seed = 
     "/events",
     response_class=Response,
     responses={**_STREAM, **problems(not_found="There is no such session.", not_possible=_ANOTHER)},
+    summary="Stream events",
 )
 async def events(
     caller: Reader,
@@ -54,6 +61,6 @@ async def events(
     session: Annotated[str, Query(min_length=1, max_length=64, description="Its id, from `/chat/messages`.")],
     last_event_id: LastEventId = None,
 ) -> Response:
-    """All that was said in a session behind `Last-Event-ID`, then what happens; a reconnect loses nothing."""
+    """All messages of a session behind `Last-Event-ID`, then what happens; a reconnect loses nothing."""
     found = await desks.chat.events(caller, session, after=int(last_event_id or 0))
     return EventStreamResponse(framed(found, partial(desks.keys.is_in_force, caller)))

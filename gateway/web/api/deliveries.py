@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Path, Query
 
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
 from gateway.sdk.models.schema import Page
@@ -18,16 +18,17 @@ router = APIRouter(prefix="/deliveries", tags=["deliveries"])
 
 Reader = Annotated[Caller, Depends(requires("deliveries:read"))]
 Writer = Annotated[Caller, Depends(requires("deliveries:write"))]
+QueuePath = Annotated[Queue, Path(description="`inbox` for messages that came in, `outbox` for replies.")]
 _NONE = problems(not_found="The queue has no such message.")
 _NOT_NOW = problems(not_found="The queue has no such message.", not_possible="Its state does not allow that.")
 
 
-@router.get("/{queue}")
-async def list_deliveries(
+@router.get("/{queue}", summary="List deliveries")
+async def list_(
     *,
     caller: Reader,
     desks: WithDesks,
-    queue: Queue,
+    queue: QueuePath,
     state: Annotated[DeliveryState | None, Query(description="Only those; `dead` is tried no more.")] = None,
     channel: Annotated[str | None, Query(min_length=1, max_length=64, description="Of one channel only.")] = None,
     limit: Limit = 50,
@@ -41,19 +42,19 @@ async def list_deliveries(
     return Page(items=tuple(rows[:limit]), next_cursor=rest)
 
 
-@router.get("/{queue}/{seq}", responses=_NONE)
-async def get_delivery(caller: Reader, desks: WithDesks, queue: Queue, seq: RowId) -> Delivery:
-    """One message or reply, also one that is over."""
+@router.get("/{queue}/{seq}", responses=_NONE, summary="Get a delivery")
+async def get(caller: Reader, desks: WithDesks, queue: QueuePath, seq: RowId) -> Delivery:
+    """One message or reply, also a finished one."""
     return await desks.deliveries.get(caller, queue, seq)
 
 
-@router.post("/{queue}/{seq}/retry", responses=_NOT_NOW)
-async def retry_delivery(caller: Writer, desks: WithDesks, queue: Queue, seq: RowId) -> Delivery:
+@router.post("/{queue}/{seq}/retry", responses=_NOT_NOW, summary="Retry a delivery")
+async def retry(caller: Writer, desks: WithDesks, queue: QueuePath, seq: RowId) -> Delivery:
     """Try a dead letter again, from the start."""
     return await desks.deliveries.retry(caller, queue, seq)
 
 
-@router.post("/{queue}/{seq}/drop", responses=_NOT_NOW)
-async def drop_delivery(caller: Writer, desks: WithDesks, queue: Queue, seq: RowId) -> Delivery:
-    """Finish it without a delivery; the row stays, so that the same event never comes in again."""
+@router.post("/{queue}/{seq}/drop", responses=_NOT_NOW, summary="Drop a delivery")
+async def drop(caller: Writer, desks: WithDesks, queue: QueuePath, seq: RowId) -> Delivery:
+    """Finish it without a delivery; the row is kept, so that the same event is never accepted again."""
     return await desks.deliveries.drop(caller, queue, seq)

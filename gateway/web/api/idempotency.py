@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.services.caller import Caller
 from gateway.store.idempotency import Answered, Begun
-from gateway.web.api.problems import IN_PROGRESS, nobody_known, problem, problem_of_status
+from gateway.web.api.problems import IN_PROGRESS, problem, problem_of_status, unauthenticated
 from gateway.web.auth import CALLER
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -56,7 +56,7 @@ class IdempotentWrites:
             await self._app(scope, receive, send)
             return
         if not isinstance(scope.get(CALLER), Caller):  # before a stranger can make us hold a body
-            await nobody_known()(scope, receive, send)
+            await unauthenticated()(scope, receive, send)
             return
         if scope["path"].endswith(STREAMED):
             await self._streamed(scope, receive, send)

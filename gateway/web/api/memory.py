@@ -44,7 +44,7 @@ _NO_PROPOSAL = problems(not_found="There is no such proposal.", not_possible="It
 # ---- documents ------------------------------------------------------------------------------------------------------
 
 
-@router.get("", response_model=Document, responses={**NOT_MODIFIED, **_NOBODY})
+@router.get("", response_model=Document, responses={**NOT_MODIFIED, **_NOBODY}, summary="Get a document")
 async def get(
     *,
     caller: Reader,
@@ -54,7 +54,7 @@ async def get(
     user: UserParam = None,
     if_none_match: IfNoneMatch = None,
 ) -> Document | Response:
-    """The text as it is in the file, now. Whose it is is worked out here: nobody builds a path."""
+    """The text as it is in the file, now. The gateway knows the path; a client never builds one."""
     document = await desks.memory.get(caller, Wanted(personality=personality, user=user, store=store))
     return _tagged(document, if_none_match)
 
@@ -70,6 +70,7 @@ async def get(
             too_large="The text is too large.", version_required="Neither `expectedVersion` nor `If-Match` is given."
         ),
     },
+    summary="Write a document",
 )
 async def write(
     caller: Writer, desks: WithDesks, body: WriteDocument, response: Response, if_match: IfMatch = None
@@ -88,9 +89,9 @@ async def write(
     return document
 
 
-@router.get("/documents")
+@router.get("/documents", summary="List documents")
 async def list_(caller: Reader, desks: WithDesks, limit: Limit = 50, cursor: Cursor = None) -> Page[DocumentInfo]:
-    """Every document that there is, without its text."""
+    """Every document that exists, without its text."""
     place = place_of("documents", cursor, str)
     after = str(place[0]) if place is not None and place[0] else None
     found, rest = await desks.memory.documents(caller, limit=limit, after=after)
@@ -100,7 +101,7 @@ async def list_(caller: Reader, desks: WithDesks, limit: Limit = 50, cursor: Cur
 # ---- history --------------------------------------------------------------------------------------------------------
 
 
-@router.get("/changes", responses=_NOBODY)
+@router.get("/changes", responses=_NOBODY, summary="List changes")
 async def history(
     *,
     caller: Reader,
@@ -121,25 +122,33 @@ async def history(
     return Page(items=tuple(found[:limit]), next_cursor=next_cursor)
 
 
-@router.get("/changes/{change}", responses={**_NO_CHANGE, **problems(not_possible="Its texts are not known any more.")})
+@router.get(
+    "/changes/{change}",
+    responses={**_NO_CHANGE, **problems(not_possible="Its texts are not known any more.")},
+    summary="Get a change",
+)
 async def diff(caller: Reader, desks: WithDesks, change: RowId) -> ChangeTexts:
-    """One change, with the whole text from before and after it."""
+    """One change, with the whole text before and after it."""
     return await desks.memory.diff(caller, change)
 
 
-@router.post("/changes/{change}/restore", responses={**_NO_CHANGE, **conflict()})
+@router.post("/changes/{change}/restore", responses={**_NO_CHANGE, **conflict()}, summary="Restore a text")
 async def restore(caller: Writer, desks: WithDesks, change: RowId, body: RestoreDocument) -> Document:
-    """Put the text as this change left it in place again."""
+    """Restore the text that this change left."""
     return await desks.memory.restore(caller, change, body.expected_version)
 
 
-@router.post("/changes/{change}/undo", responses={**_NO_CHANGE, **conflict()})
+@router.post("/changes/{change}/undo", responses={**_NO_CHANGE, **conflict()}, summary="Undo a change")
 async def undo(caller: Writer, desks: WithDesks, change: RowId) -> Document:
-    """Bring back the text from before this change, if nothing has changed since."""
+    """Restore the text from before this change, if nothing has changed since."""
     return await desks.memory.undo(caller, change)
 
 
-@router.get("/why", responses=problems(not_found="No known change brought the line in, and no fact holds it."))
+@router.get(
+    "/why",
+    responses=problems(not_found="No known change brought the line in, and no fact holds it."),
+    summary="Explain a line",
+)
 async def why(
     *,
     caller: Reader,
@@ -156,38 +165,47 @@ async def why(
 # ---- proposals ------------------------------------------------------------------------------------------------------
 
 
-@router.get("/proposals")
+@router.get("/proposals", summary="List proposals", name="proposals.list")
 async def list_proposals(
     caller: Reader,
     desks: WithDesks,
     state: Annotated[ProposalState, Query(description="`waiting` for a yes, or decided.")] = "waiting",
     limit: Limit = 50,
 ) -> Page[Proposal]:
-    """What turns would remember and somebody has to say yes to; the newest, oldest first."""
+    """Changes of the memory that a person must approve; the newest, oldest first."""
     return Page(items=tuple(await desks.memory.proposals(caller, state=state, limit=limit)))
 
 
-@router.get("/proposals/{proposal}", responses=problems(not_found="There is no such proposal."))
+@router.get(
+    "/proposals/{proposal}",
+    responses=problems(not_found="There is no such proposal."),
+    summary="Get a proposal",
+    name="proposals.get",
+)
 async def get_proposal(caller: Reader, desks: WithDesks, proposal: RowId) -> Proposal:
     """One, with what it would change now."""
     return await desks.memory.proposal(caller, proposal)
 
 
-@router.patch("/proposals/{proposal}", responses=_NO_PROPOSAL)
+@router.patch("/proposals/{proposal}", responses=_NO_PROPOSAL, summary="Edit a proposal", name="proposals.edit")
 async def edit_proposal(caller: Writer, desks: WithDesks, proposal: RowId, body: EditProposal) -> Proposal:
-    """Edit the text that would be added; the proposal goes on waiting."""
+    """Change the text that would be added; the proposal remains waiting."""
     return await desks.memory.edit(caller, proposal, body.content)
 
 
-@router.post("/proposals/{proposal}/approve", responses=_NO_PROPOSAL)
+@router.post(
+    "/proposals/{proposal}/approve", responses=_NO_PROPOSAL, summary="Approve a proposal", name="proposals.approve"
+)
 async def approve_proposal(caller: Writer, desks: WithDesks, proposal: RowId) -> Proposal:
     """Write it into the memory, exactly once."""
     return await desks.memory.approve(caller, proposal)
 
 
-@router.post("/proposals/{proposal}/refuse", responses=_NO_PROPOSAL)
+@router.post(
+    "/proposals/{proposal}/refuse", responses=_NO_PROPOSAL, summary="Refuse a proposal", name="proposals.refuse"
+)
 async def refuse_proposal(caller: Writer, desks: WithDesks, proposal: RowId) -> Proposal:
-    """Let it go; it is kept, and never written."""
+    """Refuse it; it is kept, and never written."""
     return await desks.memory.refuse(caller, proposal)
 
 

@@ -9,7 +9,7 @@ from fastapi import Path, Query
 from gateway.sdk.models.schema import ID_PATTERN, MAX_ID, USER_PATTERN
 
 PersonalityParam = Annotated[
-    str | None, Query(pattern=ID_PATTERN, description="Its id; the configured default one without it.")
+    str | None, Query(pattern=ID_PATTERN, description="Id of a personality; the configured default without it.")
 ]
 UserParam = Annotated[
     str | None,
@@ -19,4 +19,4 @@ UserParam = Annotated[
         description="A user id or an account, `kind:id`; the only user without it.",
     ),
 ]
-RowId = Annotated[int, Path(ge=1, le=MAX_ID)]
+RowId = Annotated[int, Path(ge=1, le=MAX_ID, description="Its id, from the list.")]

@@ -9,16 +9,16 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import StreamingResponse
 
 from gateway.sdk.models.people import (
-    Approve,
-    Decided,
-    Erase,
-    Erased,
+    ApprovePairing,
+    CreateLink,
+    ErasePerson,
+    Erasure,
     Link,
-    Linked,
-    MakeLink,
+    LinkResult,
+    PairingDecision,
     PairingRequest,
     Person,
-    Refuse,
+    RefusePairing,
     SetRole,
 )
 from gateway.sdk.models.schema import USER_PATTERN, Page
@@ -42,15 +42,15 @@ _NOT_NOW = problems(not_found="There is no such user.", not_possible="It would l
 _NOT_WAITING = problems(not_found="There is no pending request with that code or account.")
 
 
-@router.get("")
-async def list_people(
+@router.get("", summary="List people")
+async def list_(
     caller: Reader,
     desks: WithDesks,
     q: Annotated[str | None, Query(max_length=200, description="A part of a name, an account or an id.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[Person]:
-    """Everybody who is known; whoever became known last comes first."""
+    """Everybody, the newest first."""
     found = await desks.people.list(caller, query=q, limit=limit + 1, after=_after(cursor))
     rest = None
     if len(found) > limit:
@@ -62,21 +62,21 @@ async def list_people(
 # ---- who asks to be let in ------------------------------------------------------------------------------------------
 
 
-@router.get("/pairing")
+@router.get("/pairing", summary="List requests for access", name="pairing.list")
 async def list_pairing(caller: Reader, desks: WithDesks) -> Page[PairingRequest]:
-    """Strangers who wait for a yes, the oldest first; three wait on a channel at the most."""
+    """Pending requests of strangers, the oldest first; a channel has three at most."""
     return Page(items=tuple(await desks.pairing.waiting(caller)))
 
 
-@router.post("/pairing/approve", responses=_NOT_WAITING)
-async def approve(caller: Writer, desks: WithDesks, body: Approve) -> Decided:
-    """Let a stranger in; what they wrote meanwhile is answered."""
+@router.post("/pairing/approve", responses=_NOT_WAITING, summary="Approve a request for access", name="pairing.approve")
+async def approve(caller: Writer, desks: WithDesks, body: ApprovePairing) -> PairingDecision:
+    """Give a stranger access; what they wrote meanwhile is answered."""
     return await desks.pairing.approve(caller, body.who, body.role)
 
 
-@router.post("/pairing/refuse", responses=_NOT_WAITING)
-async def refuse(caller: Writer, desks: WithDesks, body: Refuse) -> Decided:
-    """Refuse a stranger, who gets no other code for a week."""
+@router.post("/pairing/refuse", responses=_NOT_WAITING, summary="Refuse a request for access", name="pairing.refuse")
+async def refuse(caller: Writer, desks: WithDesks, body: RefusePairing) -> PairingDecision:
+    """RefusePairing a stranger, who gets no other code for a week."""
     return await desks.pairing.refuse(caller, body.who)
 
 
@@ -84,47 +84,50 @@ async def refuse(caller: Writer, desks: WithDesks, body: Refuse) -> Decided:
 
 
 @router.post(
-    "/links", responses=problems(not_found="There is no such user.", not_possible="They cannot be linked now.")
+    "/links",
+    responses=problems(not_found="There is no such user.", not_possible="They cannot be linked now."),
+    summary="Link two users",
 )
-async def link(caller: Writer, desks: WithDesks, body: MakeLink) -> Linked:
-    """Make two users one. Their notes are united, and both sides are told; it can be taken back."""
+async def link(caller: Writer, desks: WithDesks, body: CreateLink) -> LinkResult:
+    """Make two users one person. Their notes are merged, and both sides are told; it can be undone."""
     return await desks.people.link(caller, body.one, body.other, is_one_kept=body.is_one_kept)
 
 
 @router.post(
-    "/links/{link_id}/undo",
+    "/links/{link}/undo",
     responses=problems(not_found="There is no such link that counts.", not_possible="It is still being carried out."),
+    summary="Undo a link",
 )
 async def unlink(
     caller: Writer,
     desks: WithDesks,
-    link_id: Annotated[
+    link: Annotated[
         str,
         Path(min_length=1, max_length=512, description="The link's id, or an account or user id that came in with it."),
     ],
 ) -> Link:
-    """Take a link back, however old it is. Both sides are told."""
-    return await desks.people.unlink(caller, link_id)
+    """Undo a link, however old it is. Both sides are told."""
+    return await desks.people.unlink(caller, link)
 
 
 # ---- one person -----------------------------------------------------------------------------------------------------
 
 
-@router.get("/{user}", responses=_NOBODY)
-async def show(caller: Reader, desks: WithDesks, user: Who) -> Person:
-    """One person: accounts, links, role, where and how they are let in, and when they were seen last."""
+@router.get("/{user}", responses=_NOBODY, summary="Get a person")
+async def get(caller: Reader, desks: WithDesks, user: Who) -> Person:
+    """One person: accounts, links, role and access, and when they were seen last."""
     return await desks.people.show(caller, user)
 
 
-@router.put("/{user}/role", responses=_NOT_NOW)
+@router.put("/{user}/role", responses=_NOT_NOW, summary="Set a role")
 async def set_role(caller: Writer, desks: WithDesks, user: Who, body: SetRole) -> Person:
-    """Say what somebody may do, on every channel where they are let in."""
+    """Give a person a role, on every channel where they have access."""
     return await desks.people.set_role(caller, user, body.role)
 
 
-@router.post("/{user}/revoke", responses=_NOT_NOW)
+@router.post("/{user}/revoke", responses=_NOT_NOW, summary="Revoke access")
 async def revoke(caller: Writer, desks: WithDesks, user: Who) -> Person:
-    """Let somebody in nowhere any more, whatever the configuration says."""
+    """Revoke all access of a person, whatever the configuration says."""
     return await desks.people.revoke(caller, user)
 
 
@@ -135,15 +138,16 @@ async def revoke(caller: Writer, desks: WithDesks, user: Who) -> Person:
         200: {"content": {ZIP: {"schema": {"type": "string", "format": "binary"}}}},
         **_NOBODY,
     },
+    summary="Export a person's data",
 )
 async def export(caller: Reader, desks: WithDesks, user: Who) -> StreamingResponse:
-    """Everything that is kept about somebody, as one zip file. The key needs `memory:read` and `sessions:read`, too."""
+    """Everything that is kept about a person, as one zip file. The key needs `memory:read` and `sessions:read`, too."""
     return download(await desks.personal.export(caller, user))
 
 
-@router.post("/{user}/erase", responses=_NOT_NOW)
-async def erase(caller: Writer, desks: WithDesks, user: Who, body: Erase) -> Erased:
-    """Erase everything that is kept about somebody, for good. An account may be named that is no user's."""
+@router.post("/{user}/erase", responses=_NOT_NOW, summary="Erase a person")
+async def erase(caller: Writer, desks: WithDesks, user: Who, body: ErasePerson) -> Erasure:
+    """Erase everything that is kept about a person, for good. The account may belong to no user."""
     return await desks.personal.erase(caller, user, confirmed=body.confirm)
 
 

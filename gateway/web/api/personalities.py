@@ -17,13 +17,13 @@ router = APIRouter(prefix="/personalities", tags=["personalities"])
 
 Reader = Annotated[Caller, Depends(requires("personalities:read"))]
 Writer = Annotated[Caller, Depends(requires("personalities:write"))]
-PersonalityPath = Annotated[str, Path(pattern=ID_PATTERN)]
+PersonalityPath = Annotated[str, Path(pattern=ID_PATTERN, description="Id of the personality.")]
 _NONE = problems(not_found="There is no such personality.")
 
 
-@router.get("")
+@router.get("", summary="List personalities")
 async def list_(caller: Reader, desks: WithDesks) -> Page[Personality]:
-    """All of them, built-in ones first, those that cannot be used with the reason."""
+    """All of them, built-in ones first; one whose files are not valid has a `problem`."""
     return Page(items=tuple(await desks.personalities.all(caller)))
 
 
@@ -31,15 +31,16 @@ async def list_(caller: Reader, desks: WithDesks) -> Page[Personality]:
     "",
     status_code=201,
     responses=problems(not_found="There is none to copy.", not_possible="There is one of that id."),
+    summary="Create a personality",
 )
 async def create(caller: Writer, desks: WithDesks, body: CreatePersonality) -> PersonalityFiles:
-    """Make one; it can be chosen at once."""
+    """Create one; it can be used at once."""
     return await desks.personalities.create(
         caller, body.id, name=body.name, description=body.description, copy_of=body.copy_of
     )
 
 
-@router.get("/{personality}", responses=_NONE)
+@router.get("/{personality}", responses=_NONE, summary="Get a personality")
 async def get(caller: Reader, desks: WithDesks, personality: PersonalityPath, response: Response) -> PersonalityFiles:
     """One, with the texts of its files."""
     found = await desks.personalities.get(caller, personality)
@@ -47,7 +48,11 @@ async def get(caller: Reader, desks: WithDesks, personality: PersonalityPath, re
     return found
 
 
-@router.patch("/{personality}", responses={**_NONE, **problems(not_possible="Somebody else has changed it since.")})
+@router.patch(
+    "/{personality}",
+    responses={**_NONE, **problems(not_possible="Somebody else has changed it since.")},
+    summary="Change a personality",
+)
 async def update(
     caller: Writer, desks: WithDesks, personality: PersonalityPath, body: UpdatePersonality
 ) -> PersonalityFiles:

@@ -48,47 +48,47 @@ class Kind:
 
 # The first that fits counts.
 KINDS: Mapping[type[EthosError], Kind] = {
-    MemoryConflict: Kind("conflict", 409, "The document changed since it was read"),
-    NotAllowed: Kind("not-allowed", 403, "Not allowed"),
-    WrongCursor: Kind("invalid", 400, "The request is not valid"),
-    VersionRequired: Kind("version-required", 428, "The version to replace is not given"),
-    NotFound: Kind("not-found", 404, "There is no such thing"),
-    Ambiguous: Kind("ambiguous", 422, "It is not clear who is meant"),
-    NotNamed: Kind("not-found", 404, "There is no such thing"),
-    PersonalityChanged: Kind("not-possible", 409, "Not possible as things are"),
-    PersonalityError: Kind("not-found", 404, "There is no such thing"),
-    NoSuchEntry: Kind("not-possible", 409, "Not possible as things are"),
-    NotReviewable: Kind("not-possible", 409, "Not possible as things are"),
-    TooLarge: Kind("too-large", 413, "The request is too large"),
-    NotLinked: Kind("not-possible", 409, "Not possible as things are"),
-    Refused: Kind("not-possible", 409, "Not possible as things are"),
-    InvalidId: Kind("invalid", 422, "The request is not valid"),
-    Malformed: Kind("invalid", 422, "The request is not valid"),
-    FileError: Kind("unavailable", 503, "Not possible now"),
-    IdentityMapBroken: Kind("unavailable", 503, "Not possible now"),
-    StoreError: Kind("unavailable", 503, "Not possible now"),
+    MemoryConflict: Kind("conflict", 409, "Version conflict"),
+    NotAllowed: Kind("not-allowed", 403, "Forbidden"),
+    WrongCursor: Kind("invalid", 400, "Invalid request"),
+    VersionRequired: Kind("version-required", 428, "Version required"),
+    NotFound: Kind("not-found", 404, "Not found"),
+    Ambiguous: Kind("ambiguous", 422, "Ambiguous user"),
+    NotNamed: Kind("not-found", 404, "Not found"),
+    PersonalityChanged: Kind("not-possible", 409, "Conflict"),
+    PersonalityError: Kind("not-found", 404, "Not found"),
+    NoSuchEntry: Kind("not-possible", 409, "Conflict"),
+    NotReviewable: Kind("not-possible", 409, "Conflict"),
+    TooLarge: Kind("too-large", 413, "Request too large"),
+    NotLinked: Kind("not-possible", 409, "Conflict"),
+    Refused: Kind("not-possible", 409, "Conflict"),
+    InvalidId: Kind("invalid", 422, "Invalid request"),
+    Malformed: Kind("invalid", 422, "Invalid request"),
+    FileError: Kind("unavailable", 503, "Temporarily unavailable"),
+    IdentityMapBroken: Kind("unavailable", 503, "Temporarily unavailable"),
+    StoreError: Kind("unavailable", 503, "Temporarily unavailable"),
 }
-IN_PROGRESS = Kind("in-progress", 409, "It is being done")
-_UNKNOWN = Kind("failed", 500, "The gateway could not do it")
+IN_PROGRESS = Kind("in-progress", 409, "Request in progress")
+_UNKNOWN = Kind("failed", 500, "Internal error")
 _BY_STATUS: Mapping[int, Kind] = {
-    401: Kind("not-authenticated", 401, "Who are you?"),
-    403: Kind("not-allowed", 403, "Not allowed"),
-    404: Kind("not-found", 404, "There is no such thing"),
-    405: Kind("no-such-method", 405, "That cannot be done here"),
-    409: Kind("not-possible", 409, "Not possible as things are"),
-    413: Kind("too-large", 413, "The request is too large"),
-    415: Kind("media-type", 415, "The request is of another media type"),
-    422: Kind("invalid", 422, "The request is not valid"),
-    429: Kind("too-many", 429, "Please wait"),
-    503: Kind("unavailable", 503, "Not possible now"),
+    401: Kind("not-authenticated", 401, "Unauthorized"),
+    403: Kind("not-allowed", 403, "Forbidden"),
+    404: Kind("not-found", 404, "Not found"),
+    405: Kind("no-such-method", 405, "Method not allowed"),
+    409: Kind("not-possible", 409, "Conflict"),
+    413: Kind("too-large", 413, "Request too large"),
+    415: Kind("media-type", 415, "Unsupported media type"),
+    422: Kind("invalid", 422, "Invalid request"),
+    429: Kind("too-many", 429, "Too many requests"),
+    503: Kind("unavailable", 503, "Temporarily unavailable"),
 }
 _DETAILS: Mapping[int, str] = {
     400: "The body cannot be read; send JSON in UTF-8.",
-    404: "The API has no such address; its OpenAPI document lists all.",
-    405: "This address takes other methods; `Allow` lists them.",
+    404: "The API has no such path; its OpenAPI document lists all.",
+    405: "This path takes other methods; `Allow` lists them.",
 }
 RETRY_AFTER_S = 5
-WHO_ARE_YOU = "Send the token or an API key as `Authorization: Bearer …`."
+UNAUTHENTICATED = "Send the token or an API key as `Authorization: Bearer …`."
 CHALLENGE: Mapping[str, str] = {"www-authenticate": "Bearer"}
 
 
@@ -112,12 +112,12 @@ def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None
 
 def problem_of_status(status: int, detail: str, *, headers: Mapping[str, str] | None = None) -> Response:
     """A problem that the way to us met, rather than we."""
-    return problem(_BY_STATUS.get(status, Kind("failed", status, "That went wrong")), detail, headers=headers)
+    return problem(_BY_STATUS.get(status, Kind("failed", status, "Error")), detail, headers=headers)
 
 
-def nobody_known() -> Response:
-    """The answer to whoever shows neither token nor key."""
-    return problem_of_status(401, WHO_ARE_YOU, headers=CHALLENGE)
+def unauthenticated() -> Response:
+    """The answer to a request with neither token nor key."""
+    return problem_of_status(401, UNAUTHENTICATED, headers=CHALLENGE)
 
 
 async def on_error(_request: Request, error: Exception) -> Response:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from gateway.sdk.models.schema import Page
-from gateway.sdk.models.sessions import Fork, Session, Transcript, UpdateSession
+from gateway.sdk.models.sessions import ForkSession, Session, Transcript, UpdateSession
 from gateway.services.caller import Caller
 from gateway.services.sessions import Asked
 from gateway.web.api.access import WithDesks, requires
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/sessions", tags=["sessions"])
 
 Reader = Annotated[Caller, Depends(requires("sessions:read"))]
 Writer = Annotated[Caller, Depends(requires("sessions:write"))]
-SessionId = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$")]
+SessionId = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="Id of the session.")]
 Words = Annotated[
     str | None,
     Query(
@@ -33,7 +33,7 @@ _EXPORT: Answers = {
 }
 
 
-@router.get("", responses=_NOBODY)
+@router.get("", responses=_NOBODY, summary="List or search sessions")
 async def list_(
     *,
     caller: Reader,
@@ -41,12 +41,12 @@ async def list_(
     words: Words = None,
     personality: PersonalityParam = None,
     user: UserParam = None,
-    channel: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
-    pinned: bool | None = None,
+    channel: Annotated[str | None, Query(min_length=1, max_length=200, description="Of one channel only.")] = None,
+    pinned: Annotated[bool | None, Query(description="Only pinned sessions, or only others.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[Session]:
-    """The newest first; with `q` those in which something was said, the best first, with the passages."""
+    """The newest first; with `q` those that hold its words, the best match first, with the passages."""
     asked = Asked(user=user, personality=personality, channel=channel, is_pinned=pinned)
     kind = "sessions" if words is None else "found sessions"
     place = place_of(kind, cursor, int, int)
@@ -58,7 +58,7 @@ async def list_(
     return Page(items=tuple(found), next_cursor=None if rest is None else cursor_of(kind, rest))
 
 
-@router.get("/{session}", responses=_NONE)
+@router.get("/{session}", responses=_NONE, summary="Get a session")
 async def get(
     caller: Reader, desks: WithDesks, session: SessionId, limit: Limit = 200, cursor: Cursor = None
 ) -> Transcript:
@@ -69,14 +69,14 @@ async def get(
     return transcript.model_copy(update={"next_cursor": None if rest is None else cursor_of("messages", (rest,))})
 
 
-@router.get("/{session}/export", responses={**_NONE, **_EXPORT}, response_model=Transcript)
+@router.get("/{session}/export", responses={**_NONE, **_EXPORT}, response_model=Transcript, summary="Export a session")
 async def export(
     caller: Reader,
     desks: WithDesks,
     session: SessionId,
-    form: Annotated[Literal["markdown", "json"], Query(alias="format")] = "markdown",
+    form: Annotated[Literal["markdown", "json"], Query(alias="format", description="Form of the file.")] = "markdown",
 ) -> Response:
-    """All of it, as Markdown for people or JSON for programs."""
+    """The whole session, as Markdown for people or JSON for programs."""
     if form == "markdown":
         text, media_type, ending = await desks.sessions.markdown(caller, session), "text/markdown", "md"
     else:
@@ -86,19 +86,24 @@ async def export(
     return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
 
 
-@router.post("/{session}/fork", status_code=201, responses=problems(not_found="There is no such session or message."))
-async def fork(caller: Writer, desks: WithDesks, session: SessionId, body: Fork) -> Session:
-    """Copy it up to and including a message; the copy goes on by `/chat/messages`."""
+@router.post(
+    "/{session}/fork",
+    status_code=201,
+    responses=problems(not_found="There is no such session or message."),
+    summary="Fork a session",
+)
+async def fork(caller: Writer, desks: WithDesks, session: SessionId, body: ForkSession) -> Session:
+    """Copy it up to and including a message; `/chat/messages` continues in the copy."""
     return await desks.sessions.fork(caller, session, body)
 
 
-@router.patch("/{session}", responses=_NONE)
+@router.patch("/{session}", responses=_NONE, summary="Change a session")
 async def update(caller: Writer, desks: WithDesks, session: SessionId, body: UpdateSession) -> Session:
-    """Another title, pinned or not."""
+    """Change the title, or pin."""
     return await desks.sessions.update(caller, session, body)
 
 
-@router.delete("/{session}", status_code=204, responses=_NONE)
+@router.delete("/{session}", status_code=204, responses=_NONE, summary="Delete a session")
 async def delete(caller: Writer, desks: WithDesks, session: SessionId) -> None:
-    """Forget it, with all that was said in it. What its channel shows is not changed."""
+    """Delete it, with all its messages. What its channel shows is not changed."""
     await desks.sessions.delete(caller, session)

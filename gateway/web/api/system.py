@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from gateway.sdk.models.schema import Page
-from gateway.sdk.models.system import Channel, Health, Settings, Usage
+from gateway.sdk.models.system import ChannelHealth, Health, Settings, Usage
 from gateway.services.caller import Caller
 from gateway.web.api.access import WithDesks, requires
 from gateway.web.api.answers import problems
@@ -18,31 +18,33 @@ router = APIRouter(prefix="/system", tags=["system"])
 Reader = Annotated[Caller, Depends(requires("system:read"))]
 
 
-@router.get("/health")
+@router.get("/health", summary="Get the health")
 async def health(caller: Reader, desks: WithDesks) -> Health:
-    """How the gateway is, now; the answer is 200 also where it is not well."""
+    """The state of the gateway, now; the status is 200 also where it does not work."""
     return await desks.system.health(caller)
 
 
-@router.get("/channels")
-async def channels(caller: Reader, desks: WithDesks) -> Page[Channel]:
-    """The channels in their true state."""
+@router.get("/channels", summary="List channels")
+async def channels(caller: Reader, desks: WithDesks) -> Page[ChannelHealth]:
+    """The channels with their state."""
     return Page(items=tuple(await desks.system.channels(caller)))
 
 
-@router.get("/usage", response_model=Usage, responses=problems(not_found="There is no such user."))
+@router.get(
+    "/usage", response_model=Usage, responses=problems(not_found="There is no such user."), summary="Get the usage"
+)
 async def usage(
     caller: Reader,
     desks: WithDesks,
     days: Annotated[int, Query(ge=1, le=3660, description="So many days, today included.")] = 30,
     user: UserParam = None,
 ) -> Response:
-    """What was spent, by day, person, personality and model."""
+    """Turns, tokens and cost by day, person, personality and model."""
     found = await desks.system.usage(caller, days=days, user=user)  # thousands of rows: not checked a second time
     return Response(found.model_dump_json(by_alias=True), media_type="application/json")
 
 
-@router.get("/config")
+@router.get("/config", summary="Get the configuration")
 async def config(caller: Reader, desks: WithDesks) -> Settings:
     """The configuration in force, without its secrets."""
     return await desks.system.settings(caller)

@@ -31,13 +31,14 @@ _LEAVES = {
 
 @router.post(
     "/import",
-    name="import",
+    name="import_file",
     openapi_extra=_FILE,
     responses=problems(
         not_found="There is no such user.",
         not_possible="The trace memory is off, or other imports are at work.",
         too_large="The file is larger than `web.max_upload_bytes`.",
     ),
+    summary="Import traces",
 )
 async def import_(
     *,
@@ -49,11 +50,11 @@ async def import_(
     user: OfUser = None,
     dry_run: Annotated[bool, Query(alias="dryRun", description="Say what would happen, and change nothing.")] = False,
 ) -> ImportReport:
-    """Bring in the file that is the body. What is there already is skipped, so it may be sent again."""
+    """Import the file that is the body. What is known is skipped, so it may be sent again."""
     transfer = desks.trace_transfer
     upload = await _received(transfer, name, request)
     try:
-        return await transfer.bring_in(caller, upload, form=format, user=user, is_dry_run=dry_run)
+        return await transfer.import_file(caller, upload, form=format, user=user, is_dry_run=dry_run)
     finally:
         await transfer.discard(upload)
 
@@ -65,6 +66,8 @@ async def import_(
         200: {"description": "The file.", "content": _LEAVES},
         **problems(not_found="There is no such user.", not_possible="The trace memory is off, or it is busy."),
     },
+    summary="Export traces",
+    name="export_file",
 )
 async def export(
     *,
@@ -78,7 +81,7 @@ async def export(
     """All traces that the caller may see, or one person's, as they are at this moment."""
     async with AsyncExitStack() as stack:
         taken = await stack.enter_async_context(
-            desks.trace_transfer.take_out(
+            desks.trace_transfer.export_file(
                 caller, format, user=user, with_embeddings=embeddings, with_conversations=conversations
             )
         )

@@ -10,9 +10,8 @@ from gateway.sdk.models.schema import ID_PATTERN, USER_PATTERN, Page
 from gateway.sdk.models.traces import (
     TRACE_ID_PATTERN,
     AddTrace,
-    Consolidated,
-    ConsolidationEntry,
-    EditTrace,
+    Consolidation,
+    ConsolidationResult,
     FoundTrace,
     MergeTraces,
     ScopeKind,
@@ -21,6 +20,7 @@ from gateway.sdk.models.traces import (
     Trace,
     TraceGraph,
     TraceType,
+    UpdateTrace,
 )
 from gateway.services.caller import Caller
 from gateway.services.traces import MOST_NEIGHBOURS, MOST_POINTS, MOST_RANKED, Filters
@@ -32,7 +32,7 @@ router = APIRouter(prefix="/traces", tags=["traces"])
 
 Reader = Annotated[Caller, Depends(requires("traces:read"))]
 Writer = Annotated[Caller, Depends(requires("traces:write"))]
-TraceParam = Annotated[str, Path(pattern=TRACE_ID_PATTERN)]
+TraceParam = Annotated[str, Path(pattern=TRACE_ID_PATTERN, description="Id of the trace.")]
 OfUser = Annotated[
     str | None,
     Query(pattern=USER_PATTERN, max_length=512, description="Of one person only: a user id or an account, `kind:id`."),
@@ -63,7 +63,7 @@ async def filters(
     )
 
 
-@router.get("", responses=_NOBODY)
+@router.get("", responses=_NOBODY, summary="List or search traces")
 async def search(
     *,
     caller: Reader,
@@ -73,7 +73,7 @@ async def search(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[FoundTrace]:
-    """With `q` the best matches, a hundred at most; without it all, the last that came in first."""
+    """With `q` the best matches, a hundred at most; without it all, the newest first."""
     if wanted.query and not wanted.is_deleted:
         start = max(0, _number(place_of("traces found", cursor, int)) or 0)
         found = await desks.traces.search(caller, wanted, limit=min(start + limit + 1, MOST_RANKED), explain=explain)
@@ -84,78 +84,82 @@ async def search(
     return Page(items=tuple(items), next_cursor=None if rest is None else cursor_of("traces", (rest,)))
 
 
-@router.post("", status_code=201, responses=_NOBODY)
+@router.post("", status_code=201, responses=_NOBODY, summary="Add a trace")
 async def add(caller: Writer, desks: WithDesks, body: AddTrace) -> Trace:
-    """Remember a fact. What is there already, of the same owner and type, only gets the tags."""
+    """Remember a fact. If the same owner has it with the same type already, the tags are added."""
     return await desks.traces.add(caller, body)
 
 
-@router.post("/merge", responses=problems(not_possible="They are not there, or belong to different owners."))
+@router.post(
+    "/merge",
+    responses=problems(not_possible="They are not there, or belong to different owners."),
+    summary="Merge traces",
+)
 async def merge(caller: Writer, desks: WithDesks, body: MergeTraces) -> Trace:
-    """Put one trace in the place of several; those are deleted, and can be restored."""
+    """Replace several traces by one; those are deleted, and can be restored."""
     return await desks.traces.merge(caller, body.traces, body.content)
 
 
-@router.post("/consolidate", responses=_OFF)
-async def consolidate(caller: Writer, desks: WithDesks) -> Consolidated:
+@router.post("/consolidate", responses=_OFF, summary="Consolidate traces")
+async def consolidate(caller: Writer, desks: WithDesks) -> ConsolidationResult:
     """Prune, merge, link, derive and compact now, what the caller may change. Answers when it is done."""
     return await desks.traces.consolidate(caller)
 
 
-@router.get("/consolidations", responses=_OFF)
+@router.get("/consolidations", responses=_OFF, summary="List consolidations")
 async def consolidations(
     caller: Reader, desks: WithDesks, limit: Limit = 50, cursor: Cursor = None
-) -> Page[ConsolidationEntry]:
-    """What consolidations did, the newest first."""
+) -> Page[Consolidation]:
+    """Earlier consolidations, the newest first."""
     before = _number(place_of("consolidations", cursor, int))
     found = await desks.traces.log(caller, limit=limit + 1, before=before)
     rest = cursor_of("consolidations", (found[limit - 1].id,)) if len(found) > limit else None
     return Page(items=tuple(found[:limit]), next_cursor=rest)
 
 
-@router.get("/{trace}", responses=_NONE)
+@router.get("/{trace}", responses=_NONE, summary="Get a trace")
 async def get(caller: Reader, desks: WithDesks, trace: TraceParam) -> Trace:
-    """One trace, also one that was deleted."""
+    """One trace, also a deleted one."""
     return await desks.traces.get(caller, trace)
 
 
-@router.patch("/{trace}", responses=_NONE)
-async def update(caller: Writer, desks: WithDesks, trace: TraceParam, body: EditTrace) -> Trace:
+@router.patch("/{trace}", responses=_NONE, summary="Change a trace")
+async def update(caller: Writer, desks: WithDesks, trace: TraceParam, body: UpdateTrace) -> Trace:
     """Change what is given; search and vector follow."""
     return await desks.traces.update(caller, trace, content=body.content, tags=body.tags)
 
 
-@router.delete("/{trace}", responses=_NONE)
+@router.delete("/{trace}", responses=_NONE, summary="Delete a trace")
 async def delete(caller: Writer, desks: WithDesks, trace: TraceParam) -> Trace:
     """Hide it from searches, answers and exports; it can be restored."""
     return await desks.traces.delete(caller, trace)
 
 
-@router.post("/{trace}/restore", responses=_NONE)
+@router.post("/{trace}/restore", responses=_NONE, summary="Restore a trace")
 async def restore(caller: Writer, desks: WithDesks, trace: TraceParam) -> Trace:
-    """Bring back what was deleted."""
+    """Restore a deleted trace."""
     return await desks.traces.restore(caller, trace)
 
 
-@router.get("/{trace}/strength", responses=_NONE)
+@router.get("/{trace}/strength", responses=_NONE, summary="Get the strength over time")
 async def strength(
     caller: Reader,
     desks: WithDesks,
     trace: TraceParam,
     points: Annotated[int, Query(ge=2, le=MOST_POINTS, description="So many moments.")] = 60,
 ) -> StrengthCurve:
-    """How it fades: S(t) = S0 * exp(-t / stability), since it was last touched and from now on."""
+    """How its strength falls: S(t) = S0 * exp(-t / stability), since it was last used and from now on."""
     return await desks.traces.strength(caller, trace, points=points)
 
 
-@router.get("/{trace}/graph", responses=_NONE)
+@router.get("/{trace}/graph", responses=_NONE, summary="Get the neighbours of a trace")
 async def graph(
     caller: Reader,
     desks: WithDesks,
     trace: TraceParam,
     limit: Annotated[int, Query(ge=1, le=MOST_NEIGHBOURS, description="At most so many neighbours.")] = 25,
 ) -> TraceGraph:
-    """What it is linked to, the weightiest first, and the links among those."""
+    """Its neighbours, those of the highest weight first, and the links among them."""
     return await desks.traces.around(caller, trace, limit=limit)
 
 

@@ -333,7 +333,7 @@ async def test_a_message_in_a_session_asks_the_store_no_more_often_than_it_did(
     count("read")
     count("write")
     sent = await desk.send(OPERATOR, SendMessage(text="Hello again", session=session))
-    assert sent.place == 7
+    assert sent.sequence == 7
     assert counted == {"read": 1, "keep": 1}
 
 

@@ -26,7 +26,10 @@ async def test_the_document_is_openapi_3_1_and_says_what_every_call_needs(operat
     for path, method, operation in operations:
         assert operation["security"] == [{"token": []}], path
         assert operation["x-scope"] in (*PERMISSIONS, "anybody known"), path
-        assert operation.get("description") or operation.get("summary"), path
+        assert operation["description"], path
+        assert re.fullmatch(r"[A-Z][a-z]+( [A-Za-z']+)+", operation["summary"]), path
+        assert operation["tags"] == [path.split("/")[1]] or path == "/openapi.json"
+        assert all(parameter["description"] for parameter in operation.get("parameters", [])), path
         assert "application/problem+json" in operation["responses"]["422"]["content"], path
         names = {parameter["name"] for parameter in operation.get("parameters", [])}
         assert ("Idempotency-Key" in names) == (method != "get"), path
@@ -38,6 +41,27 @@ async def test_every_reference_of_the_document_leads_somewhere(operator_api: htt
     wanted = set(re.findall(r'"#/components/schemas/([^"]+)"', response.text))
     assert wanted <= set(response.json()["components"]["schemas"])
     assert {"Problem", "ConflictProblem"} <= wanted
+
+
+async def test_every_value_is_described_and_the_main_ones_have_examples(operator_api: httpx.AsyncClient) -> None:
+    document = (await operator_api.get("/openapi.json")).json()
+    assert document["info"]["license"] == {"name": "MIT", "identifier": "MIT"}
+    assert document["info"]["contact"]
+    assert {tag["name"] for tag in document["tags"] if tag["description"]} == {
+        tag for found in document["paths"].values() for operation in found.values() for tag in operation["tags"]
+    }
+    schemas = document["components"]["schemas"]
+    assert [name for name in schemas if "_" in name] == []
+    assert "ChangePage" in schemas
+    bare = [
+        f"{name}.{key}"
+        for name, schema in schemas.items()
+        for key, value in schema.get("properties", {}).items()
+        if not value.get("description") and not any(one.get("description") for one in value.get("anyOf", []))
+    ]
+    assert bare == []
+    for name in ("SendMessage", "WriteDocument", "AddTrace", "Document", "Trace", "Session", "Person", "Problem"):
+        assert '"examples"' in json.dumps(schemas[name]), name
 
 
 async def test_values_are_in_camel_case(operator_api: httpx.AsyncClient) -> None:

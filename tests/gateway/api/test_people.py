@@ -94,17 +94,17 @@ async def test_a_stranger_is_listed_let_in_with_a_role_and_answered(door: Door) 
     assert "fake:7" not in (await door.client.get("/people")).text, "a stranger is nobody's person"
 
     decided = (await door.client.post("/people/pairing/approve", json={"who": code, "role": "guest"})).json()
-    assert decided["outcome"] == "let in"
+    assert decided["outcome"] == "approved"
     assert decided["text"].endswith("is let in on the channel fake, as a guest.")
     await settled(door.gateway)
     assert [one.text for one in door.channel.sent][-2:] == ["You are let in. I answer what you wrote.", "fine"]
 
     person = await door.person("fake:7")
-    assert (person["role"], person["given"], person["isOperator"]) == ("guest", "guest", False)
+    assert (person["role"], person["assignedRole"], person["isOperator"]) == ("guest", "guest", False)
     assert person["lastSeenAt"] is not None
     [account] = person["accounts"]
-    assert (account["rank"], account["rankBy"]) == ("guest", "api")
-    [place] = account["letIn"]
+    assert (account["assignedRole"], account["assignedBy"]) == ("guest", "api")
+    [place] = account["access"]
     assert (place["channel"], place["how"], place["role"], place["by"]) == ("fake", "approved", "guest", "api")
     assert (await door.client.get("/people/pairing")).json()["items"] == []
 
@@ -124,7 +124,7 @@ async def test_a_repeated_yes_with_its_key_is_one_yes(door: Door) -> None:
     body = {"who": await door.knocks("7")}
     for _ in range(2):
         response = await door.client.post("/people/pairing/approve", json=body, headers={"idempotency-key": "k"})
-        assert response.json()["outcome"] == "let in"
+        assert response.json()["outcome"] == "approved"
 
 
 # ---- the list -------------------------------------------------------------------------------------------------------
@@ -160,18 +160,18 @@ async def test_who_is_not_known_is_said_so(door: Door) -> None:
 
 async def test_a_role_counts_from_the_next_message_and_a_revoked_person_is_let_in_nowhere(door: Door) -> None:
     person = await door.let_in("7")
-    assert (person["role"], person["given"]) == ("member", None)
+    assert (person["role"], person["assignedRole"]) == ("member", None)
     guest = (await door.client.put(f"/people/{person['id']}/role", json={"role": "guest"})).json()
-    assert (guest["role"], guest["given"]) == ("guest", "guest")
+    assert (guest["role"], guest["assignedRole"]) == ("guest", "guest")
 
     barred = (await door.client.post("/people/fake:7/revoke")).json()
-    assert (barred["role"], barred["accounts"][0]["letIn"]) == ("revoked", [])
+    assert (barred["role"], barred["accounts"][0]["access"]) == ("revoked", [])
     said = await door.channel.say("still here?", user="7", conversation="dm-7")
     assert "not let in any more" in (await door.channel.answers_to(said))[0]
 
     back = (await door.client.put("/people/fake:7/role", json={"role": "member"})).json()
-    assert (back["role"], back["given"]) == ("member", "member")
-    assert back["accounts"][0]["letIn"] == [], "who was revoked has to be let in again"
+    assert (back["role"], back["assignedRole"]) == ("member", "member")
+    assert back["accounts"][0]["access"] == [], "who was revoked has to be let in again"
     assert (await door.client.put("/people/fake:7/role", json={"role": "king"})).status_code == 422
 
 
@@ -214,7 +214,7 @@ async def test_two_are_linked_and_parted_and_keep_their_roles(door: Door) -> Non
     assert {account["key"] for account in linked["person"]["accounts"]} == {"fake:1", "fake:2"}
     link = linked["link"]
     assert (link["state"], link["by"], link["absorbed"]) == ("linked", "operator", other["id"])
-    assert set(link["told"]) == {"fake:1", "fake:2"}
+    assert set(link["notified"]) == {"fake:1", "fake:2"}
     assert (await door.person(other["id"]))["id"] == one["id"], "the id that came in leads to the person"
 
     again = await door.client.post("/people/links", json={"one": "fake:1", "other": "fake:2"})
@@ -239,7 +239,7 @@ async def test_a_stranger_who_waits_is_answered_when_an_operator_says_who_they_a
     await door.client.post("/people/links", json={"one": one["id"], "other": "fake:2"})
     await settled(door.gateway)
     assert [each.text for each in door.channel.sent if each.conversation.conversation == "dm-2"][-1] == "fine"
-    assert (await door.person("fake:2"))["accounts"][1]["letIn"][0]["how"] == "elsewhere"
+    assert (await door.person("fake:2"))["accounts"][1]["access"][0]["how"] == "elsewhere"
 
 
 async def test_somebody_who_is_barred_bars_nobody_else_by_a_link(door: Door) -> None:
@@ -286,7 +286,7 @@ async def test_a_key_that_reads_changes_nothing_and_one_that_writes_is_named(doo
         assert (await client.post(f"/people/{person['id']}/revoke")).status_code == 403
     async with await door.key("people:write") as client:
         changed = (await client.put(f"/people/{person['id']}/role", json={"role": "guest"})).json()
-        assert changed["accounts"][0]["rankBy"] == "api:a key"
+        assert changed["accounts"][0]["assignedBy"] == "api:a key"
         assert (await client.get("/people")).status_code == 403
 
 

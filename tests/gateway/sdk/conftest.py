@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from ethos import AsyncEthos, Ethos
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.files.home import prepare_home
-from gateway.sdk import AsyncEthos, Ethos
 
 ROOT = Path(__file__).parents[3]
 WAIT_S = 60.0

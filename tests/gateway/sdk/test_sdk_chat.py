@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from ethos import Answer, AnswerTimeoutError, AsyncEthos, Ethos, NotFoundError, file
 from gateway.app.gateway import Gateway
-from gateway.sdk import Answer, AsyncEthos, Ethos, NoAnswer, NotFound, file
+from gateway.sdk.chat import _pieces
 from gateway.sdk.models.chat import ChatMessage, Event, Live, Preview, Reset, Tool, Typing
 
 from .conftest import WAIT_S, KillableGateway
@@ -84,6 +87,52 @@ async def test_the_blocking_client_works_where_an_event_loop_runs(gateway: Gatew
     assert await asyncio.to_thread(talk)
 
 
+async def test_the_pieces_of_a_stream_are_the_answer(client: AsyncEthos) -> None:
+    words = "tea " * 300
+    pieces = [piece async for piece in client.chat.stream(f"repeat after me: {words}", wait_s=WAIT_S)]
+    [session] = [one async for one in client.sessions.list()]
+    [answer] = [one.text async for one in client.sessions.messages(session.id) if one.role == "assistant"]
+    assert "".join(pieces) == answer
+    assert words.strip() in answer
+
+
+def test_the_blocking_client_streams_text_too(blocking: Ethos) -> None:
+    answer = blocking.chat.ask("repeat after me: tea", wait_s=WAIT_S)
+    with blocking.chat.stream("repeat after me: tea", session=answer.session, wait_s=WAIT_S) as pieces:
+        assert "".join(pieces) == first_line(answer)
+
+
+AT = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def preview(offset: int, delta: str, reply_to: str = "m") -> Preview:
+    return Preview(id=f"{reply_to}.reply", reply_to=reply_to, offset=offset, delta=delta)
+
+
+def reply(text: str) -> ChatMessage:
+    return ChatMessage(id="m.reply", sequence=2, author="agent", text=text, at=AT, reply_to="m")
+
+
+@pytest.mark.parametrize(
+    ("events", "pieces"),
+    [
+        ([reply("Hello")], ["Hello"]),
+        ([preview(0, "He"), Typing(), preview(2, "llo"), reply("Hello!")], ["He", "llo", "!"]),
+        ([preview(0, "Hello"), preview(0, "Hello, you"), reply("Hello, you")], ["Hello", ", you"]),
+        ([preview(0, "Looking"), preview(0, ""), preview(0, "It is 5"), reply("It is 5")], ["Looking", "\n\nIt is 5"]),
+        ([preview(0, "Another's", "n"), preview(0, "Mine"), reply("Mine")], ["Mine"]),
+        ([preview(0, "Stopped"), reply("")], ["Stopped"]),
+    ],
+    ids=["no preview", "grows", "reconnects", "is discarded", "of another answer", "is stopped"],
+)
+async def test_what_was_given_is_not_given_again(events: list[Event], pieces: list[str]) -> None:
+    async def told() -> AsyncIterator[Event]:
+        for event in events:
+            yield event
+
+    assert [piece async for piece in _pieces(told(), "m")] == pieces
+
+
 def test_several_threads_use_one_blocking_client(blocking: Ethos) -> None:
     answers: list[str] = []
     threads = [
@@ -105,7 +154,7 @@ async def test_a_line_that_breaks_all_the_time_neither_loses_nor_repeats(gateway
     said = ["Start", *(f"repeat after me: {number} {'tea ' * 30}" for number in range(8))]
     async with (
         cutting(port_of(gateway), 97) as way,
-        AsyncEthos(way.url, token_of(gateway.home), patience_s=WAIT_S) as far,
+        AsyncEthos(base_url=way.url, api_key=token_of(gateway.home), max_retries=10) as far,
         asyncio.timeout(300),
     ):
         talking = asyncio.create_task(talk(client, session, said[1:]))
@@ -118,7 +167,7 @@ async def test_a_line_that_breaks_all_the_time_neither_loses_nor_repeats(gateway
         await talking
         assert way.cuts > 5
     assert texts(events, "person") == said
-    places = [event.place for event in events if isinstance(event, ChatMessage)]
+    places = [event.sequence for event in events if isinstance(event, ChatMessage)]
     assert places == sorted(set(places))
     assert len(places) == 2 * len(said)
 
@@ -131,7 +180,7 @@ async def talk(client: AsyncEthos, session: str, said: list[str]) -> None:
 async def test_a_program_that_begins_again_goes_on_behind_its_place(client: AsyncEthos) -> None:
     first = await client.chat.ask("One")
     async with client.chat.events(first.session) as heard:
-        places = [event.place async for event in until_live(heard) if isinstance(event, ChatMessage)]
+        places = [event.sequence async for event in until_live(heard) if isinstance(event, ChatMessage)]
     await client.chat.ask("Two", session=first.session)
     async with client.chat.events(first.session, after=places[-1]) as heard:
         news = [event async for event in until_live(heard)]
@@ -151,15 +200,15 @@ async def until_live(heard):  # type: ignore[no-untyped-def]
 
 async def test_what_is_not_answered_in_time_says_where_the_answer_will_be(client: AsyncEthos) -> None:
     said = await client.chat.send("Hello")
-    with pytest.raises(NoAnswer) as caught:
+    with pytest.raises(AnswerTimeoutError) as caught:
         await client.chat.ask("Hello", session=said.session, wait_s=0)
     assert caught.value.session == said.session
 
 
 async def test_a_session_that_is_not_there_is_not_found(client: AsyncEthos) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await client.chat.send("Hello", session="s_nothing")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await anext(client.chat.events("s_nothing"))
 
 
@@ -174,7 +223,7 @@ async def test_a_file_goes_along(client: AsyncEthos, tmp_path: Path) -> None:
 async def test_an_answer_comes_although_the_gateway_was_killed_before_it(killable: KillableGateway) -> None:
     """Killed when the answer is made and not yet on disk; the stream is taken up again, at the gateway's new port."""
     killable.start("turn.committing 1")
-    async with AsyncEthos(home=killable.home, patience_s=60) as client, asyncio.timeout(300):
+    async with AsyncEthos(home=killable.home, max_retries=12) as client, asyncio.timeout(300):
         asking = asyncio.create_task(client.chat.ask("repeat after me: tea", wait_s=80))
         await asyncio.to_thread(killable.wait_until_dead)
         await asyncio.to_thread(killable.start)
@@ -187,7 +236,7 @@ async def test_an_answer_comes_although_the_gateway_was_killed_before_it(killabl
 @pytest.mark.parametrize("point", ["inbox.accepting", "inbox.committed"])
 async def test_what_was_said_while_the_gateway_was_killed_is_said_once(killable: KillableGateway, point: str) -> None:
     killable.start(f"{point} 1")
-    async with AsyncEthos(home=killable.home, patience_s=60) as client, asyncio.timeout(300):
+    async with AsyncEthos(home=killable.home, max_retries=12) as client, asyncio.timeout(300):
         sending = asyncio.create_task(client.chat.send("repeat after me: once"))
         await asyncio.to_thread(killable.wait_until_dead)
         await asyncio.to_thread(killable.start)

@@ -13,13 +13,12 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from gateway.sdk import AsyncEthos
-from gateway.sdk.chat import Said
-from gateway.sdk.client import Namespaces
-from gateway.sdk.courier import Courier
-from gateway.sdk.models.chat import EVENTS, EventName, SentMessage
+from ethos import AsyncEthos
+from gateway.sdk.chat import SentMessage
+from gateway.sdk.models.chat import EVENTS, AcceptedMessage, EventName
 from gateway.sdk.models.traces import AddTrace
 from gateway.sdk.request import IDEMPOTENCY_KEY, Request
+from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.styles import Namespace, listing, operation
 
 # What there is in the document, and deliberately not in the SDK.
@@ -42,7 +41,7 @@ VALUES: dict[str, Any] = {
     "expected_version": "0" * 64,
     "explain": True,
     "file": Path("traces.json"),
-    "form": "json",
+    "format": "json",
     "is_dry_run": True,
     "is_pinned": True,
     "is_one_kept": True,
@@ -58,7 +57,7 @@ VALUES: dict[str, Any] = {
     "pinned": True,
     "points": 10,
     "prompt": "You are kind.",
-    "question": "tea",
+    "query": "tea",
     "proposal": 2,
     "queue": "inbox",
     "role": "member",
@@ -79,7 +78,6 @@ VALUES: dict[str, Any] = {
     "who": "ABCD",
     "with_conversations": True,
     "with_embeddings": True,
-    "words": "tea",
 }
 
 
@@ -88,10 +86,10 @@ class Recorded(Exception):
         self.request = request
 
 
-class RecordingCourier(Courier):
+class RecordingSender(RequestSender):
     """Tells what it would send, and sends nothing."""
 
-    async def ask(self, request: Request[Any]) -> Any:
+    async def send(self, request: Request[Any]) -> Any:
         raise Recorded(request)
 
     def events(self, request: Request[Any], after: int, **_more: Any) -> Any:
@@ -121,12 +119,15 @@ def namespaces(within: Any, name: str = "") -> Iterator[tuple[str, Namespace[Any
 
 async def methods() -> list[Method]:
     """Every operation of the SDK, with the request that it makes when all its parameters are given."""
-    client = AsyncEthos("http://localhost:1", "key")
+    client = AsyncEthos(api_key="key", base_url="http://localhost:1")
     await client.close()
-    courier = client._courier
-    recording = RecordingCourier(courier._transport, courier._where, timeout_s=1, patience_s=0)
+    sender = client._sender
+    recording = RecordingSender(sender._transport, sender._source, timeout_s=1, max_retries=0)
+    for namespace in vars(client).values():
+        if isinstance(namespace, Namespace):
+            namespace.sender = recording
     found = []
-    for name, namespace in namespaces(Namespaces[Any](recording)):
+    for name, namespace in namespaces(client):
         for attribute, described in vars(type(namespace)).items():
             if isinstance(described, (operation, listing)):
                 found.append(await recorded(f"{name}.{attribute}", getattr(namespace, attribute)))
@@ -150,7 +151,7 @@ async def recorded(name: str, method: Any) -> Method:
 
 @pytest.fixture
 async def document(client: AsyncEthos) -> dict[str, Any]:
-    found: dict[str, Any] = await client._courier.ask(Request("GET", "/openapi.json", AnyDocument))  # type: ignore[assignment]
+    found: dict[str, Any] = await client._sender.send(Request("GET", "/openapi.json", AnyDocument))  # type: ignore[assignment]
     return found.model_extra  # type: ignore[attr-defined, no-any-return]
 
 
@@ -173,6 +174,7 @@ async def test_every_operation_of_the_server_has_a_method_with_its_parameters_an
     assert set(by_operation) == set(wanted)
     schemas = document["components"]["schemas"]
     for key, described in wanted.items():
+        assert described["operationId"] in {method.name for method in by_operation[key]}
         check_parameters(key, described, by_operation[key])
         check_models(key, described, by_operation[key], schemas)
 
@@ -186,13 +188,13 @@ def check_parameters(key: tuple[str, str], described: dict[str, Any], found: lis
     }
     sent: set[tuple[str, str]] = set()
     for method in found:
-        sent |= {("path", name) for name in method.request.place}
+        sent |= {("path", name) for name in method.request.path_values}
         sent |= {("query", name) for name in method.request.query}
         sent |= {("header", name) for name in method.request.headers}
         if key[0] != "GET":
             assert "idempotency_key" in method.parameters, method.name
             sent.add(("header", IDEMPOTENCY_KEY))
-        assert set(method.request.place) == set(re.findall(r"{(\w+)}", method.request.path)), method.name
+        assert set(method.request.path_values) == set(re.findall(r"{(\w+)}", method.request.path)), method.name
     assert sent == wanted, key
 
 
@@ -208,7 +210,7 @@ def check_models(key: tuple[str, str], described: dict[str, Any], found: list[Me
         assert (sent is None) == (body is None), key
         if sent is not None:
             assert json_schema(body, schemas) == json_schema_of(type(sent), "validation"), method.name
-        answer = method.request.answer
+        answer = method.request.result
         if answer is NoneType:
             assert not content, key
         elif answer is Path:
@@ -265,8 +267,8 @@ async def test_every_event_has_its_model() -> None:
 
 
 async def test_every_method_says_what_it_does_and_what_it_returns() -> None:
-    client = AsyncEthos("http://localhost:1", "key")
-    said = Said[Any](client._courier, SentMessage(session="s", message="m", place=0))
+    client = AsyncEthos(api_key="key", base_url="http://localhost:1")
+    said = SentMessage[Any](client._sender, AcceptedMessage(session="s", message="m", sequence=0))
     for name, namespace in [*namespaces(client), ("said", said)]:
         for attribute, described in vars(type(namespace)).items():
             if isinstance(described, (operation, listing)):

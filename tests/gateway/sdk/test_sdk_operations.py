@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.gateway import Gateway
-from gateway.sdk import (
+from ethos import (
+    AddressError,
+    APIConnectionError,
     AsyncEthos,
-    Conflict,
+    AuthenticationError,
+    ConflictError,
     Ethos,
-    Invalid,
-    NoAddress,
-    NotAllowed,
-    NotFound,
-    NotKnown,
-    NotPossible,
-    NotReached,
+    NotFoundError,
+    PermissionDeniedError,
+    UnprocessableEntityError,
+    VersionConflictError,
 )
-from gateway.sdk.address import whereabouts
+from gateway.app.gateway import Gateway
+from gateway.sdk.address import address_source
 from tests.gateway.api.conftest import OPERATOR
 
 from .conftest import KillableGateway
@@ -32,8 +32,8 @@ NOTHING = hashlib.sha256(b"").hexdigest()
 async def test_a_document_is_written_looked_at_and_taken_back(client: AsyncEthos) -> None:
     written = await client.memory.write("memory", "Tea at five.\n", NOTHING)
     assert written.content == "Tea at five.\n"
-    assert await client.memory.newer("memory", written.version) is None
-    newer = await client.memory.newer("memory", NOTHING)
+    assert await client.memory.get_if_changed("memory", written.version) is None
+    newer = await client.memory.get_if_changed("memory", NOTHING)
     assert newer == await client.memory.get("memory")
     [info] = [info async for info in client.memory.list()]
     assert (info.store, info.chars) == ("memory", 13)
@@ -49,7 +49,7 @@ async def test_a_document_is_written_looked_at_and_taken_back(client: AsyncEthos
 
 async def test_who_was_slower_gets_both_texts_and_can_write_over_the_newer(client: AsyncEthos) -> None:
     await client.memory.write("memory", "First.\n", NOTHING)
-    with pytest.raises(Conflict) as caught:
+    with pytest.raises(VersionConflictError) as caught:
         await client.memory.write("memory", "Second.\n", NOTHING)
     conflict = caught.value
     assert (conflict.current, conflict.proposed) == ("First.\n", "Second.\n")
@@ -61,7 +61,7 @@ async def test_proposals_are_listed_and_one_that_is_not_there_is_not_found(clien
     proposals = client.memory.proposals
     assert await proposals.list() == ()
     for call in (proposals.get(1), proposals.edit(1, "x"), proposals.approve(1), proposals.refuse(1)):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await call
 
 
@@ -81,7 +81,7 @@ async def test_sessions_are_found_forked_tidied_and_forgotten(client: AsyncEthos
     assert "# Teapots" in await client.sessions.markdown(found.id)
     assert (await client.sessions.export(found.id)).messages == tuple(messages)
     await client.sessions.delete(fork.id)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await client.sessions.get(fork.id)
 
 
@@ -89,7 +89,7 @@ async def test_a_list_goes_on_over_its_pages(client: AsyncEthos, monkeypatch: py
     for number in range(5):
         await client.chat.ask(f"Number {number}")  # answered, so that the list stands still
     whole = [one.id async for one in client.sessions.list()]
-    monkeypatch.setattr("gateway.sdk.courier.PAGE_ITEMS", 2)
+    monkeypatch.setattr("gateway.sdk.request_sender.PAGE_ITEMS", 2)
     assert [one.id async for one in client.sessions.list()] == whole
     assert [one.id async for one in client.sessions.list(limit=3)] == whole[:3]
     assert len(set(whole)) == 5
@@ -109,9 +109,9 @@ async def test_a_personality_is_made_and_changed(client: AsyncEthos) -> None:
     changed = await client.personalities.update("gardener", made.version, prompt="You love tea plants.")
     assert await client.personalities.get("gardener") == changed
     assert changed.prompt.strip() == "You love tea plants."
-    with pytest.raises(NotPossible):
+    with pytest.raises(ConflictError):
         await client.personalities.update("gardener", made.version, prompt="You love roses.")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await client.personalities.get("nobody")
 
 
@@ -119,37 +119,37 @@ async def test_people_are_found_given_roles_linked_and_erased(gateway: Gateway, 
     ada = await gateway.identities.resolve("mail:ada@example.org", "Ada")
     work = await gateway.identities.resolve("mail:ada@work.example", "Ada at work")
     assert {person.id async for person in client.people.list("ada")} == {ada, work}
-    assert (await client.people.show("mail:ada@example.org")).id == ada
-    assert (await client.people.set_role(ada, "member")).given == "member"
+    assert (await client.people.get("mail:ada@example.org")).id == ada
+    assert (await client.people.set_role(ada, "member")).assigned_role == "member"
     linked = await client.people.link(ada, work, is_one_kept=True)
     assert linked.link is not None
     assert linked.person.id == ada
     assert (await client.people.revoke(ada)).role == "revoked"
     assert await client.people.pairing.list() == ()
     for call in (client.people.pairing.approve("ABCD1234"), client.people.pairing.refuse("ABCD1234")):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await call
     assert (await client.people.export(ada)).startswith(b"PK")
     assert (await client.people.erase(ada, confirm=ada)).user == ada
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await client.people.unlink("l_nothing")
 
 
 async def test_deliveries_are_listed_and_changed(client: AsyncEthos) -> None:
     await client.chat.ask("Hello")
     assert [one async for one in client.deliveries.list("inbox", state="dead")] == []
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await client.deliveries.get("outbox", 99)
     first = await client.deliveries.get("inbox", 1)
     assert (first.text, first.state) == ("Hello", "done")
     for call in (client.deliveries.retry("inbox", 1), client.deliveries.drop("inbox", 1)):
-        with pytest.raises(NotPossible):
+        with pytest.raises(ConflictError):
             await call
 
 
 def test_the_blocking_client_has_the_same_operations(blocking: Ethos) -> None:
     assert blocking.memory.write("memory", "Tea.\n", NOTHING).content == "Tea.\n"
-    with pytest.raises(Conflict):
+    with pytest.raises(VersionConflictError):
         blocking.memory.write("memory", "Coffee.\n", NOTHING)
     assert [one.action for one in blocking.memory.history()] == ["write"]
     assert blocking.memory.proposals.list() == ()
@@ -159,7 +159,7 @@ def test_the_blocking_client_has_the_same_operations(blocking: Ethos) -> None:
 
 
 async def test_what_is_wrong_is_an_error_with_its_fields(client: AsyncEthos) -> None:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(UnprocessableEntityError) as caught:
         await client.system.usage(days=0)
     assert [one.where for one in caught.value.fields] == ["query.days"]
 
@@ -168,17 +168,17 @@ async def test_a_key_may_what_its_scopes_say(gateway: Gateway, client: AsyncEtho
     assert gateway.web is not None
     assert gateway.web.api is not None
     key = await gateway.web.api.desks.keys.create(OPERATOR, "reader", ["memory:read"])
-    async with AsyncEthos(gateway.web.url, key.key) as reader:
+    async with AsyncEthos(api_key=key.key, base_url=gateway.web.url) as reader:
         assert (await reader.memory.get("memory")).content == ""
-        with pytest.raises(NotAllowed, match="chat:write"):
+        with pytest.raises(PermissionDeniedError, match="chat:write"):
             await reader.chat.send("Hello")
-    async with AsyncEthos(gateway.web.url, "ethos_wrong") as wrong:
-        with pytest.raises(NotKnown):
+    async with AsyncEthos(api_key="ethos_wrong", base_url=gateway.web.url) as wrong:
+        with pytest.raises(AuthenticationError):
             await wrong.system.health()
 
 
 def test_url_and_key_come_from_the_environment(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = whereabouts(None, None, served)().url
+    url = address_source(None, None, served)().url
     monkeypatch.setenv("ETHOS_URL", url.removesuffix("/api/v1"))
     monkeypatch.setenv("ETHOS_API_KEY", (served / "web-token").read_text())
     with Ethos() as client:
@@ -198,8 +198,8 @@ def test_without_anything_it_is_the_gateway_on_this_machine(served: Path, monkey
         ("http://localhost:8420", None, None, "ETHOS_API_KEY"),
         (None, "ethos_key", None, "ETHOS_URL"),
         ("localhost:8420", "ethos_key", None, "http://localhost:8420"),
-        ("http://localhost:8420/?x=1", "ethos_key", None, "no address"),
-        ("http://me@localhost:8420/", "ethos_key", None, "no address"),
+        ("http://localhost:8420/?x=1", "ethos_key", None, "not the address"),
+        ("http://me@localhost:8420/", "ethos_key", None, "not the address"),
         ("http://localhost:8420", "ethos key\n\x00", None, "characters"),
         ("http://localhost:8420", "ethos_key", Path("/nowhere"), "not both"),
     ],
@@ -207,17 +207,19 @@ def test_without_anything_it_is_the_gateway_on_this_machine(served: Path, monkey
 def test_half_an_address_is_an_error_that_says_what_to_give(
     url: str | None, key: str | None, home: Path | None, told: str
 ) -> None:
-    with pytest.raises(NoAddress, match=told):
-        whereabouts(url, key, home, {})
+    with pytest.raises(AddressError, match=told):
+        address_source(url, key, home, {})
 
 
 def test_no_key_is_shown_by_accident() -> None:
-    assert "secret" not in repr(whereabouts("https://ethos.example.org/api/v1/", "ethos_secret", None, {})())
-    assert whereabouts("https://ethos.example.org/api/v1/", "k", None, {})().url == "https://ethos.example.org/api/v1"
+    assert "secret" not in repr(address_source("https://ethos.example.org/api/v1/", "ethos_secret", None, {})())
+    assert (
+        address_source("https://ethos.example.org/api/v1/", "k", None, {})().url == "https://ethos.example.org/api/v1"
+    )
 
 
 def test_where_no_gateway_runs_it_says_so(tmp_path: Path) -> None:
-    with Ethos(home=tmp_path, patience_s=0) as client, pytest.raises(NotReached, match="ethos serve"):
+    with Ethos(home=tmp_path, max_retries=0) as client, pytest.raises(APIConnectionError, match="ethos serve"):
         client.system.health()
 
 
@@ -227,7 +229,7 @@ async def test_a_write_in_the_middle_of_which_the_gateway_is_killed_is_done_once
     killable: KillableGateway, point: str
 ) -> None:
     killable.start(f"{point} 1")
-    async with AsyncEthos(home=killable.home, patience_s=60) as client, asyncio.timeout(300):
+    async with AsyncEthos(home=killable.home, max_retries=12) as client, asyncio.timeout(300):
         writing = asyncio.create_task(client.memory.write("memory", "Once.\n", NOTHING))
         await asyncio.to_thread(killable.wait_until_dead)
         await asyncio.to_thread(killable.start)

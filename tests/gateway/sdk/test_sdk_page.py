@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import gateway.sdk
-from gateway.sdk import Ethos
+import ethos
+from ethos import Ethos
 from gateway.sdk.models.chat import EVENTS
 from gateway.sdk.styles import Namespace, listing, operation
 
@@ -21,6 +21,8 @@ from .conftest import ROOT, WAIT_S
 
 PAGE = (ROOT / "docs" / "sdk.md").read_text(encoding="utf-8")
 PROGRAMS = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+
+PATHS = os.pathsep.join([str(ROOT), str(ROOT / "gateway" / "sdk" / "src")])
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -38,7 +40,7 @@ def run(served: Path, tmp_path: Path) -> Run:
             text=True,
             timeout=2 * WAIT_S,
             check=False,
-            env={**os.environ, "ETHOS_HOME": str(served), "CHECKOUT": str(ROOT), **environment},
+            env={**os.environ, "ETHOS_HOME": str(served), "CHECKOUT": PATHS, **environment},
         )
         assert done.returncode == 0, done.stderr
         return done
@@ -47,7 +49,11 @@ def run(served: Path, tmp_path: Path) -> Run:
 
 
 # The name of a program must not hide a module of the standard library, such as `profile`.
-RUNNER = "import os, runpy, sys; sys.path.append(os.environ['CHECKOUT']); sys.argv.pop(0); runpy.run_path(sys.argv[0])"
+RUNNER = """import os, runpy, sys
+sys.path += os.environ["CHECKOUT"].split(os.pathsep)
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0])
+"""
 
 
 def test_there_are_five_programs() -> None:
@@ -131,7 +137,7 @@ def test_the_programs_keep_the_strictest_types(tmp_path: Path) -> None:
         text=True,
         check=False,
         cwd=ROOT,
-        env={**os.environ, "MYPYPATH": str(ROOT)},
+        env={**os.environ, "MYPYPATH": PATHS},
     )
     revealed = re.findall(r'revealed\.py:\d+: note: Revealed type is "(.+)"', done.stdout)
     assert revealed == [
@@ -147,7 +153,7 @@ def test_the_programs_keep_the_strictest_types(tmp_path: Path) -> None:
 
 
 REVEALED = """
-from gateway.sdk import AsyncEthos, Ethos
+from ethos import AsyncEthos, Ethos
 
 async def look(there: AsyncEthos, here: Ethos) -> None:
     reveal_type(await there.memory.get("user"))
@@ -159,25 +165,25 @@ async def look(there: AsyncEthos, here: Ethos) -> None:
     reveal_type(await (await there.chat.send("Hello")).answer())
     reveal_type(here.chat.send("Hello").answer())
 """
-MISTAKEN = """from gateway.sdk import Ethos
+MISTAKEN = """from ethos import Ethos
 
 client = Ethos()
 client.memory.get("users")
-client.sessions.list(words=3)
+client.sessions.list(query=3)
 client.chat.ask()
 """
 
 
 def test_the_page_has_every_operation_every_error_and_every_event() -> None:
-    with Ethos("http://localhost:1", "key") as client:
+    with Ethos(api_key="key", base_url="http://localhost:1") as client:
         for name, namespace in vars(client).items():
             if isinstance(namespace, Namespace):
                 assert f"`client.{name}`" in PAGE
                 for attribute, described in vars(type(namespace)).items():
                     if isinstance(described, (operation, listing)):
                         assert re.search(rf"`(\w+\.)?{attribute}`", PAGE), f"client.{name}.{attribute}"
-    errors = {name for name in gateway.sdk.__all__ if isinstance(getattr(gateway.sdk, name), type)}
-    for name in errors - {"Answer", "Said", "Ethos", "AsyncEthos", "InProgress", "NoAddress", "ProblemError"}:
+    errors = {name for name in ethos.__all__ if isinstance(getattr(ethos, name), type)}
+    for name in {name for name in errors if name.endswith("Error")} - {"EthosError", "RequestInProgressError"}:
         assert f"`{name}`" in PAGE, name
     for event in EVENTS.values():
         assert f"`{event.__name__}`" in PAGE

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
 import httpx
 import pytest
 
-from gateway.errors import EthosError
-from gateway.sdk import (
+from ethos import (
+    APIConnectionError,
+    APIError,
+    APIResponseValidationError,
+    APIStatusError,
+    APITimeoutError,
     AsyncEthos,
-    BadAnswer,
-    Conflict,
-    EthosApiError,
-    InProgress,
-    Invalid,
-    NotFound,
-    NotKnown,
-    NotPossible,
-    NotReached,
-    ProblemError,
-    TooMany,
-    Unavailable,
+    AuthenticationError,
+    ConflictError,
+    NotFoundError,
+    RateLimitError,
+    RequestInProgressError,
+    ServiceUnavailableError,
+    UnprocessableEntityError,
+    VersionConflictError,
 )
-from gateway.sdk.transport import _translated
+from gateway.errors import EthosError
+from gateway.sdk.transport import _translated_errors
 
 from .servers import Reply, scripted
 
 USAGE = Reply(200, {"since": "2026-11-01", "timeZone": "UTC", "rows": []})
-SENT = Reply(202, {"session": "s_1", "message": "m1", "place": 0})
+SENT = Reply(202, {"session": "s_1", "message": "m1", "sequence": 0})
 CUT = Reply()
 
 
@@ -39,8 +41,8 @@ def problem(status: int, kind: str, **more: Any) -> Reply:
     return Reply(status, body, headers)
 
 
-def a_client(url: str, patience_s: float = 30) -> AsyncEthos:
-    return AsyncEthos(url, "ethos_key", timeout_s=60, patience_s=patience_s)
+def a_client(url: str, max_retries: int = 7) -> AsyncEthos:
+    return AsyncEthos(api_key="ethos_key", base_url=url, timeout=60, max_retries=max_retries)
 
 
 @pytest.mark.parametrize("first", [CUT, problem(503, "unavailable"), Reply(502, b"<html>bad gateway"), Reply(504, b"")])
@@ -75,28 +77,47 @@ async def test_retry_after_is_honoured() -> None:
     assert time.monotonic() - begun_at >= 2
 
 
-async def test_a_wait_that_is_longer_than_ones_patience_is_an_error_at_once() -> None:
+async def test_a_wait_that_is_too_long_is_an_error_at_once() -> None:
     wait = problem(429, "too-many", headers={"retry-after": "60"})
-    async with scripted([wait]) as server, a_client(server.url, patience_s=20) as client:
-        with pytest.raises(TooMany) as caught:
+    async with scripted([wait]) as server, a_client(server.url, max_retries=5) as client:
+        with pytest.raises(RateLimitError) as caught:
             await client.system.usage()
     assert caught.value.retry_after_s == 60
     assert len(server.asked) == 1
 
 
-async def test_without_patience_it_is_tried_once() -> None:
-    async with scripted([CUT]) as server, a_client(server.url, patience_s=0) as client:
-        with pytest.raises(NotReached) as caught:
+async def test_without_retries_it_is_tried_once() -> None:
+    async with scripted([CUT]) as server, a_client(server.url, max_retries=0) as client:
+        with pytest.raises(APIConnectionError) as caught:
             await client.system.usage()
     assert caught.value.may_have_arrived
     assert len(server.asked) == 1
 
 
+async def test_a_response_that_takes_too_long_is_a_timeout() -> None:
+    closed = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the client goes
+        writer.close()
+        await writer.wait_closed()
+        closed.set()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with AsyncEthos(api_key="ethos_key", base_url=url, timeout=0.1, max_retries=0) as client:
+            with pytest.raises(APITimeoutError) as caught:
+                await client.system.usage()
+        await closed.wait()
+    assert isinstance(caught.value, APIConnectionError)
+    assert caught.value.may_have_arrived
+
+
 async def test_a_gateway_that_is_not_there_is_not_reached() -> None:
     async with scripted([]) as server:
         url = server.url
-    async with a_client(url, patience_s=1) as client:
-        with pytest.raises(NotReached, match="does not answer") as caught:
+    async with a_client(url, max_retries=2) as client:
+        with pytest.raises(APIConnectionError, match="does not answer") as caught:
             await client.system.usage()
     assert not caught.value.may_have_arrived
 
@@ -104,17 +125,17 @@ async def test_a_gateway_that_is_not_there_is_not_reached() -> None:
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
-        (problem(401, "not-authenticated"), NotKnown),
-        (problem(404, "not-found"), NotFound),
-        (problem(409, "not-possible"), NotPossible),
-        (problem(500, "failed"), ProblemError),
-        (Reply(200, b"<html>"), BadAnswer),
-        (Reply(200, {"since": 1}), BadAnswer),
-        (Reply(404, b"<html>nginx"), BadAnswer),
-        (Reply(302, b"", {"location": "http://127.0.0.1:1/"}), BadAnswer),
+        (problem(401, "not-authenticated"), AuthenticationError),
+        (problem(404, "not-found"), NotFoundError),
+        (problem(409, "not-possible"), ConflictError),
+        (problem(500, "failed"), APIStatusError),
+        (Reply(200, b"<html>"), APIResponseValidationError),
+        (Reply(200, {"since": 1}), APIResponseValidationError),
+        (Reply(404, b"<html>nginx"), APIResponseValidationError),
+        (Reply(302, b"", {"location": "http://127.0.0.1:1/"}), APIResponseValidationError),
     ],
 )
-async def test_what_would_fail_again_is_an_error_at_once(reply: Reply, kind: type[EthosApiError]) -> None:
+async def test_what_would_fail_again_is_an_error_at_once(reply: Reply, kind: type[APIError]) -> None:
     """A redirect is not followed: the key would go to somebody else."""
     async with scripted([reply]) as server, a_client(server.url) as client:
         with pytest.raises(kind) as caught:
@@ -128,23 +149,23 @@ async def test_an_error_has_what_a_program_needs() -> None:
     errors = [{"where": "query.days", "problem": "Input should be less than 3661"}]
     conflict = problem(409, "conflict", current="now", currentVersion="v2", proposed="mine")
     async with scripted([problem(422, "invalid", errors=errors), conflict]) as server, a_client(server.url) as client:
-        with pytest.raises(Invalid) as invalid:
+        with pytest.raises(UnprocessableEntityError) as invalid:
             await client.system.usage()
-        with pytest.raises(Conflict) as faster:
+        with pytest.raises(VersionConflictError) as faster:
             await client.system.usage()
     assert [(one.where, one.problem) for one in invalid.value.fields] == [("query.days", errors[0]["problem"])]
-    assert (invalid.value.status, invalid.value.kind, str(invalid.value)) == (422, "invalid", "about invalid")
+    assert (invalid.value.status_code, invalid.value.kind, str(invalid.value)) == (422, "invalid", "about invalid")
     assert (faster.value.current, faster.value.current_version, faster.value.proposed) == ("now", "v2", "mine")
 
 
-async def test_patience_ends() -> None:
-    busy = [problem(409, "in-progress") for _ in range(50)]
-    async with scripted(busy) as server, a_client(server.url, patience_s=1) as client:
-        with pytest.raises(InProgress):
+async def test_retries_end() -> None:
+    busy = [problem(409, "in-progress") for _ in range(4)]
+    async with scripted(busy) as server, a_client(server.url, max_retries=2) as client:
+        with pytest.raises(RequestInProgressError):
             await client.chat.send("Hello")
-    assert 2 <= len(server.asked) < 50
-    assert InProgress.is_repeatable
-    assert Unavailable.is_repeatable
+    assert len(server.asked) == 3
+    assert RequestInProgressError.is_retryable
+    assert ServiceUnavailableError.is_retryable
 
 
 def subclasses(kind: type) -> set[type]:
@@ -158,5 +179,8 @@ def test_every_error_of_the_http_library_becomes_one_of_ours(kind: type[Exceptio
     if issubclass(kind, httpx.HTTPStatusError):
         arguments["response"] = httpx.Response(500, request=request)
     error = kind("why") if not issubclass(kind, httpx.HTTPStatusError) else kind("why", **arguments)
-    with pytest.raises((NotReached, BadAnswer), match=r"gateway\.test"), _translated("http://gateway.test/x?secret"):
+    with (
+        pytest.raises((APIConnectionError, APIResponseValidationError), match=r"gateway\.test"),
+        _translated_errors("http://gateway.test/x?secret"),
+    ):
         raise error

@@ -16,7 +16,7 @@ from gateway.app.gateway import Gateway
 from gateway.errors import ModelUnavailable, PermanentSendError, TransientSendError
 from gateway.ops.telemetry.metrics import Metrics
 from gateway.pipeline import parking
-from gateway.pipeline.health import QueueHealth
+from gateway.sdk.models.system import QueueHealth
 from gateway.store.facts import SqliteFacts
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import ScriptedModel, call

@@ -26,8 +26,8 @@ from gateway.errors import (
 )
 from gateway.memory import sync as memory_sync
 from gateway.pipeline import checkup, parking
-from gateway.pipeline.health import Health
 from gateway.protocols import MemoryScope, MemoryUpdate, SyncReport
+from gateway.sdk.models.system import Health
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_found_store import Broken
 from tests.scripted_model import Hang, ScriptedModel, call
@@ -57,7 +57,7 @@ async def test_a_gateway_that_is_well_says_so_and_when_its_channel_was_last_of_u
         await channel.ask("hi")
         await settled(gateway)
         health = await gateway.health()
-        assert (health.status, health.is_ready, health.problems, health.queues) == ("ok", True, [], [])
+        assert (health.status, health.is_ready, health.problems, health.queues) == ("ok", True, (), ())
         seen = of(health, "fake")
         assert (seen.state, seen.connections, seen.inbox_lag_s, seen.outbox_lag_s) == ("up", 1, 0.0, 0.0)
         assert seen.since <= seen.last_exchange_at
@@ -77,7 +77,7 @@ async def test_a_channel_that_is_down_degrades_and_all_of_them_down_is_failing(h
         await one.lose_connection()
         health = await until(gateway, lambda health: of(health, "one").state == "down")
         assert (health.status, health.is_ready) == ("degraded", True)
-        await until(gateway, lambda health: health.problems == ["one: no line"])
+        await until(gateway, lambda health: health.problems == ("one: no line",))
         two.connect_failures += [AdapterAuthFailed("the key is wrong")]
         await two.lose_connection()
         health = await until(gateway, lambda health: of(health, "two").state == "auth_failed")
@@ -124,12 +124,12 @@ async def test_a_channel_whose_answers_are_all_given_up_is_not_well_until_one_is
         assert (health.status, of(health, "fake").state) == ("degraded", "up")
         (problem,) = health.problems
         assert problem.startswith("fake: 2 answers could not be delivered since 20")
-        assert problem.endswith("it is not allowed (see `ethos outbox list`)")
+        assert problem.endswith("it is not allowed (see `ethos deliveries list outbox`)")
         assert of(health, "fake").error == problem.removeprefix("fake: ")
         await channel.ask("hello?")
         await settled(gateway)
         health = await gateway.health()
-        assert (health.status, health.problems, of(health, "fake").error) == ("ok", [], None)
+        assert (health.status, health.problems, of(health, "fake").error) == ("ok", (), None)
 
 
 async def test_what_an_adapter_says_does_not_work_is_told_while_its_channel_is_up(house: House) -> None:
@@ -137,7 +137,7 @@ async def test_what_an_adapter_says_does_not_work_is_told_while_its_channel_is_u
         await channel.connected()
         channel.problems = ["it may send no files: allow it"]
         health = await until(gateway, lambda health: health.is_ready)
-        assert (health.status, health.problems) == ("degraded", ["fake: it may send no files: allow it"])
+        assert (health.status, health.problems) == ("degraded", ("fake: it may send no files: allow it",))
 
 
 async def test_a_model_that_is_away_is_told_once_in_the_log_and_as_long_as_it_lasts_in_health(
@@ -204,7 +204,7 @@ async def test_what_does_not_work_on_a_channel_that_is_up_is_told(house: House) 
         await channel.connected()
         channel.problems = ["nobody is heard; set `x`"]  # type: ignore[attr-defined]
         health = await until(gateway, lambda health: health.is_ready)
-        assert (health.status, health.problems) == ("degraded", [f"{channel.name}: nobody is heard; set `x`"])
+        assert (health.status, health.problems) == ("degraded", (f"{channel.name}: nobody is heard; set `x`",))
         assert [(one.state, one.error) for one in health.channels] == [("up", "nobody is heard; set `x`")]
         channel.problems = []  # type: ignore[attr-defined]
         assert (await gateway.health()).status == "ok"
@@ -270,7 +270,7 @@ async def test_a_stranger_gets_one_word_and_the_operator_everything(house: House
         assert (await client.get("/health/live")).json() == {"status": "ok"}
         token = (house.home / "web-token").read_text().strip()
         told = (await client.get("/health", headers={"authorization": f"Bearer {token}"})).json()
-        assert set(told) == set(Health.__dataclass_fields__)
+        assert set(told) == set(Health.model_fields)
         assert told["channels"][0]["state"] == "up"
 
 

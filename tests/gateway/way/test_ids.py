@@ -280,8 +280,8 @@ def test_row_25_no_word_on_the_command_line_leads_outside(watch: Watch, monkeypa
     runner = CliRunner()
     commands = itertools.cycle(
         [
-            ("users", "show"), ("sessions", "show"), ("personality", "show"), ("personality", "new"),
-            ("memory", "show", "--user"), ("memory", "show", "--personality"), ("outbox", "show"),
+            ("people", "show"), ("sessions", "show"), ("personalities", "show"), ("personalities", "create"),
+            ("memory", "show", "--user"), ("memory", "show", "--personality"), ("deliveries", "list"),
         ]
     )  # fmt: skip
     for name, command in zip(hostile(300, watch.outside, salt=9), commands, strict=False):

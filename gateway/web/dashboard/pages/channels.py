@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.sdk.models.system import Channel, Health
+from gateway.sdk.models.system import ChannelHealth, Health
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import Frame
 
@@ -35,7 +35,7 @@ class ChannelRow:
         dead: messages and answers that were given up.
     """
 
-    channel: Channel
+    channel: ChannelHealth
     word: str
     colour: str
     advice: str | None
@@ -56,14 +56,14 @@ def channel_rows(health: Health) -> Sequence[ChannelRow]:
     return [_row(channel, dead.get(channel.name, 0)) for channel in health.channels]
 
 
-def _row(channel: Channel, dead: int) -> ChannelRow:
+def _row(channel: ChannelHealth, dead: int) -> ChannelRow:
     word, colour = _WORDS[channel.state]
     if channel.state == "up" and max(channel.inbox_lag_s, channel.outbox_lag_s) >= LATE_S:
         word, colour = "Connected, but behind", "warn"
     return ChannelRow(channel=channel, word=word, colour=colour, advice=_advice(channel, dead), dead=dead)
 
 
-def _advice(channel: Channel, dead: int) -> str | None:
+def _advice(channel: ChannelHealth, dead: int) -> str | None:
     if channel.state == "auth_failed":
         return (
             "The platform does not take the channel's key, and it is not tried again. Put a valid one where the "

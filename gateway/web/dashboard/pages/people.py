@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.errors import EthosError
-from gateway.sdk.models.people import ROLES, LetIn, Link, PairingRequest, Person, Role
+from gateway.sdk.models.people import ROLES, ChannelAccess, Link, PairingRequest, Person, Role
 from gateway.services.people import Place, place_of_person
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE, Page, Take
@@ -128,7 +128,7 @@ class People:
             fields = [("user", before.id), ("role", before.role), (CONFIRMED_FIELD, "yes")]
             undo = Undo(action=f"{BASE}/people/{action}", fields=fields)
         text = f"{after.name} is {WORDS[role][0].lower()} from the next message on."
-        if not any(account.let_in for account in after.accounts):
+        if not any(account.access for account in after.accounts):
             text += " They have to be let in again: when they write, they are given a code."
         return self._frame.go(request, _of(after.id), text, undo=undo)
 
@@ -217,7 +217,7 @@ def _words() -> dict[str, Any]:
     return {"words": WORDS, "roles": [(role, WORDS[role][0]) for role in ROLES], "came": _CAME, "reason": reason}
 
 
-def reason(place: LetIn, names: Mapping[str, str]) -> str:
+def reason(place: ChannelAccess, names: Mapping[str, str]) -> str:
     """Why an account is answered on a channel, for people."""
     match place.how:
         case "owner":
@@ -240,7 +240,11 @@ def _known_since(person: Person) -> datetime | None:
 def _linked(link: Link) -> str:
     if link.state != "linked":
         return "It is decided, and done when the answers that are being written have ended."
-    told = f"Told: {', '.join(link.told)}." if link.told else "They are not told: no direct chat with them is known."
+    told = (
+        f"Told: {', '.join(link.notified)}."
+        if link.notified
+        else "They are not told: no direct chat with them is known."
+    )
     return f"They are one person now. {told}"
 
 

@@ -63,9 +63,9 @@ async def test_a_dead_reply_is_tried_again_at_once(
     home: Path, ethos_beside: Ethos, dead_reply: int, *, is_served: bool
 ) -> None:
     async with running(home, is_served=is_served):
-        answer = await asyncio.to_thread(ethos_beside, "outbox", "retry", dead_reply)
+        answer = await asyncio.to_thread(ethos_beside, "deliveries", "retry", "outbox", dead_reply)
         assert (answer.out, answer.err) == ("The running gateway takes it up now.\n", "")
-        again = await asyncio.to_thread(ethos_beside, "outbox", "retry", 2**62)
+        again = await asyncio.to_thread(ethos_beside, "deliveries", "retry", "outbox", 2**62)
         assert again.code == 1
         assert "there is no dead letter" in again.err
     assert (writes_by_the_api(home) > 0) == is_served
@@ -91,6 +91,6 @@ async def test_with_a_token_that_the_gateway_does_not_know_the_command_does_it_i
 ) -> None:
     async with running(home):
         (home / "web-token").write_text("another")
-        answer = await asyncio.to_thread(ethos_beside, "outbox", "drop", dead_reply)
+        answer = await asyncio.to_thread(ethos_beside, "deliveries", "drop", "outbox", dead_reply)
         assert answer.out == f"Message {dead_reply} is dropped.\n"
     assert writes_by_the_api(home) == 0

@@ -130,7 +130,7 @@ def test_a_key_that_is_not_set_is_told(home: Path, found: Any) -> None:
 def test_a_broken_personality_is_told_whether_the_configuration_is_good_or_not(
     ethos: Ethos, home: Path, found: Any
 ) -> None:
-    ethos("personality", "new", "broken")
+    ethos("personalities", "create", "broken")
     (home / "personalities" / "broken" / "SOUL.md").write_text("")
     assert "personality broken cannot be used" in only(found()["warning"])
     (home / "config.yaml").write_text("nonsense: 1\n")
@@ -138,14 +138,14 @@ def test_a_broken_personality_is_told_whether_the_configuration_is_good_or_not(
 
 
 def test_a_default_personality_that_is_broken_is_a_problem(ethos: Ethos, home: Path, found: Any) -> None:
-    ethos("personality", "new", "broken")
+    ethos("personalities", "create", "broken")
     (home / "personalities" / "broken" / "SOUL.md").write_text("")
     (home / "config.yaml").write_text("web: {port: 0}\npersonality: broken\n")
     assert "Nobody can answer" in only(found()["problem"])
 
 
 def test_a_personality_that_asks_for_an_unknown_model_is_told(ethos: Ethos, home: Path, found: Any) -> None:
-    ethos("personality", "new", "rich")
+    ethos("personalities", "create", "rich")
     (home / "personalities" / "rich" / "personality.yaml").write_text("model: gold\n")
     assert "asks for the model 'gold', which is not among `models`" in only(found()["warning"])
 
@@ -345,7 +345,7 @@ def test_dead_letters_are_told_by_channel(home: Path, found: Any) -> None:
     change(home, "UPDATE inbox SET state = 'dead', error = 'it broke' WHERE seq = (SELECT min(seq) FROM inbox)")
     told = only(found()["warning"])
     assert "1 message of the channel fake could not be answered; the newest: it broke" in told
-    assert "ethos outbox" in told
+    assert "ethos deliveries list inbox" in told
 
 
 @pytest.mark.parametrize(("hours", "is_told"), [(0.5, False), (2, True)])

@@ -1,4 +1,4 @@
-"""`ethos users link`, `merge`, `unlink` and `show`, without a gateway and beside one."""
+"""`ethos people link`, `merge`, `unlink` and `show`, without a gateway and beside one."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ async def said_in(home: Path) -> list[str]:
 def test_an_operator_links_two_users_and_takes_it_back(ethos: Ethos, home: Path, people: dict[str, str]) -> None:
     first, second = people["fake:1"], people["fake:2"]
     rex = notes(home, first)
-    answer = ethos("users", "link", "fake:2", "fake:1")
+    answer = ethos("people", "link", "fake:2", "fake:1")
     assert answer.code == 0, answer.err
     assert f"Linked: fake:2 belong to {first} now." in answer.out, "who was there first keeps the id"
     assert set(users(home).values()) == {first}
-    shown = ethos("users", "show", "fake:2", "--json").value
+    shown = ethos("people", "show", "fake:2", "--json").value
     assert shown["ids"] == [first, second]
     assert [link["state"] for link in shown["links"]] == ["linked"]
     assert len(ethos("sessions", "list", "--user", first, "--json").value) == 2
-    assert ethos("users", "unlink", "fake:2").code == 0
+    assert ethos("people", "unlink", "fake:2").code == 0
     assert users(home) == people
     assert notes(home, first) == rex
     assert len(ethos("sessions", "list", "--user", first, "--json").value) == 1
-    assert [link["state"] for link in ethos("users", "show", first, "--json").value["links"]] == ["undone"]
+    assert [link["state"] for link in ethos("people", "show", first, "--json").value["links"]] == ["undone"]
 
 
 def test_merge_lets_the_first_named_keep_the_id_and_the_notes_follow(
     ethos: Ethos, home: Path, people: dict[str, str]
 ) -> None:
-    answer = ethos("users", "merge", "fake:2", "fake:1", "--json")
+    answer = ethos("people", "merge", "fake:2", "fake:1", "--json")
     assert answer.code == 0, answer.err
     assert (answer.value["survivor"], answer.value["absorbed"]) == (people["fake:2"], people["fake:1"])
     assert set(users(home).values()) == {people["fake:2"]}
     assert "Rex" in notes(home, people["fake:2"])
-    assert ethos("users", "unlink", people["fake:1"]).code == 0
+    assert ethos("people", "unlink", people["fake:1"]).code == 0
     assert "Rex" in notes(home, people["fake:1"])
     assert "Rex" not in notes(home, people["fake:2"])
 
 
 def test_an_account_that_has_not_written_yet_is_written_down(ethos: Ethos, home: Path, people: dict[str, str]) -> None:
-    assert ethos("users", "link", "fake:1", "letter:ada@example.org").code == 0
+    assert ethos("people", "link", "fake:1", "letter:ada@example.org").code == 0
     assert users(home)["letter:ada@example.org"] == people["fake:1"]
-    shown = ethos("users", "show", "fake:1").out
+    shown = ethos("people", "show", "fake:1").out
     assert "letter:ada@example.org" in shown
     assert "operator" in shown
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_done_is_said(ethos: Ethos, home: Path, people: dict[str,
         (("unlink", "fake:1"), "there is no link of fake:1"),
         (("show", "fake:9"), "there is no user fake:9"),
     ):
-        answer = ethos("users", *arguments)
+        answer = ethos("people", *arguments)
         assert (answer.code, words in answer.err) == (EXIT_ERROR, True), (arguments, answer)
     assert users(home) == people
 
@@ -87,14 +87,14 @@ def test_what_cannot_be_done_is_said(ethos: Ethos, home: Path, people: dict[str,
 async def test_beside_a_running_gateway_it_does_the_work_and_tells_both(
     ethos_beside: Ethos, home: Path, people: dict[str, str], serving: subprocess.Popen[str]
 ) -> None:
-    answer = ethos_beside("users", "link", "fake:1", "fake:2", "--json")
+    answer = ethos_beside("people", "link", "fake:1", "fake:2", "--json")
     assert answer.code == 0, answer.err
     assert answer.value["state"] == "linked"
     assert sorted(answer.value["told"]) == ["fake:1", "fake:2"]
     assert set(users(home).values()) == {people["fake:1"]}
     told = await said_in(home)
     assert len(told) == 2
-    assert ethos_beside("users", "unlink", "fake:2").code == 0
+    assert ethos_beside("people", "unlink", "fake:2").code == 0
     assert users(home) == people
     assert len(await said_in(home)) == 4
-    assert "are you already" in ethos_beside("users", "link", "fake:1", "fake:1").err
+    assert "are you already" in ethos_beside("people", "link", "fake:1", "fake:1").err

@@ -77,7 +77,7 @@ def test_the_only_user_need_not_be_named(ethos: Ethos, home: Path, ada: str) -> 
 
 
 def test_a_personality_with_a_memory_per_user_needs_a_user(ethos: Ethos, home: Path, ada: str) -> None:
-    assert ethos("personality", "new", "guest").code == 0
+    assert ethos("personalities", "create", "guest").code == 0
     settings = home / "personalities" / "guest" / "personality.yaml"
     settings.write_text("memory_scope: per-user\n")
     assert "say which with --user" in ethos("memory", "show", "-p", "guest", "-s", "memory").err

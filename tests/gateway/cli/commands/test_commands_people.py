@@ -1,4 +1,4 @@
-"""`ethos users pair`, `role`, `revoke` and `owner-code`, and what `ethos doctor` says of them."""
+"""`ethos people pairing`, `role`, `revoke` and `owner-code`, and what `ethos doctor` says of them."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def paired(home: Path) -> Path:
 def test_a_stranger_is_listed_approved_and_answered(paired: Path, ethos: Ethos) -> None:
     code = CODE.search(asyncio.run(say(paired, ("7", "Hello", "x1")))[0])
     assert code
-    (waiting,) = ethos("users", "pair", "list", "--json").value
+    (waiting,) = ethos("people", "pairing", "list", "--json").value
     assert (waiting["code"], waiting["account"], waiting["messages"]) == (code[0], "fake:7", 1)
-    assert code[0] in ethos("users", "pair", "list").out
-    answer = ethos("users", "pair", "approve", code[0].lower(), "--role", "guest")
+    assert code[0] in ethos("people", "pairing", "list").out
+    answer = ethos("people", "pairing", "approve", code[0].lower(), "--role", "guest")
     assert answer.out == "fake:7 (which calls itself Person 7) is let in on the channel fake, as a guest.\n"
-    assert ethos("users", "pair", "list").out == "There are no pending requests.\n"
+    assert ethos("people", "pairing", "list").out == "There are no pending requests.\n"
     answers = asyncio.run(say(paired, ("7", "/whoami", "x2")))
     assert "guest here" in answers[0]
     assert "You are let in. I answer what you wrote." in answers
@@ -65,22 +65,22 @@ def test_a_stranger_is_listed_approved_and_answered(paired: Path, ethos: Ethos) 
 
 def test_a_stranger_is_refused_by_account(paired: Path, ethos: Ethos) -> None:
     asyncio.run(say(paired, ("7", "Hello", "x1")))
-    answer = ethos("users", "pair", "refuse", "fake:7", "--json")
+    answer = ethos("people", "pairing", "refuse", "fake:7", "--json")
     assert answer.value == {"account": "fake:7", "channel": "fake", "outcome": "refused"}
-    assert ethos("users", "pair", "list", "--json").value == []
+    assert ethos("people", "pairing", "list", "--json").value == []
 
 
 @pytest.mark.parametrize("what", ["approve", "refuse"])
 def test_who_does_not_wait_cannot_be_decided_about(paired: Path, ethos: Ethos, what: str) -> None:
     for named in ("ACDE-FGHJ", "fake:1", "x"):
-        answer = ethos("users", "pair", what, named)
+        answer = ethos("people", "pairing", what, named)
         assert answer.code == 1
-        assert answer.err.strip().endswith("`ethos users pair list` shows those that wait")
+        assert answer.err.strip().endswith("`ethos people pairing list` shows those that wait")
 
 
 def test_the_owners_code_makes_whoever_sends_it_the_owner(paired: Path, ethos: Ethos) -> None:
-    code = ethos("users", "owner-code", "--json").value["code"]
-    shown = ethos("users", "owner-code").out
+    code = ethos("people", "owner-code", "--json").value["code"]
+    shown = ethos("people", "owner-code").out
     assert "/owner" in shown
     newer = CODE.search(shown)
     assert newer
@@ -90,34 +90,36 @@ def test_the_owners_code_makes_whoever_sends_it_the_owner(paired: Path, ethos: E
 
 
 def test_a_code_can_be_made_before_the_first_start(fresh_home: Path, ethos: Ethos) -> None:
-    code = ethos("users", "owner-code", "--json").value["code"]
+    code = ethos("people", "owner-code", "--json").value["code"]
     (fresh_home / "config.yaml").write_text(PAIRED)
     assert "You are an owner" in asyncio.run(say(fresh_home, ("7", f"/owner {code}", "x1")))[0]
     assert fresh_home.stat().st_mode & 0o077 == 0
 
 
 def test_a_role_is_a_persons_on_all_their_accounts(home: Path, ethos: Ethos, people: dict[str, str]) -> None:
-    assert ethos("users", "role", people["fake:1"], "guest").out == "fake:1: guest, from the next message on.\n"
+    assert ethos("people", "role", people["fake:1"], "guest").out == "fake:1: guest, from the next message on.\n"
     assert "guest here" in asyncio.run(say(home, ("1", "/whoami", "x1")))[0]
-    assert ethos("users", "role", "fake:1", "owner", "--json").value == {"accounts": ["fake:1"], "rank": "owner"}
+    assert ethos("people", "role", "fake:1", "owner", "--json").value == {"accounts": ["fake:1"], "rank": "owner"}
     assert "owner here" in asyncio.run(say(home, ("1", "/whoami", "x2")))[0]
 
 
 def test_who_is_revoked_is_not_answered_though_the_channel_is_open(home: Path, ethos: Ethos) -> None:
-    assert ethos("users", "revoke", "fake:1").out == "fake:1: access is revoked everywhere, from the next message on.\n"
+    assert (
+        ethos("people", "revoke", "fake:1").out == "fake:1: access is revoked everywhere, from the next message on.\n"
+    )
     assert "You are not let in any more" in asyncio.run(say(home, ("1", "Hello", "x1")))[0]
 
 
 def test_nobody_can_be_given_a_role_who_is_not_known(home: Path, ethos: Ethos) -> None:
-    answer = ethos("users", "role", "fake:99", "owner")
+    answer = ethos("people", "role", "fake:99", "owner")
     assert answer.code == 1
-    assert "there is nobody 'fake:99'; `ethos users list` shows everybody" in answer.err
-    assert ethos("users", "role", "fake:1", "king").code == 2
+    assert "there is nobody 'fake:99'; `ethos people list` shows everybody" in answer.err
+    assert ethos("people", "role", "fake:1", "king").code == 2
 
 
 def test_these_commands_only_look_where_there_is_nothing(fresh_home: Path, ethos: Ethos) -> None:
-    assert ethos("users", "pair", "list", "--json").value == []
-    assert ethos("users", "pair", "approve", "ACDE-FGHJ").code == 1
+    assert ethos("people", "pairing", "list", "--json").value == []
+    assert ethos("people", "pairing", "approve", "ACDE-FGHJ").code == 1
     assert not fresh_home.exists()
 
 
@@ -136,10 +138,10 @@ def test_the_doctor_says_that_nobody_is_the_owner_until_somebody_is(
     monkeypatch.setenv("T", "1:t")
     (home / "config.yaml").write_text(REACHABLE)
     assert (
-        "There is no owner on bot yet, so requests to talk wait there. → `ethos users owner-code` makes a code; "
+        "There is no owner on bot yet, so requests to talk wait there. → `ethos people owner-code` makes a code; "
         "send it to the agent there."
     ) in found(ethos, "warning")
-    ethos("users", "role", "fake:1", "owner")
+    ethos("people", "role", "fake:1", "owner")
     assert not [text for text in found(ethos, "warning") if "owner" in text]
 
 
@@ -164,7 +166,7 @@ def test_serve_says_how_to_become_the_owner_and_keeps_the_code_out_of_a_services
                 break
         process.terminate()
         process.communicate(timeout=60)
-    assert lines[-1] == "Owner:    none yet; `ethos users owner-code` makes a code that makes you the owner\n"
+    assert lines[-1] == "Owner:    none yet; `ethos people owner-code` makes a code that makes you the owner\n"
     store: Any = open_store(paired / "ethos.sqlite")
 
     async def offered() -> Any:

@@ -1,4 +1,4 @@
-"""`ethos users export`, `ethos users erase`, `ethos retention`: beside a running gateway and without one."""
+"""`ethos people export`, `ethos people erase`, `ethos retention`: beside a running gateway and without one."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def stands_in(home: Path, word: str) -> list[str]:
 def test_an_export_is_written_where_it_is_wanted(ethos: Ethos, people: dict[str, str], tmp_path: Path) -> None:
     """By account or by id; a name that is taken, and a person whom nobody knows, are refused."""
     file = tmp_path / "ada.zip"
-    answer = ethos("users", "export", REX, file)
+    answer = ethos("people", "export", REX, file)
     assert (answer.code, answer.err) == (0, "")
     assert people[REX] in answer.out
     with zipfile.ZipFile(file) as archive:
         assert "Rex" in archive.read("memory/USER.md").decode()
         received = json.loads(archive.read("messages.json"))
     assert [each["text"] for each in received] == ["Remember that my dog is called Rex"]
-    again = ethos("users", "export", people[REX], file)
+    again = ethos("people", "export", people[REX], file)
     assert again.code == 1
     assert "is there already" in again.err
-    assert "there is no user fake:9" in ethos("users", "export", "fake:9", tmp_path / "x.zip").err
+    assert "there is no user fake:9" in ethos("people", "export", "fake:9", tmp_path / "x.zip").err
 
 
 def test_somebody_is_erased_after_their_id_was_typed(
@@ -46,17 +46,17 @@ def test_somebody_is_erased_after_their_id_was_typed(
 ) -> None:
     """Anything else than the id, and nothing happens."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
-    refused = ethos("users", "erase", REX)
+    refused = ethos("people", "erase", REX)
     assert refused.code == 1
     assert "nothing was erased" in refused.err
     assert "Copies" not in refused.out
     assert stands_in(home, people[REX])
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{people[REX]}\n"))
-    done = ethos("users", "erase", REX)
+    done = ethos("people", "erase", REX)
     assert (done.code, "copies" in done.out) == (0, False)
     assert not stands_in(home, people[REX])
     assert not stands_in(home, "Rex")
-    assert [each["id"] for each in ethos("users", "list", "--json").value] == [people["fake:2"]]
+    assert [each["id"] for each in ethos("people", "list", "--json").value] == [people["fake:2"]]
 
 
 def test_the_copies_that_are_deleted_with_somebody_are_named_before_and_after(
@@ -68,22 +68,22 @@ def test_the_copies_that_are_deleted_with_somebody_are_named_before_and_after(
     put_aside.mkdir()
     (put_aside / "ethos.sqlite").write_bytes(copy.read_bytes())
     monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
-    refused = ethos("users", "erase", REX)
+    refused = ethos("people", "erase", REX)
     assert f"Copies of the data of all people are deleted with it: {copy.name}, {put_aside.name}." in refused.out
     assert copy.exists()
-    done = ethos("users", "erase", REX, "--yes")
+    done = ethos("people", "erase", REX, "--yes")
     assert f"Deleted with it, because they are copies of the data of all people: {copy.name}," in done.out
     assert not stands_in(home, people[REX])
     assert not [path for path in (copy, put_aside) if path.exists()]
     copy.write_bytes(b"x")
-    assert ethos("users", "erase", "fake:2", "--yes", "--json").value["deleted_copies"] == [copy.name]
+    assert ethos("people", "erase", "fake:2", "--yes", "--json").value["deleted_copies"] == [copy.name]
 
 
 def test_a_running_gateway_does_it_by_itself(
     ethos: Ethos, home: Path, people: dict[str, str], serving: subprocess.Popen[str]
 ) -> None:
     """And the command waits until it is done."""
-    answer = ethos("users", "erase", REX, "--yes", "--json")
+    answer = ethos("people", "erase", REX, "--yes", "--json")
     assert answer.code == 0, answer.err
     assert answer.value["user"] == people[REX]
     assert serving.poll() is None
@@ -96,7 +96,7 @@ def test_what_the_configuration_names_is_left_to_the_operator(ethos: Ethos, home
     (home / "config.yaml").write_text(
         "web: {port: 0}\nchannels:\n  fake: {kind: tests.fake_channel, access: allowlist, allow: ['1']}\n"
     )
-    assert "config.yaml still names fake:1" in ethos("users", "erase", REX, "--yes").out
+    assert "config.yaml still names fake:1" in ethos("people", "erase", REX, "--yes").out
 
 
 def test_retention_says_what_would_go_and_what_went(ethos: Ethos, home: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_restored_backup_is_cleaned(ethos: Ethos, home: Path, people: dict[str
     """Whoever was erased since it was made stays erased, and the command says how many."""
     backup = tmp_path / "backup.tar.gz"
     assert ethos("backup", backup).code == 0
-    assert ethos("users", "erase", REX, "--yes").code == 0
+    assert ethos("people", "erase", REX, "--yes").code == 0
     restored = ethos("restore", backup, "--replace")
     assert restored.code == 0, restored.err
     assert "Taken out again: 1 person erased since the backup was made." in restored.out
@@ -137,18 +137,18 @@ def test_who_was_linked_is_one_person_by_whichever_id(
     ethos: Ethos, home: Path, people: dict[str, str], request: pytest.FixtureRequest, is_beside: bool
 ) -> None:
     """The export of either id has both users' data, and erasing either erases both."""
-    assert ethos("users", "link", REX, "fake:2").code == 0
+    assert ethos("people", "link", REX, "fake:2").code == 0
     if is_beside:
         request.getfixturevalue("serving")
     absorbed = people["fake:2"]
     (home / "users" / absorbed).mkdir(exist_ok=True)
     for number, who in enumerate((REX, absorbed)):
         file = home.parent / f"{number}.zip"
-        assert ethos("users", "export", who, file).code == 0
+        assert ethos("people", "export", who, file).code == 0
         with zipfile.ZipFile(file) as archive:
             received = json.loads(archive.read("messages.json"))
         assert {each["text"] for each in received} == {"Remember that my dog is called Rex", "Hello there"}
-    answer = ethos("users", "erase", absorbed, "--yes", "--json")
+    answer = ethos("people", "erase", absorbed, "--yes", "--json")
     assert answer.code == 0, answer.err
     assert answer.value["accounts"] == [REX, "fake:2"]
     for word in (*people.values(), "Rex", "Hello there"):
@@ -159,8 +159,8 @@ def test_a_stranger_who_only_asked_to_be_let_in_can_be_erased(ethos: Ethos, home
     """By account: there is no user, but a request, and what was said with it."""
     asyncio.run(_ask_to_be_let_in(home))
     assert stands_in(home, "kanarie")
-    assert ethos("users", "erase", "fake:nobody-at-all", "--yes").code != 0
-    answer = ethos("users", "erase", "fake:stranger-9", "--yes", "--json")
+    assert ethos("people", "erase", "fake:nobody-at-all", "--yes").code != 0
+    answer = ethos("people", "erase", "fake:stranger-9", "--yes", "--json")
     assert answer.code == 0, answer.err
     assert answer.value["accounts"] == ["fake:stranger-9"]
     assert not stands_in(home, "kanarie")

@@ -85,9 +85,9 @@ def test_lists_are_empty_before_there_is_a_data_directory(ethos: Ethos, fresh_ho
     for words in (
         ("sessions", "list"),
         ("sessions", "search", "x"),
-        ("users", "list"),
-        ("inbox", "list"),
-        ("outbox", "list"),
+        ("people", "list"),
+        ("deliveries", "list", "inbox"),
+        ("deliveries", "list", "outbox"),
     ):
         answer = ethos(*words, "--json")
         assert (answer.code, answer.value) == (0, [])
@@ -100,12 +100,12 @@ def test_lists_are_empty_before_there_is_a_data_directory(ethos: Ethos, fresh_ho
 
 
 def test_users_are_listed_with_their_accounts(ethos: Ethos, people: dict[str, str]) -> None:
-    listed = ethos("users", "list", "--json").value
+    listed = ethos("people", "list", "--json").value
     assert [(user["id"], [account["key"] for account in user["accounts"]]) for user in listed] == [
         (user_id, [key]) for key, user_id in people.items()
     ]
     assert listed[0]["since"] == listed[0]["accounts"][0]["first_seen_at"]
-    titles, first, _ = ethos("users", "list").out.splitlines()
+    titles, first, _ = ethos("people", "list").out.splitlines()
     assert titles.split() == ["id", "role", "since", "account", "name", "via"]
     assert first.endswith("fake:1   Person 1  first-contact")
     assert (listed[0]["role"], " of the channel " in first) == (None, True)
@@ -113,25 +113,25 @@ def test_users_are_listed_with_their_accounts(ethos: Ethos, people: dict[str, st
 
 def test_users_are_listed_with_the_role_that_was_given_to_them(ethos: Ethos, people: dict[str, str]) -> None:
     """A person has the highest of all their accounts; who may not come in any more is `revoked`."""
-    assert ethos("users", "role", "fake:1", "owner").code == 0
-    assert ethos("users", "revoke", "fake:2").code == 0
-    assert {user["id"]: user["role"] for user in ethos("users", "list", "--json").value} == {
+    assert ethos("people", "role", "fake:1", "owner").code == 0
+    assert ethos("people", "revoke", "fake:2").code == 0
+    assert {user["id"]: user["role"] for user in ethos("people", "list", "--json").value} == {
         people["fake:1"]: "owner",
         people["fake:2"]: "revoked",
     }
-    assert [line.split()[1] for line in ethos("users", "list").out.splitlines()[1:]] == ["owner", "revoked"]
+    assert [line.split()[1] for line in ethos("people", "list").out.splitlines()[1:]] == ["owner", "revoked"]
 
 
 def test_whoever_runs_the_gateway_is_listed_as_its_owner(ethos: Ethos, home: Path) -> None:
     path = home / "users" / "identity-map.json"
     path.write_text(path.read_text().replace('"first-contact"', '"operator"', 1))
-    assert [user["role"] for user in ethos("users", "list", "--json").value] == ["owner", None]
+    assert [user["role"] for user in ethos("people", "list", "--json").value] == ["owner", None]
 
 
 def test_a_user_map_that_cannot_be_read_is_said(ethos: Ethos, fresh_home: Path) -> None:
     (fresh_home / "users").mkdir(parents=True)
     (fresh_home / "users" / "identity-map.json").write_text("{,")
-    answer = ethos("users", "list")
+    answer = ethos("people", "list")
     assert answer.code == 1
     assert "identity-map.json:1:2" in answer.err
 
@@ -140,38 +140,38 @@ def test_a_user_map_that_cannot_be_read_is_said(ethos: Ethos, fresh_home: Path) 
 
 
 def test_personalities_are_listed_and_broken_ones_with_their_reason(ethos: Ethos, home: Path) -> None:
-    assert ethos("personality", "new", "sailor", "--description", "Knows the sea").code == 0
+    assert ethos("personalities", "create", "sailor", "--description", "Knows the sea").code == 0
     (home / "personalities" / "broken").mkdir()
     (home / "personalities" / "broken" / "SOUL.md").write_text("")
-    listed = {one["id"]: one for one in ethos("personality", "list", "--json").value}
+    listed = {one["id"]: one for one in ethos("personalities", "list", "--json").value}
     assert list(listed) == ["assistant", "engineer", "researcher", "broken", "sailor"]
     assert (listed["sailor"]["is_broken"], listed["broken"]["is_broken"]) == (False, True)
     assert listed["sailor"]["description"] == "Knows the sea"
-    out = ethos("personality", "list").out
+    out = ethos("personalities", "list").out
     assert "Knows the sea" in out
     assert "\nbroken cannot be used:\n  personalities/broken/SOUL.md:1:1: empty" in out
 
 
 def test_a_personality_is_shown_with_its_prompt(ethos: Ethos, fresh_home: Path) -> None:
-    shown = ethos("personality", "show", "engineer", "--json").value
+    shown = ethos("personalities", "show", "engineer", "--json").value
     assert shown["traits"]["conscientiousness"] == 0.95
-    out = ethos("personality", "show", "engineer").out
+    out = ethos("personalities", "show", "engineer").out
     assert out.startswith("id              engineer\n")
     assert shown["prompt"] in out
-    assert "did you mean `engineer`?" in ethos("personality", "show", "enginer").err
-    assert "personality id 'a.b' is not valid" in ethos("personality", "show", "a.b").err
+    assert "did you mean `engineer`?" in ethos("personalities", "show", "enginer").err
+    assert "personality id 'a.b' is not valid" in ethos("personalities", "show", "a.b").err
 
 
 def test_a_new_personality_may_begin_as_a_copy(ethos: Ethos, fresh_home: Path) -> None:
-    answer = ethos("personality", "new", "captain", "--copy-of", "engineer", "--name", "Captain", "--json")
+    answer = ethos("personalities", "create", "captain", "--copy-of", "engineer", "--name", "Captain", "--json")
     assert answer.value == {"id": "captain", "directory": str(fresh_home / "personalities" / "captain")}
-    shown = ethos("personality", "show", "captain", "--json").value
-    original = ethos("personality", "show", "engineer", "--json").value
+    shown = ethos("personalities", "show", "captain", "--json").value
+    original = ethos("personalities", "show", "engineer", "--json").value
     assert (shown["name"], shown["prompt"], shown["traits"]) == ("Captain", original["prompt"], original["traits"])
-    again = ethos("personality", "new", "captain")
+    again = ethos("personalities", "create", "captain")
     assert again.code == 1
     assert "exists already" in again.err
-    assert "/personality mate" in ethos("personality", "new", "mate").out
+    assert "/personality mate" in ethos("personalities", "create", "mate").out
 
 
 # ---- the queues -----------------------------------------------------------------------------------------------------
@@ -193,21 +193,24 @@ def dead(home: Path) -> list[int]:
 @pytest.mark.parametrize("queue", ["inbox", "outbox"])
 def test_dead_letters_are_listed_retried_and_dropped(ethos: Ethos, dead: list[int], queue: str) -> None:
     seq, other = dead if queue == "inbox" else dead[::-1]
-    listed = ethos(queue, "list", "--json").value
+    listed = ethos("deliveries", "list", queue, "--json").value
     assert [(one["seq"], one["queue"], one["error"]) for one in listed] == [(seq, queue, "it broke")]
-    assert "it broke" in ethos(queue, "list", "--dead").out
-    answer = ethos(queue, "retry", seq, "--json").value
+    assert "it broke" in ethos("deliveries", "list", queue, "--dead").out
+    answer = ethos("deliveries", "retry", queue, seq, "--json").value
     assert (answer["outcome"], answer["is_taken_up"]) == ("ready", False)
-    assert ethos(queue, "list", "--dead", "--json").value == []
-    assert [one["state"] for one in ethos(queue, "list", "--json").value] == ["ready"]
-    assert "  waiting  " in ethos(queue, "list").out
-    assert f"no message that waits or is dead with the id {other} in the {queue}" in ethos(queue, "drop", other).err
-    assert ethos(queue, "drop", seq).out == f"Message {seq} is dropped.\n"
-    assert ethos(queue, "list").out == "Nothing waits, and nothing failed.\n"
+    assert ethos("deliveries", "list", queue, "--dead", "--json").value == []
+    assert [one["state"] for one in ethos("deliveries", "list", queue, "--json").value] == ["ready"]
+    assert "  waiting  " in ethos("deliveries", "list", queue).out
+    assert (
+        f"no message that waits or is dead with the id {other} in the {queue}"
+        in ethos("deliveries", "drop", queue, other).err
+    )
+    assert ethos("deliveries", "drop", queue, seq).out == f"Message {seq} is dropped.\n"
+    assert ethos("deliveries", "list", queue).out == "Nothing waits, and nothing failed.\n"
 
 
 def test_what_is_retried_without_a_gateway_waits_for_its_start(ethos: Ethos, dead: list[int]) -> None:
-    assert ethos("outbox", "retry", dead[1]).out == "It is taken up when the gateway starts.\n"
+    assert ethos("deliveries", "retry", "outbox", dead[1]).out == "It is taken up when the gateway starts.\n"
 
 
 def test_the_inbox_is_listed_by_state_and_by_channel(ethos: Ethos, home: Path) -> None:
@@ -219,7 +222,7 @@ def test_the_inbox_is_listed_by_state_and_by_channel(ethos: Ethos, home: Path) -
         )
 
     def listed(*words: str) -> list[tuple[int, str]]:
-        return [(one["seq"], one["state"]) for one in ethos("inbox", "list", *words, "--json").value]
+        return [(one["seq"], one["state"]) for one in ethos("deliveries", "list", "inbox", *words, "--json").value]
 
     assert listed() == [(seqs[1], "running"), (seqs[0], "parked")]
     assert listed("--state", "parked") == [(seqs[0], "parked")]
@@ -228,11 +231,11 @@ def test_the_inbox_is_listed_by_state_and_by_channel(ethos: Ethos, home: Path) -
     assert listed("--channel", "fake") == listed()
     assert listed("--channel", "other") == []
     assert listed("--limit", "1") == [(seqs[1], "running")]
-    assert ethos("inbox", "list", "--state", "dead").out == "There is none.\n"
+    assert ethos("deliveries", "list", "inbox", "--state", "dead").out == "There is none.\n"
 
 
 def test_only_what_failed_can_be_retried(ethos: Ethos, home: Path) -> None:
-    answer = ethos("outbox", "retry", 1)
+    answer = ethos("deliveries", "retry", "outbox", 1)
     assert answer.code == 1
     assert "there is no dead letter with the id 1" in answer.err
-    assert "no message that waits or is dead" in ethos("outbox", "drop", 1).err
+    assert "no message that waits or is dead" in ethos("deliveries", "drop", "outbox", 1).err

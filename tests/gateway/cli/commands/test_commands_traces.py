@@ -1,4 +1,4 @@
-"""`ethos memory export|import|search|consolidate`: the trace memory from the command line."""
+"""`ethos traces export|import|search|consolidate`: the trace memory from the command line."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def facts(tmp_path: Path) -> Path:
 
 def test_facts_are_imported_once_found_and_exported(ethos: Ethos, home: Path, ada: str, facts: Path) -> None:
     """Import, again, search with the parts of the score, export in every format, and import what was exported."""
-    dry = ethos("memory", "import", str(facts), "--user", "fake:1", "--dry-run")
+    dry = ethos("traces", "import", str(facts), "--user", "fake:1", "--dry-run")
     assert dry.out == "2 traces would be new, 0 were there already or hold nothing, 0 errors.\n"
     assert not (home / "brain.sqlite").exists()
-    answer = ethos("memory", "import", str(facts), "--user", "fake:1")
+    answer = ethos("traces", "import", str(facts), "--user", "fake:1")
     assert (answer.code, answer.out) == (0, "2 traces are new, 0 were there already or hold nothing, 0 errors.\n")
-    again = ethos("memory", "import", str(facts), "--user", ada, "--dry-run", "--json")
+    again = ethos("traces", "import", str(facts), "--user", ada, "--dry-run", "--json")
     assert again.value == {
         "imported": 0,
         "skipped": 2,
@@ -47,28 +47,28 @@ def test_facts_are_imported_once_found_and_exported(ethos: Ethos, home: Path, ad
         "is_dry_run": True,
     }
 
-    found = ethos("memory", "search", "bone", "--user", "fake:1", "--explain")
+    found = ethos("traces", "search", "bone", "--user", "fake:1", "--explain")
     assert "Rex likes bones" in found.out
     assert "score = (words " in found.out
     assert "; words: bone; imported\n" in found.out
     assert "  0.000  " not in found.out
-    (hit,) = ethos("memory", "search", "what about a bone", "--user", "fake:1", "--json").value
+    (hit,) = ethos("traces", "search", "what about a bone", "--user", "fake:1", "--json").value
     assert (hit["words"], hit["source"]) == (["bone"], "imported")
     why = ethos("memory", "why", "likes bones", "--user", "fake:1").out
     assert why.startswith("A fact of ")
     assert why.endswith(", imported:\n    Rex likes bones\n")
     assert ethos("memory", "why", "likes bones", "--user", "fake:2").code == 1
-    assert ethos("memory", "search", "bone", "--user", "fake:2").out == (
+    assert ethos("traces", "search", "bone", "--user", "fake:2").out == (
         "Nothing is remembered that holds any of these words.\n"
     )
     for form in ("sqlite", "json", "markdown", "obsidian"):
         target = facts.with_name(form)
-        answer = ethos("memory", "export", str(target), "--format", form, "--user", "fake:1")
+        answer = ethos("traces", "export", str(target), "--format", form, "--user", "fake:1")
         assert answer.out.startswith("2 traces of fake:1 are in "), answer.err
-        told = ethos("memory", "import", str(target), "--user", "fake:1").out
+        told = ethos("traces", "import", str(target), "--user", "fake:1").out
         assert told == "0 traces are new, 2 were there already or hold nothing, 0 errors.\n"
     assert (facts.with_name("json").stat().st_mode & 0o777) == 0o600
-    assert ethos("memory", "consolidate", "--json").value["merged"] == 0
+    assert ethos("traces", "consolidate", "--json").value["merged"] == 0
 
 
 def test_a_search_by_meaning_is_explained_and_paid_for_and_goes_by_words_where_the_endpoint_is_down(
@@ -76,22 +76,22 @@ def test_a_search_by_meaning_is_explained_and_paid_for_and_goes_by_words_where_t
 ) -> None:
     with EmbeddingServer() as server:
         write_embeddings(home, server.url)
-        ethos("memory", "import", str(facts), "--user", "fake:1")
+        ethos("traces", "import", str(facts), "--user", "fake:1")
         assert "2 facts have no vector of the model embedder yet" in ethos("doctor").out
         make_vectors(home, server.url)
         assert "no vector" not in ethos("doctor").out
-        found = ethos("memory", "search", "my puppy", "--user", "fake:1", "--explain")
+        found = ethos("traces", "search", "my puppy", "--user", "fake:1", "--explain")
         assert (found.code, found.err) == (0, "")
         assert "Rex likes bones" in found.out
         assert "score = (meaning 0." in found.out
         assert "; cosine 0." in found.out
-        (hit,) = ethos("memory", "search", "my puppy", "--user", "fake:1", "--json").value
+        (hit,) = ethos("traces", "search", "my puppy", "--user", "fake:1", "--json").value
         assert set(hit["parts"]) == {"meaning"}
         assert hit["cosine"] > 0.25
         rows = ethos("usage", "--json").value
         assert "embedder" in json.dumps(rows)
         server.behaviour.is_down = True
-        words = ethos("memory", "search", "bones", "--user", "fake:1", "--explain")
+        words = ethos("traces", "search", "bones", "--user", "fake:1", "--explain")
         assert "Rex likes bones" in words.out
         assert "score = (words " in words.out
         assert "searched by the words alone, without their meaning: embedder (minilm) is overloaded" in words.err
@@ -119,12 +119,12 @@ def test_a_whole_export_brings_everybody_s_facts_back_to_whom_they_belong(
     ethos: Ethos, home: Path, ada: str, facts: Path
 ) -> None:
     for user in ("fake:1", "fake:2"):
-        ethos("memory", "import", str(facts), "--user", user)
+        ethos("traces", "import", str(facts), "--user", user)
     out = facts.with_name("all.json")
-    assert ethos("memory", "export", str(out)).out.startswith("4 traces of everybody are in ")
+    assert ethos("traces", "export", str(out)).out.startswith("4 traces of everybody are in ")
     for name in ("brain.sqlite", "brain.sqlite-wal", "brain.sqlite-shm"):
         (home / name).unlink(missing_ok=True)
-    assert ethos("memory", "import", str(out)).out.startswith("4 traces are new")
+    assert ethos("traces", "import", str(out)).out.startswith("4 traces are new")
     with sqlite3.connect(home / "brain.sqlite") as database:
         owners = database.execute("SELECT count(*) FROM owners WHERE kind = 'user'").fetchone()
     database.close()
@@ -133,21 +133,21 @@ def test_a_whole_export_brings_everybody_s_facts_back_to_whom_they_belong(
 
 
 def test_errors_name_the_file_and_the_place_and_what_to_do(ethos: Ethos, home: Path, facts: Path) -> None:
-    unnamed = ethos("memory", "import", str(facts))
+    unnamed = ethos("traces", "import", str(facts))
     assert unnamed.code == 1
     assert unnamed.out == (
         "  facts.csv: line 2: it does not say whose it is; name the person. Others like it are counted, not listed\n"
         "0 traces are new, 0 were there already or hold nothing, 1 error.\n"
         "2 records were left out, for the reasons above.\n"
     )
-    assert "there is no user fake:9" in ethos("memory", "import", str(facts), "--user", "fake:9").err
-    assert "is not there" in ethos("memory", "import", "/nowhere", "--user", "fake:1").err
-    assert "is there already" in ethos("memory", "export", str(facts)).err
+    assert "there is no user fake:9" in ethos("traces", "import", str(facts), "--user", "fake:9").err
+    assert "is not there" in ethos("traces", "import", "/nowhere", "--user", "fake:1").err
+    assert "is there already" in ethos("traces", "export", str(facts)).err
 
 
 def test_an_import_that_does_not_take_everything_is_no_success(ethos: Ethos, facts: Path, ada: str) -> None:
     facts.with_name("x.json").write_text('{"traces": [{"content": "Rex likes bones"}, {"content": "cut of')
-    answer = ethos("memory", "import", str(facts.with_name("x.json")), "--user", ada)
+    answer = ethos("traces", "import", str(facts.with_name("x.json")), "--user", ada)
     assert answer.code == 1
     assert answer.out.startswith("  x.json: traces: the file breaks off or is no JSON after traces[0] (")
     assert answer.out.endswith(
@@ -158,22 +158,22 @@ def test_an_import_that_does_not_take_everything_is_no_success(ethos: Ethos, fac
 
 def test_before_the_first_chat_an_import_becomes_the_operators(ethos: Ethos, facts: Path, fresh_home: Path) -> None:
     """And the terminal, the web page and the command line find it there."""
-    dry = ethos("memory", "import", str(facts), "--dry-run")
+    dry = ethos("traces", "import", str(facts), "--dry-run")
     used_once = "ethos: the gateway uses these facts once `memory.traces.enabled: true` is in config.yaml\n"
     assert (dry.code, dry.err) == (0, used_once)
     assert not (fresh_home / "users").exists()
-    answer = ethos("memory", "import", str(facts))
+    answer = ethos("traces", "import", str(facts))
     assert (answer.code, answer.out) == (0, "2 traces are new, 0 were there already or hold nothing, 0 errors.\n")
     accounts = json.loads((fresh_home / "users" / "identity-map.json").read_text())["identities"]
     assert accounts.keys() == {"cli:operator", "web:operator"}
     assert len({entry["userId"] for entry in accounts.values()}) == 1
     assert next(iter(accounts.values()))["userId"] in answer.err
-    assert "Rex likes bones" in ethos("memory", "search", "bone").out
+    assert "Rex likes bones" in ethos("traces", "search", "bone").out
 
 
 def test_before_anything_is_remembered_the_commands_say_so(ethos: Ethos, home: Path) -> None:
     for command in (("export", "x"), ("search", "x"), ("consolidate",)):
-        answer = ethos("memory", *command)
+        answer = ethos("traces", *command)
         assert answer.code == 1
         assert "the trace memory, the facts beside MEMORY.md and USER.md, and there is none yet" in answer.err
         assert "`memory.traces.enabled: true` in config.yaml switches it on" in answer.err

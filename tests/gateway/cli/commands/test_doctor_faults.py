@@ -8,18 +8,17 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from gateway.agent.model_states import ModelStatus
 from gateway.cli import doctor_configuration
 from gateway.files.last_backup import LAST_BACKUP_NAME, last_backup, note_backup
 from gateway.files.locks import hold
-from gateway.pipeline.health import ChannelHealth, Health
+from gateway.pipeline.health import as_json
+from gateway.sdk.models.system import ChannelHealth, Health, ModelHealth
 from tests.gateway.cli.commands.conftest import Ethos
 from tests.gateway.cli.commands.test_commands_status import left, stranger
 
@@ -27,16 +26,16 @@ NOW = datetime.now(UTC)
 CHANNEL = ChannelHealth(
     name="phone", kind="fake", state="up", since=NOW, last_exchange_at=None, connections=1, error=None
 )
-MODEL = ModelStatus(name="cloud", state="down", since=NOW, last_answer_at=None, error="401: no such key")
+MODEL = ModelHealth(name="cloud", state="down", since=NOW, last_answer_at=None, error="401: no such key")
 WELL = Health(
     status="ok",
     is_ready=True,
     version="1",
     pid=1,
     started_at=NOW,
-    channels=[CHANNEL],
-    queues=[],
-    models=[],
+    channels=(CHANNEL,),
+    queues=(),
+    models=(),
     store_problem=None,
     disk_free_bytes=1 << 40,
     turns_running=0,
@@ -69,7 +68,7 @@ class Ground:
         (self.home / "web-token").write_text("t" * 40)
         (self.home / "web-token").chmod(0o600)
         self.holds()
-        body = json.dumps(health.as_json()).encode()
+        body = json.dumps(as_json(health)).encode()
         url, _ = self._stack.enter_context(stranger(200, body))
         left(self.home, url)
 
@@ -85,20 +84,31 @@ def ground(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
 
 
 def wrong_token(ground: Ground) -> None:
-    refused = replace(CHANNEL, state="auth_failed", error="the platform does not know this token")
-    ground.runs(replace(WELL, status="failing", channels=[refused]))
+    refused = CHANNEL.model_copy(update={"state": "auth_failed", "error": "the platform does not know this token"})
+    ground.runs(WELL.model_copy(update={"status": "failing", "channels": (refused,)}))
 
 
 def channel_down(ground: Ground) -> None:
-    ground.runs(replace(WELL, status="failing", channels=[replace(CHANNEL, state="down", error="no line")]))
+    ground.runs(
+        WELL.model_copy(
+            update={
+                "status": "failing",
+                "channels": (CHANNEL.model_copy(update={"state": "down", "error": "no line"}),),
+            }
+        )
+    )
 
 
 def model_down(ground: Ground) -> None:
-    ground.runs(replace(WELL, status="degraded", models=[MODEL]))
+    ground.runs(WELL.model_copy(update={"status": "degraded", "models": (MODEL,)}))
 
 
 def disk_full_while_it_runs(ground: Ground) -> None:
-    ground.runs(replace(WELL, status="failing", is_ready=False, store_problem="database or disk is full (SQLITE_FULL)"))
+    ground.runs(
+        WELL.model_copy(
+            update={"status": "failing", "is_ready": False, "store_problem": "database or disk is full (SQLITE_FULL)"}
+        )
+    )
 
 
 def disk_full(ground: Ground) -> None:
@@ -145,7 +155,7 @@ def unread_journal(ground: Ground) -> None:
 
 
 def journal_that_cannot_be_applied(ground: Ground) -> None:
-    ground.runs(replace(WELL, status="degraded", memory_late=1, memory_journal=1))
+    ground.runs(WELL.model_copy(update={"status": "degraded", "memory_late": 1, "memory_journal": 1}))
 
 
 def clock_skew(ground: Ground) -> None:
@@ -188,7 +198,12 @@ FAULTS: list[Fault] = [
     (broken_identity_map, "problem", "identity-map.json:1:2", "Correct"),
     (broken_config, "problem", "config.yaml:1:16: web.prot: unknown key", "ethos config check"),
     (newer_database, "problem", "has schema version 999", "Keep a copy"),
-    (dead_letters, "warning", "could not be delivered; the newest: the person has left", "ethos outbox retry"),
+    (
+        dead_letters,
+        "warning",
+        "could not be delivered; the newest: the person has left",
+        "ethos deliveries retry outbox",
+    ),
     (parked, "warning", "has waited for more than an hour for an answer", "The model cannot be reached"),
     (unread_journal, "warning", "The memory updates of 1 turn are in the journal", "ethos serve"),
     (journal_that_cannot_be_applied, "warning", "The memory updates of 1 turn could not be written", "see the log"),

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from gateway.errors import EthosError
 from gateway.pipeline.local_channel import MAX_TEXT_CHARS
-from gateway.sdk.models.chat import File, SendMessage, SentMessage
+from gateway.sdk.models.chat import AcceptedMessage, File, SendMessage
 from gateway.services.caller import DeskError
 from gateway.web.dashboard.page import BASE
 from gateway.web.dashboard.page_context import Frame
@@ -95,7 +95,7 @@ class Saying:
             return _refused(503, f"The message could not be kept now: {error}")
         return JSONResponse({"id": sent.message, "session": sent.session}, 202)
 
-    async def _send(self, message: SendMessage, *, seed: str) -> SentMessage:
+    async def _send(self, message: SendMessage, *, seed: str) -> AcceptedMessage:
         sent = await self._desk.send(self._frame.caller, message, seed=f"dashboard {seed}")
         self._frame.live.changed("messages")
         return sent

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.sdk.models.sessions import Fork, UpdateSession
+from gateway.sdk.models.sessions import ForkSession, UpdateSession
 from gateway.services.caller import NotFound
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE
@@ -57,7 +57,7 @@ class TidyingSessions:
         """Copy it up to a message, into a conversation that goes on in the chat here."""
         session_id = form.get("session")
         try:
-            fork = Fork(message=int(form.get("message")))
+            fork = ForkSession(message=int(form.get("message")))
         except (ValueError, ValidationError):
             return self._frame.go(request, LIST, "It is not said up to which message; fork again.", is_problem=True)
         copy = await self._desk.fork(self._frame.caller, session_id, fork)

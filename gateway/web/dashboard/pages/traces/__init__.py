@@ -27,7 +27,7 @@ def _routes(frame: Frame) -> Sequence[Route]:
         Route("/traces/part", frame.taking(changes.part), methods=["POST"]),
         Route("/traces/files", files.show),
         Route("/traces/import", frame.taking_file(files.receive, files.look), methods=["POST"]),
-        Route("/traces/import/do", frame.taking(files.bring_in), methods=["POST"]),
+        Route("/traces/import/do", frame.taking(files.import_file), methods=["POST"]),
         Route("/traces/export", files.export),
         Route("/traces/one/{trace}", views.one),
     ]

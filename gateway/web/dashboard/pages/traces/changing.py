@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.errors import EthosError
-from gateway.sdk.models.traces import AddTrace, Consolidated, Trace
+from gateway.sdk.models.traces import AddTrace, ConsolidationResult, Trace
 from gateway.traces.trace import SCOPES, TYPES
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE
@@ -32,7 +32,7 @@ class TraceChanges:
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
         self._desk = frame.desks.traces
-        self._consolidating: set[asyncio.Task[Consolidated]] = set()
+        self._consolidating: set[asyncio.Task[ConsolidationResult]] = set()
 
     async def add(self, request: Request, form: Form) -> Response:
         """Remember something that somebody typed."""
@@ -145,7 +145,7 @@ def _tags(form: Form) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line.strip() for line in form.get("tags").splitlines() if line.strip()))[:50]
 
 
-def _said(report: Consolidated) -> str:
+def _said(report: ConsolidationResult) -> str:
     if report.is_running:
         return "A consolidation is at work already. This page shows it when it is done."
     if not (report.pruned or report.merged or report.derived or report.compacted):

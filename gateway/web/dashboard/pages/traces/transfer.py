@@ -69,7 +69,7 @@ class TraceFiles:
         chosen = _format(form.get("format"))
         user = form.get("user") or None
         try:
-            report = await self._desk.bring_in(self._frame.caller, upload, form=chosen, user=user, is_dry_run=True)
+            report = await self._desk.import_file(self._frame.caller, upload, form=chosen, user=user, is_dry_run=True)
         except EthosError as error:
             await self._desk.discard(upload)
             return self._frame.go(request, FILES, str(error), is_problem=True)
@@ -87,7 +87,7 @@ class TraceFiles:
             more_errors=max(0, len(report.errors) - SHOWN_ERRORS) + report.errors_left_out,
         )
 
-    async def bring_in(self, request: Request, form: Form) -> Response:
+    async def import_file(self, request: Request, form: Form) -> Response:
         """After the yes."""
         try:
             upload = self._desk.transfers.take(form.get("upload"))
@@ -95,7 +95,7 @@ class TraceFiles:
             return self._frame.go(request, FILES, str(error), is_problem=True)
         chosen = _format(form.get("format"))
         try:
-            report = await self._desk.bring_in(
+            report = await self._desk.import_file(
                 self._frame.caller, upload, form=chosen, user=form.get("user") or None, is_dry_run=False
             )
         except EthosError as error:
@@ -116,7 +116,7 @@ class TraceFiles:
         form: ExportFormat = next((one for one in KINDS if one == asked.get("format")), "json")
         async with AsyncExitStack() as stack:
             taken = await stack.enter_async_context(
-                self._desk.take_out(
+                self._desk.export_file(
                     self._frame.caller, form, user=asked.get("user") or None, with_embeddings="embeddings" in asked
                 )
             )
