@@ -51,7 +51,7 @@ from gateway.traces.query_vectors import QueryVectors
 from gateway.traces.rows import insert, merge_index
 from gateway.traces.search import Wanted
 from gateway.traces.trace import Trace, Viewer
-from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from gateway.traces.vectorizing import Vectorizing
 
 DATA = Path(__file__).parent / "data"
@@ -89,7 +89,7 @@ Ask = Callable[[Search, Offer | None, Clock], Awaitable[None]]
 
 
 @dataclass
-class Asked:
+class Question:
     """What came of questions, one item each."""
 
     recalls: dict[int, list[float]] = field(default_factory=lambda: {depth: [] for depth in DEPTHS})
@@ -163,7 +163,7 @@ async def with_brain(
 ) -> None:
     """Our memory: who said it, when and where goes beside the text."""
     clock = Clock()
-    async with open_brain(root / BRAIN_NAME, now=clock) as brain:
+    async with open_trace_store(root / TRACES_NAME, now=clock) as brain:
         traces = [trace_of(document) for document in pool["docs"]]
         await brain.database.write(lambda connection: [insert(connection, trace) for trace in traces])
         while await brain.database.write(partial(merge_index, pages=500)):
@@ -222,9 +222,9 @@ async def with_fts5(pool: Mapping[str, Any], root: Path, ask: Ask) -> None:
     database.close()
 
 
-async def measured(pools: Sequence[Mapping[str, Any]], way: Callable[..., Awaitable[None]]) -> Asked:
+async def measured(pools: Sequence[Mapping[str, Any]], way: Callable[..., Awaitable[None]]) -> Question:
     """Ask everything of one way to search."""
-    asked = Asked()
+    asked = Question()
     for pool in pools:
 
         async def ask(

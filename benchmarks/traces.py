@@ -40,7 +40,7 @@ from gateway.traces.consolidation import Consolidation
 from gateway.traces.query_vectors import QueryVectors
 from gateway.traces.search import Wanted
 from gateway.traces.trace import Trace, Viewer
-from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.importing import import_traces
@@ -112,7 +112,7 @@ class Run:
         """Everything, in the order in which it is printed."""
         source, out = self.root / "facts.json", self.root / "out.json"
         write_file(source, self.count, self.facts)
-        async with open_brain(self.root / BRAIN_NAME) as brain:
+        async with open_trace_store(self.root / TRACES_NAME) as brain:
             await self._note("import all", import_traces(brain, source, bounds=OfPerson(PERSON), dedup=False))
             source.unlink()
             await self._note("add one", add(brain, self.facts, self.samples), shared_by=self.samples)
@@ -135,7 +135,7 @@ class Run:
         begin_peak()
         self._keep(name, await timed(work) / shared_by)
 
-    async def _note_p95(self, name: str, brain: Brain) -> None:
+    async def _note_p95(self, name: str, brain: TraceStore) -> None:
         begin_peak()
         times = sorted(
             [await timed(brain.search(PERSON, Wanted(query=self.facts.sentence(8)))) for _ in range(self.samples)]
@@ -214,7 +214,7 @@ async def chatgpt(root: Path, size_mb: int) -> None:
     pairs = write_chatgpt(path, size_mb * 1_000_000, Facts(1))
     size = path.stat().st_size / 1e6
     print(f"conversations.json: {size:,.0f} MB, {pairs:,} questions with their answers")
-    async with open_brain(root / BRAIN_NAME) as brain:
+    async with open_trace_store(root / TRACES_NAME) as brain:
         for name, is_dry_run in (("dry run", True), ("import", False)):
             begin_peak()
             began = time.perf_counter()
@@ -235,7 +235,7 @@ async def beside_agentos(root: Path, directory: Path, count: int) -> None:
     said, _ = await process.communicate()
     theirs = json.loads(said.decode().strip().splitlines()[-1])
     ours = {}
-    async with open_brain(root / BRAIN_NAME) as brain:
+    async with open_trace_store(root / TRACES_NAME) as brain:
         for is_durable in (False, True):
             ours[f"first, {is_durable}"] = await timed(add_all(brain, sentences[:1_000], is_durable=is_durable))
             ours[f"next, {is_durable}"] = (
@@ -258,7 +258,7 @@ async def beside_agentos(root: Path, directory: Path, count: int) -> None:
         print(f"{name:34}{f'{ours[key] * 1e3:,.2f} ms':>12}{other:>12}")
 
 
-async def add_all(brain: Brain, sentences: Sequence[str], *, is_durable: bool) -> None:
+async def add_all(brain: TraceStore, sentences: Sequence[str], *, is_durable: bool) -> None:
     for sentence in sentences:
         trace = Trace(content=sentence, owner=PERSON.owner("user"))
         work = partial(changes.add, trace=trace, now=brain.now())
@@ -271,7 +271,7 @@ async def timed(work: Awaitable[object]) -> float:
     return time.perf_counter() - began
 
 
-async def add(brain: Brain, facts: Facts, samples: int) -> None:
+async def add(brain: TraceStore, facts: Facts, samples: int) -> None:
     for _ in range(samples):
         await brain.add(PERSON, Trace(content=facts.sentence(), owner=PERSON.owner("user")))
 
@@ -290,7 +290,7 @@ class Chance:
         return Embedded(vectors=self._random.normal(size=(len(texts), DIMENSIONS)).tolist(), input_tokens=0)
 
 
-async def give_vectors(brain: Brain) -> None:
+async def give_vectors(brain: TraceStore) -> None:
     """To every trace, in no time that is measured."""
     chance, after = Chance(), 0
     sql = "UPDATE traces SET embedding = ?, embedding_model = ? WHERE number = ?"
@@ -301,7 +301,7 @@ async def give_vectors(brain: Brain) -> None:
         after = numbers[-1]
 
 
-async def take_vectors(brain: Brain) -> None:
+async def take_vectors(brain: TraceStore) -> None:
     """Away again, for what comes after."""
     after = 0
     sql = "UPDATE traces SET embedding = NULL, embedding_model = NULL WHERE number = ?"

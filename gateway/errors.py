@@ -203,11 +203,11 @@ class PersonalityError(EthosError):
     """There is no such personality, or its files are not valid."""
 
 
-class MemoryError_(EthosError):  # noqa: N801 (the plain name is Python's own)
+class MemoryStoreError(EthosError):
     """A memory could not be read or written."""
 
 
-class InvalidId(MemoryError_):
+class InvalidId(MemoryStoreError):
     """An id that may not become part of a path.
 
     Attributes:
@@ -219,7 +219,7 @@ class InvalidId(MemoryError_):
         self.value = value
 
 
-class MemoryConflict(MemoryError_):
+class MemoryConflict(MemoryStoreError):
     """The document changed since it was read.
 
     Attributes:
@@ -235,5 +235,5 @@ class MemoryConflict(MemoryError_):
         self.current_version = current_version
 
 
-class TraceError(MemoryError_):
+class TraceError(MemoryStoreError):
     """What was asked of the trace memory makes no sense; the message says what would."""

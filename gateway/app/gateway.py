@@ -15,7 +15,7 @@ from gateway.agent.model import Model
 from gateway.app.control import ControlSocket
 from gateway.app.settings import measure
 from gateway.app.surfaces import api_of, sources_of
-from gateway.app.traces import open_configured_brain
+from gateway.app.traces import open_configured_traces
 from gateway.app.wiring import Composition
 from gateway.config import Config
 from gateway.errors import EthosError
@@ -86,7 +86,7 @@ class Gateway(Composition):
             reach("start.held")
             self.store = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
             stack.push_async_callback(self.store.close)
-            self.brain = await open_configured_brain(stack, self.home, self.config, self.store.links.person_ids)
+            self.trace_store = await open_configured_traces(stack, self.home, self.config, self.store.links.person_ids)
             self._metrics = await measure(stack, self.config)
             self._compose()
             await self.people.book()

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 from gateway.domain.roles import Role, highest
 from gateway.people.api_keys import ApiKeys
-from gateway.services.chat import ChatDesk, ChatParts
-from gateway.services.deliveries import DeliveryDesk
-from gateway.services.keys import KeyDesk
-from gateway.services.memory import MemoryDesk, MemoryParts
+from gateway.services.chat import ChatParts, ChatService
+from gateway.services.deliveries import DeliveryService
+from gateway.services.keys import KeyService
+from gateway.services.memory import MemoryParts, MemoryService
 from gateway.services.naming import Naming
-from gateway.services.operator_services import Desks
-from gateway.services.pairing import PairingDesk
-from gateway.services.people import PeopleDesk, PeopleParts
-from gateway.services.personal import PersonalDesk
-from gateway.services.personalities import PersonalityDesk
-from gateway.services.sessions import SessionDesk
-from gateway.services.system import SystemDesk, SystemParts
+from gateway.services.operator_services import OperatorServices
+from gateway.services.pairing import PairingService
+from gateway.services.people import PeopleParts, PeopleService
+from gateway.services.personal import PersonalService
+from gateway.services.personalities import PersonalityService
+from gateway.services.sessions import SessionService
+from gateway.services.system import SystemParts, SystemService
 from gateway.services.trace_scopes import TraceScopes
-from gateway.services.trace_transfer import TraceTransferDesk
-from gateway.services.traces import TraceDesk, TraceParts
+from gateway.services.trace_transfer import TraceTransferService
+from gateway.services.traces import TraceParts, TraceService
 from gateway.store.person_sessions import session_ids
 from gateway.store.standing import SqliteStanding
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
 
 
-def desks_of(gateway: Gateway) -> Desks:
-    """The desks of a running gateway; what a reload changes is looked up when it is asked for."""
+def services_of(gateway: Gateway) -> OperatorServices:
+    """The services of a running gateway; what a reload changes is looked up when it is asked for."""
     store = gateway.store
     naming = Naming(
         gateway.home,
@@ -39,37 +39,39 @@ def desks_of(gateway: Gateway) -> Desks:
         default_personality=lambda: gateway.config.personality,
     )
     scopes = _trace_scopes(gateway, naming)
-    people = _people_desk(gateway, naming)
-    traces = TraceDesk(
-        TraceParts(brain=gateway.brain, consolidation=gateway.traces.consolidation, scopes=scopes, naming=naming)
+    people = _people_service(gateway, naming)
+    traces = TraceService(
+        TraceParts(
+            trace_store=gateway.trace_store, consolidation=gateway.traces.consolidation, scopes=scopes, naming=naming
+        )
     )
-    return Desks(
+    return OperatorServices(
         naming=naming,
-        memory=_memory_desk(gateway, naming, traces),
-        sessions=SessionDesk(store.session_edits, naming, forget=gateway.history.forget),
-        chat=_chat_desk(gateway),
-        system=SystemDesk(
+        memory=_memory_service(gateway, naming, traces),
+        sessions=SessionService(store.session_edits, naming, forget=gateway.history.forget),
+        chat=_chat_service(gateway),
+        system=SystemService(
             SystemParts(health=gateway.health, usage=store.usage, config=lambda: gateway.config, naming=naming)
         ),
-        keys=KeyDesk(
+        keys=KeyService(
             ApiKeys(store.api_keys),
             naming,
-            survivor=lambda user_id: gateway.linking.people.heirs(user_id)[-1],
+            survivor=lambda user_id: gateway.linking.people.successors(user_id)[-1],
             is_barred=people.is_barred,
         ),
-        deliveries=DeliveryDesk(store.deliveries, gateway.wake),
+        deliveries=DeliveryService(store.deliveries, gateway.wake),
         traces=traces,
-        trace_transfer=TraceTransferDesk(gateway.brain, scopes, gateway.transfers),
+        trace_transfer=TraceTransferService(gateway.trace_store, scopes, gateway.transfers),
         people=people,
-        pairing=PairingDesk(gateway.admission, store.people, gateway.wake),
-        personal=PersonalDesk(gateway.home, people, gateway.privacy),
-        personalities=PersonalityDesk(gateway.home, gateway.personalities),
+        pairing=PairingService(gateway.admission, store.people, gateway.wake),
+        personal=PersonalService(gateway.home, people, gateway.privacy),
+        personalities=PersonalityService(gateway.home, gateway.personalities),
     )
 
 
-def _chat_desk(gateway: Gateway) -> ChatDesk:
+def _chat_service(gateway: Gateway) -> ChatService:
     store = gateway.store
-    return ChatDesk(
+    return ChatService(
         ChatParts(
             talk=gateway.talk,
             keep=gateway.inbox.keep,
@@ -83,9 +85,9 @@ def _chat_desk(gateway: Gateway) -> ChatDesk:
     )
 
 
-def _memory_desk(gateway: Gateway, naming: Naming, traces: TraceDesk) -> MemoryDesk:
+def _memory_service(gateway: Gateway, naming: Naming, traces: TraceService) -> MemoryService:
     store = gateway.store
-    return MemoryDesk(
+    return MemoryService(
         MemoryParts(
             files=gateway.memory_files,
             review=gateway.review,
@@ -99,9 +101,9 @@ def _memory_desk(gateway: Gateway, naming: Naming, traces: TraceDesk) -> MemoryD
     )
 
 
-def _people_desk(gateway: Gateway, naming: Naming) -> PeopleDesk:
+def _people_service(gateway: Gateway, naming: Naming) -> PeopleService:
     store = gateway.store
-    return PeopleDesk(
+    return PeopleService(
         PeopleParts(
             identities=gateway.identities,
             naming=naming,

@@ -26,7 +26,7 @@ from gateway.traces.personality_traits import IngestRules, modulated
 from gateway.traces.schedule import ConsolidationSchedule
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import DAY_MS
-from gateway.traces.trace_store import BRAIN_NAME, Brain, PersonIds, open_brain
+from gateway.traces.trace_store import TRACES_NAME, PersonIds, TraceStore, open_trace_store
 from gateway.traces.turn_facts import Offers, RulesOf, TurnFactsTaker
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ class Traces:
             parts.create_task(self.facts.run(), name="approved facts")
 
 
-async def open_configured_brain(
+async def open_configured_traces(
     stack: AsyncExitStack, home: Path, config: Config, person_ids: PersonIds
-) -> Brain | None:
-    """The brain in the data directory, closed with the stack; None where traces are off.
+) -> TraceStore | None:
+    """The trace store in the data directory, closed with the stack; None where traces are off.
 
     Args:
         stack: closes it.
@@ -74,14 +74,16 @@ async def open_configured_brain(
     if not traces.enabled:
         return None
     stability_ms = traces.stability_days * DAY_MS
-    brain = await asyncio.to_thread(open_brain, home / BRAIN_NAME, stability_ms=stability_ms, person_ids=person_ids)
-    return await stack.enter_async_context(brain)
+    trace_store = await asyncio.to_thread(
+        open_trace_store, home / TRACES_NAME, stability_ms=stability_ms, person_ids=person_ids
+    )
+    return await stack.enter_async_context(trace_store)
 
 
 def compose_traces(gateway: Composition) -> Traces:
-    """The parts around the gateway's brain."""
-    config, brain = gateway.config, gateway.brain
-    if brain is None:
+    """The parts around the gateway's trace store."""
+    config, trace_store = gateway.config, gateway.trace_store
+    if trace_store is None:
         return Traces()
     model, store = gateway.meter.model, gateway.store
     traces = config.memory.traces
@@ -89,18 +91,20 @@ def compose_traces(gateway: Composition) -> Traces:
     consolidating = partial(model, traces.consolidate.model)
     # The offline model has no insight to give; asking it would only cost time.
     has_insight = (traces.consolidate.model or config.model) != OFFLINE
-    consolidation = Consolidation(brain, insight=insight_by(consolidating) if has_insight else None)
+    consolidation = Consolidation(trace_store, insight=insight_by(consolidating) if has_insight else None)
     schedule = ConsolidationSchedule(
-        brain,
+        trace_store,
         consolidation,
         at=time.fromisoformat(traces.consolidate.at),
-        gists=partial(shorten_old, brain, gist_by(consolidating)) if traces.gist else None,
+        gists=partial(shorten_old, trace_store, gist_by(consolidating)) if traces.gist else None,
     )
-    embedder, vectorizing = _compose_vectors(gateway, brain)
+    embedder, vectorizing = _compose_vectors(gateway, trace_store)
     offers = Offers()
-    taker = TurnFactsTaker(brain, partial(model, traces.ingest.model), rules, store.proposals, embedder, offers=offers)
+    taker = TurnFactsTaker(
+        trace_store, partial(model, traces.ingest.model), rules, store.proposals, embedder, offers=offers
+    )
     memory = TraceMemory(
-        brain,
+        trace_store,
         rules=rules,
         counts=store.ingest,
         ingest=IngestWorker(store.ingest, taker) if traces.ingest.enabled else None,
@@ -109,11 +113,14 @@ def compose_traces(gateway: Composition) -> Traces:
         offers=offers,
     )
     return Traces(
-        memory, tuple(trace_tools(brain, consolidation)), ApprovedFacts(brain, store.proposals), consolidation
+        memory,
+        tuple(trace_tools(trace_store, consolidation)),
+        ApprovedFacts(trace_store, store.proposals),
+        consolidation,
     )
 
 
-def _compose_vectors(gateway: Composition, brain: Brain) -> tuple[PaidEmbedder | None, Vectorizing | None]:
+def _compose_vectors(gateway: Composition, trace_store: TraceStore) -> tuple[PaidEmbedder | None, Vectorizing | None]:
     """What makes vectors, and makes them in the background; neither where no embeddings are configured.
 
     Raises:
@@ -130,8 +137,10 @@ def _compose_vectors(gateway: Composition, brain: Brain) -> tuple[PaidEmbedder |
     embedder = MeteredEmbedder(
         gateway.meter, gateway.model_states, lambda: gateway.models.embedder(name, embeddings.dimensions)
     )
-    brain.meaning = QueryVectors(embedder, timeout_s=embeddings.query_timeout_s, least=embeddings.least_similarity)
-    return embedder, Vectorizing(brain, embedder, batch=embeddings.batch)
+    trace_store.meaning = QueryVectors(
+        embedder, timeout_s=embeddings.query_timeout_s, least=embeddings.least_similarity
+    )
+    return embedder, Vectorizing(trace_store, embedder, batch=embeddings.batch)
 
 
 def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> RulesOf:

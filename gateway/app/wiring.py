@@ -29,7 +29,7 @@ from gateway.memory.review import MemoryReview
 from gateway.memory.sync import MemorySync
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.people.access import Access
-from gateway.people.access_records import People
+from gateway.people.access_records import AccessRecords
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
@@ -40,7 +40,7 @@ from gateway.pipeline.commands import Commands
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.history import History
 from gateway.pipeline.inbox import Inbox
-from gateway.pipeline.local_channel import Talk
+from gateway.pipeline.local_channel import LocalChannel
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.parking import Parking
 from gateway.pipeline.presence import Presence
@@ -53,7 +53,7 @@ from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from gateway.traces.trace_store import Brain
+    from gateway.traces.trace_store import TraceStore
     from gateway.web.server import WebServer
 
 
@@ -68,7 +68,7 @@ class Composition:
     """
 
     store: SqliteStore
-    brain: Brain | None
+    trace_store: TraceStore | None
 
     def __init__(
         self, home: Path, config: Config, *, only: Collection[str] | None, model: Callable[[str | None], Model] | None
@@ -77,7 +77,7 @@ class Composition:
         self.home = home
         self.live = LiveConfig(config)
         self.web: WebServer | None = None
-        self.talk = Talk()
+        self.talk = LocalChannel()
         self.channels = Channels(self.talk)
         self.reloading = Reloading(self)
         self._only = only
@@ -112,7 +112,7 @@ class Composition:
         """Who is who, and who may talk."""
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.operators = Operators(self.channels)
-        self.people = People(self.store.people)
+        self.people = AccessRecords(self.store.people)
         self.access = Access(
             rules_of(self.config),
             people=self.people,
@@ -168,7 +168,7 @@ class Composition:
         self.privacy = PrivacyWorker(
             home=self.home,
             store=store,
-            brain=self.brain,
+            trace_store=self.trace_store,
             identities=self.identities,
             people=self.people,
             operators=self.operators,

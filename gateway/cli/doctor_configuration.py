@@ -25,7 +25,7 @@ from gateway.errors import EthosError
 from gateway.runtime.extras import how_to_install
 from gateway.store.schema import OLDEST_SQLITE, migrations
 from gateway.traces.lacking import count_lacking
-from gateway.traces.trace_store import BRAIN_NAME
+from gateway.traces.trace_store import TRACES_NAME
 
 OLDEST_PYTHON = (3, 11)
 FIRST_UNTESTED_PYTHON = (3, 14)
@@ -179,7 +179,7 @@ def embeddings(ground: Ground) -> Iterator[Finding]:
             advice=f"{how_to_install('embeddings')}, or take the `model` out of `memory.traces.embeddings`.",
         )
     identity = identity_of(ground.config.models[name].model or name, ground.config.memory.traces.embeddings.dimensions)
-    path = ground.home / BRAIN_NAME
+    path = ground.home / TRACES_NAME
     if not path.exists() or schema_version(path) != migrations("gateway.traces")[-1].version:
         return
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:

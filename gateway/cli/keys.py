@@ -12,7 +12,7 @@ from gateway.cli.options import AsJson, run
 from gateway.services.caller import PERMISSIONS
 
 if TYPE_CHECKING:
-    from gateway.services.keys import KeyDesk
+    from gateway.services.keys import KeyService
 
 app = typer.Typer(help="Make, list and revoke keys of the HTTP API.", no_args_is_help=True)
 
@@ -90,7 +90,7 @@ async def _revoke(key: str, *, as_json: bool) -> None:
 
 
 @asynccontextmanager
-async def _desk() -> AsyncIterator[KeyDesk]:
+async def _desk() -> AsyncIterator[KeyService]:
     """The desk, over a database that is made where there is none."""
     from gateway.cli.data import opened_store
     from gateway.cli.named import naming_of
@@ -98,7 +98,7 @@ async def _desk() -> AsyncIterator[KeyDesk]:
     from gateway.files.atomic import make_private_directory
     from gateway.files.home import DATABASE_NAME, data_directory
     from gateway.people.api_keys import ApiKeys
-    from gateway.services.keys import KeyDesk
+    from gateway.services.keys import KeyService
     from gateway.store.sqlite import open_store
 
     home = data_directory()
@@ -108,4 +108,4 @@ async def _desk() -> AsyncIterator[KeyDesk]:
     async with opened_store(home) as store:
         if store is None:
             raise StoreError(f"{home / DATABASE_NAME} was removed just now; try again")
-        yield KeyDesk(ApiKeys(store.api_keys), naming_of(home))
+        yield KeyService(ApiKeys(store.api_keys), naming_of(home))

@@ -15,14 +15,14 @@ from gateway.app.settings import budgets_of
 from gateway.cli.data import opened_or_empty_store, operator_config
 from gateway.config.file import load_config
 from gateway.errors import ConfigError
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 _PATIENCE_S = 15.0
 
 
 @asynccontextmanager
-async def meaning_of(home: Path, brain: Brain) -> AsyncIterator[Callable[[], str | None]]:
-    """Let the brain find by meaning, where embeddings are configured; what is given says why it could not.
+async def meaning_of(home: Path, trace_store: TraceStore) -> AsyncIterator[Callable[[], str | None]]:
+    """Let the trace store find by meaning, where embeddings are configured; what is given says why it could not.
 
     The calls are counted, and held by the budgets, as those of the gateway.
     """
@@ -46,7 +46,7 @@ async def meaning_of(home: Path, brain: Brain) -> AsyncIterator[Callable[[], str
         embedder = MeteredEmbedder(meter, ModelStates(), lambda: registry.embedder(name, embeddings.dimensions))
         # Whoever waits at a terminal has time; the import of the libraries alone takes a second.
         meaning = QueryVectors(embedder, timeout_s=_PATIENCE_S, least=embeddings.least_similarity)
-        brain.meaning = meaning
+        trace_store.meaning = meaning
         try:
             yield lambda: meaning.problem
         finally:

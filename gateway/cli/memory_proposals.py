@@ -181,13 +181,13 @@ async def _review() -> AsyncIterator[MemoryReview]:
 async def _opened_facts(home: Path, store: SqliteStore) -> AsyncIterator[ApprovedFacts | None]:
     """The trace memory, as far as proposals are about it; None where there is none yet."""
     from gateway.traces.approved import ApprovedFacts
-    from gateway.traces.trace_store import BRAIN_NAME, open_brain
+    from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 
-    if not (home / BRAIN_NAME).exists():
+    if not (home / TRACES_NAME).exists():
         yield None
         return
-    async with open_brain(home / BRAIN_NAME, person_ids=store.links.person_ids) as brain:
-        yield ApprovedFacts(brain, store.proposals)
+    async with open_trace_store(home / TRACES_NAME, person_ids=store.links.person_ids) as trace_store:
+        yield ApprovedFacts(trace_store, store.proposals)
 
 
 async def _described(proposals: Sequence[Proposal]) -> list[Mapping[str, Any]]:

@@ -27,7 +27,7 @@ from gateway.traces.origins import matched_words, origins, source_of
 from gateway.traces.rows import places
 from gateway.traces.search import Found, Wanted
 from gateway.traces.trace import Viewer
-from gateway.traces.trace_store import BRAIN_NAME, Brain, PersonIds, open_brain
+from gateway.traces.trace_store import TRACES_NAME, PersonIds, TraceStore, open_trace_store
 from gateway.traces.transfer.bounds import Bounds, Everything, OfPerson
 from gateway.traces.transfer.detection import ExportFormat, ImportFormat
 from gateway.traces.transfer.exporting import export_traces
@@ -51,11 +51,11 @@ async def export_memory(
         TraceError: the target is there already.
     """
     home = data_directory()
-    async with _opened_brain(home) as brain:
+    async with _opened_traces(home) as trace_store:
         bounds: Bounds = Everything() if user is None else await _of_person(home, user)
         with _progress("Exporting") as progress:
             written = await export_traces(
-                brain,
+                trace_store,
                 target,
                 form=form,
                 bounds=bounds,
@@ -77,14 +77,14 @@ async def import_memory(
         TraceError: the path is not there, or cannot be imported.
     """
     home = data_directory()
-    async with _opened_brain(home, is_made=True, is_dry_run=is_dry_run) as brain:
+    async with _opened_traces(home, is_made=True, is_dry_run=is_dry_run) as trace_store:
         if user is not None:
             bounds: Bounds = await _of_person(home, user)
         else:
             bounds = Everything(fallback=await _only_viewer(home) or await _operator(home, is_dry_run=is_dry_run))
         with _progress("Importing") as progress:
             result = await import_traces(
-                brain, path, form=form, bounds=bounds, dedup=dedup, is_dry_run=is_dry_run, progress=progress
+                trace_store, path, form=form, bounds=bounds, dedup=dedup, is_dry_run=is_dry_run, progress=progress
             )
     if as_json:
         print_json({**asdict(result), "is_dry_run": is_dry_run})
@@ -105,12 +105,12 @@ async def search_memory(
         NotNamed: it is not clear who is meant.
     """
     home = data_directory()
-    async with _opened_brain(home) as brain:
+    async with _opened_traces(home) as trace_store:
         viewer = await _viewer(home, user, personality)
-        async with meaning_of(home, brain) as why_not:
-            found = await brain.search(viewer, wanted)
+        async with meaning_of(home, trace_store) as why_not:
+            found = await trace_store.search(viewer, wanted)
             problem = why_not()
-        matched = await brain.database.read(
+        matched = await trace_store.database.read(
             lambda connection: [matched_words(connection, each.trace, wanted.query) for each in found]
         )
     if problem is not None:
@@ -132,10 +132,10 @@ async def search_memory(
 
 async def facts_about(home: Path, scope: MemoryScope, words: str) -> Sequence[FactOrigin]:
     """Where the facts of the trace memory come from that hold all of these words; nothing where there is none."""
-    if not (home / BRAIN_NAME).exists():
+    if not (home / TRACES_NAME).exists():
         return ()
-    async with _opened_brain(home) as brain:
-        return await origins(brain, viewer_of(scope), words)
+    async with _opened_traces(home) as trace_store:
+        return await origins(trace_store, viewer_of(scope), words)
 
 
 def explained(found: Found, matched: Sequence[str]) -> str:
@@ -176,10 +176,10 @@ async def consolidate_memory(*, as_json: bool) -> None:
     """Consolidate everything, without a model: nothing is derived.
 
     Raises:
-        NotNamed: there is no brain yet.
+        NotNamed: there is no trace store yet.
     """
-    async with _opened_brain(data_directory()) as brain:
-        report = await Consolidation(brain).run(reason="command line")
+    async with _opened_traces(data_directory()) as trace_store:
+        report = await Consolidation(trace_store).run(reason="command line")
     if as_json:
         print_json(asdict(report))
         return
@@ -190,9 +190,9 @@ async def consolidate_memory(*, as_json: bool) -> None:
 
 
 @asynccontextmanager
-async def _opened_brain(home: Path, *, is_made: bool = False, is_dry_run: bool = False) -> AsyncIterator[Brain]:
-    """The brain; where there is none yet, a new one, for a dry run in a place of its own."""
-    path = home / BRAIN_NAME
+async def _opened_traces(home: Path, *, is_made: bool = False, is_dry_run: bool = False) -> AsyncIterator[TraceStore]:
+    """The trace store; where there is none yet, a new one, for a dry run in a place of its own."""
+    path = home / TRACES_NAME
     if not path.exists() and not is_made:
         raise NotNamed(
             "this command is about the trace memory, the facts beside MEMORY.md and USER.md, and there is none yet "
@@ -201,11 +201,11 @@ async def _opened_brain(home: Path, *, is_made: bool = False, is_dry_run: bool =
         )
     with tempfile.TemporaryDirectory() as elsewhere:
         if not path.exists() and is_dry_run:
-            path = Path(elsewhere, BRAIN_NAME)
+            path = Path(elsewhere, TRACES_NAME)
         elif is_made:
             make_private_directory(home)
-        async with opened_store(home) as store, open_brain(path, person_ids=_person_ids(store)) as brain:
-            yield brain
+        async with opened_store(home) as store, open_trace_store(path, person_ids=_person_ids(store)) as trace_store:
+            yield trace_store
 
 
 def _person_ids(store: SqliteStore | None) -> PersonIds | None:

@@ -85,7 +85,7 @@ async def _desk(home: Path, *, is_made: bool = False) -> AsyncIterator[_Desk | N
     from gateway.files.atomic import make_private_directory
     from gateway.files.home import DATABASE_NAME
     from gateway.people.access import Access
-    from gateway.people.access_records import People
+    from gateway.people.access_records import AccessRecords
     from gateway.people.operators import Operators
     from gateway.people.pairing import Pairing
     from gateway.store.sqlite import open_store
@@ -97,7 +97,7 @@ async def _desk(home: Path, *, is_made: bool = False) -> AsyncIterator[_Desk | N
         if store is None:
             yield None
             return
-        people, known = People(store.people), identities(home)
+        people, known = AccessRecords(store.people), identities(home)
         channels = Channels()  # none runs: a channel is told by its name
         operators = Operators(channels)
         access = Access({}, people=people, identities=known, channels=channels, operators=operators)

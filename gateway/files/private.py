@@ -19,7 +19,7 @@ _FOR_OTHERS = 0o077
 _OURS = frozenset([".gateway.lock", "ethos.sqlite", "config.yaml", "users", "web-token"])
 _BELOW = ("users", "personalities", "channels", "run", "secrets")
 _FILES = ("config.yaml", "web-token", ".env", "gateway.log", ".gateway.lock")
-_DATABASES = ("ethos.sqlite", "brain.")
+_DATABASES = ("ethos.sqlite", "traces.")
 _SHOWN = 5
 
 _log = structlog.get_logger(__name__)

@@ -97,7 +97,7 @@ class RestingFile:
     archive_bytes: int
 
 
-class LiveFile:
+class AtomicDocument:
     """Reads and replaces one document."""
 
     def __init__(self, path: Path, on_step: Step) -> None:

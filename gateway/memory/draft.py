@@ -14,7 +14,7 @@ from gateway.protocols import MemoryUpdate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class PendingChange:
     """What a caller wants done to one document.
 
     Attributes:
@@ -48,7 +48,7 @@ class Draft:
     conflicts: dict[Key, MemoryConflict] = field(default_factory=dict)
 
 
-def draft(base: bytes, wishes: Sequence[Wish], *, max_bytes: int) -> Draft:
+def draft(base: bytes, wishes: Sequence[PendingChange], *, max_bytes: int) -> Draft:
     """Apply the wishes in order to `base`, then cut what is too long."""
     text = rules.decode(base)
     hasher = hashlib.sha256(base)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gateway.errors import MemoryError_
+from gateway.errors import MemoryStoreError
 from gateway.memory import rules
 from gateway.memory.journal import Ask, EntryAction, EntryOutcome, JournalEntry, MemoryJournal
 
@@ -46,7 +46,7 @@ class HistoryEntry:
     author_id: str | None
 
 
-class NoSuchEntry(MemoryError_):
+class NoSuchEntry(MemoryStoreError):
     """There is no such entry in the history of this document, or its text is not known any more."""
 
 

@@ -74,12 +74,12 @@ class MarkdownNotes:
                 update = MemoryUpdate.add(document.store, "\n\n".join(brought))
                 await self._memory.sync(document.scope(link.survivor, f"link:{link.id}"), [update])
 
-    async def part(self, link: Link, heirs: Sequence[str]) -> bool:
+    async def part(self, link: Link, successors: Sequence[str]) -> bool:
         """Take out again what came in with the link; whether something else has changed since."""
         is_changed = False
         for document in await asyncio.to_thread(self._kept, link, link.absorbed):
             brought = await asyncio.to_thread(self._brought, link, document)
-            for heir in heirs if brought else ():
+            for heir in successors if brought else ():
                 is_changed |= await self._part(link, document, heir, brought)
         return is_changed
 

@@ -18,11 +18,11 @@ from gateway.errors import FileError, InvalidId, MemoryConflict, StoreError
 from gateway.files.atomic import FileSnapshot, Signature, read_settled, sign
 from gateway.memory import rules
 from gateway.memory.atomic_document import Step
-from gateway.memory.draft import Wish, draft
+from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, HistoryEntry, NoSuchEntry, difference
 from gateway.memory.journal import HASH_OF_NOTHING, Ask, EntryAction, MemoryJournal
 from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
-from gateway.memory.read_cache import Kept, KeptTexts
+from gateway.memory.read_cache import Kept, ReadCache
 from gateway.memory.writer import DocumentWriter
 from gateway.protocols import (
     MemoryContext,
@@ -77,7 +77,7 @@ class MarkdownFileMemoryProvider:
         self._step = on_step
         self._writers: dict[str, DocumentWriter] = {}
         self._united: dict[str, Signature] = {}
-        self._texts = KeptTexts(self._root)
+        self._texts = ReadCache(self._root)
 
     @property
     def root(self) -> Path:
@@ -113,12 +113,12 @@ class MarkdownFileMemoryProvider:
         nowhere = {index for document, _ in documents for index in self._without_effect(document, asks)}
         if len(documents) == 1 and not nowhere:
             [(document, store)] = documents
-            outcomes = await self._apply(document, store, scope, [Wish(ask=ask) for ask in asks])
+            outcomes = await self._apply(document, store, scope, [PendingChange(ask=ask) for ask in asks])
             return SyncReport(outcomes=tuple(outcomes.values()))
         # A turn's updates are noted together; a writer would note those of its own document only.
         work = [self._begin(asks, nowhere)]
         for document, store in documents:
-            mine = [Wish(ask=ask) for ask in asks if ask.document == document and ask.index not in nowhere]
+            mine = [PendingChange(ask=ask) for ask in asks if ask.document == document and ask.index not in nowhere]
             if mine:
                 work.append(self._apply(document, store, scope, mine))
         noted, *made = await _all(work)
@@ -208,7 +208,7 @@ class MarkdownFileMemoryProvider:
             return ""
         snapshot = await asyncio.to_thread(self._snapshot, place)
         data = b"" if snapshot is None else snapshot.data
-        wishes = [Wish(ask=ask) for ask in self._asks(scope, updates)]
+        wishes = [PendingChange(ask=ask) for ask in self._asks(scope, updates)]
         return difference(data, draft(data, wishes, max_bytes=self._max_bytes).after)
 
     async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
@@ -281,7 +281,7 @@ class MarkdownFileMemoryProvider:
         return outcomes
 
     async def _apply(
-        self, document: str, store: MemoryStoreName, scope: MemoryScope, wishes: Sequence[Wish]
+        self, document: str, store: MemoryStoreName, scope: MemoryScope, wishes: Sequence[PendingChange]
     ) -> dict[int, UpdateOutcome]:
         results = await self._writer(document, store).apply(scope, wishes)
         outcomes: dict[int, UpdateOutcome] = {}
@@ -313,7 +313,7 @@ class MarkdownFileMemoryProvider:
             at=datetime.now(UTC),
             refers_to=refers_to,
         )
-        wish = Wish(ask=ask, data=data, expected_version=expected_version)
+        wish = PendingChange(ask=ask, data=data, expected_version=expected_version)
         await self._apply(place.key, place.store, scope, [wish])
         snapshot = await asyncio.to_thread(self._snapshot, place)
         return _document(place, data, snapshot.signature if snapshot else None)

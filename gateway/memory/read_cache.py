@@ -26,7 +26,7 @@ class Kept:
     text: str | None
 
 
-class KeptTexts:
+class ReadCache:
     """Texts by the key of their document; `look` costs one system call and is for the event loop, `read` for a thread.
 
     A document behind a link is read every time: the link may lead elsewhere tomorrow, and the file would not tell.

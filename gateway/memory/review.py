@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from gateway.domain.roles import Role
-from gateway.errors import MemoryError_
+from gateway.errors import MemoryStoreError
 from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import AT_THE_MACHINE, Proposal, ProposalStore, Reviewer, is_shared, proposal_number
 from gateway.memory.sync import MemorySync
@@ -22,7 +22,7 @@ _STORES: tuple[MemoryStoreName, ...] = ("user", "memory")
 _LOOKED_AT = 200
 
 
-class NotReviewable(MemoryError_):
+class NotReviewable(MemoryStoreError):
     """There is no such proposal or change for whoever asks, or it cannot be done any more; the text says what can."""
 
 

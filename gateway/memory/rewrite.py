@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 from gateway.errors import FileError, MemoryConflict
 from gateway.files.atomic import FileSnapshot, Signature
 from gateway.memory import rules
-from gateway.memory.atomic_document import LiveFile, Look, Staged, Step
+from gateway.memory.atomic_document import AtomicDocument, Look, Staged, Step
 from gateway.memory.delta import Delta
-from gateway.memory.draft import Draft, Wish, draft
+from gateway.memory.draft import Draft, PendingChange, draft
 from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, Fitted, both, fit
 from gateway.memory.history import NoSuchEntry, rebuilt
 from gateway.memory.journal import HASH_OF_NOTHING, MERGE, Ask, Change, Key, MemoryJournal, Tail, Write
@@ -103,12 +103,12 @@ class Rewriter:
         self._max_bytes = max_bytes
         self._step = on_step
         self._loop = loop
-        self._file = LiveFile(place.path, on_step)
+        self._file = AtomicDocument(place.path, on_step)
         self._is_first = True
         self._settled: Future[None] | None = None
         self.known: Known | None = None
 
-    def rewrite(self, scope: MemoryScope, wishes: Sequence[Wish]) -> Rewritten:
+    def rewrite(self, scope: MemoryScope, wishes: Sequence[PendingChange]) -> Rewritten:
         """Bring the wishes in, in order, each key once.
 
         Raises:
@@ -129,7 +129,7 @@ class Rewriter:
                 return made
         raise FileError(f"{self.place.path} is being saved by an editor again and again; the update is kept for later")
 
-    def _attempt(self, made: Rewritten, scope: MemoryScope, wishes: Sequence[Wish]) -> str:
+    def _attempt(self, made: Rewritten, scope: MemoryScope, wishes: Sequence[PendingChange]) -> str:
         look = self._file.look()
         if look.replaced:
             self._file.finish_exchange(look)
@@ -205,7 +205,7 @@ class Rewriter:
             and look.previous == known.previous
         )
 
-    def _start(self, look: Look, scope: MemoryScope, wishes: Sequence[Wish]) -> tuple[Look, _Start]:
+    def _start(self, look: Look, scope: MemoryScope, wishes: Sequence[PendingChange]) -> tuple[Look, _Start]:
         """What to start from; looks again when the file is not as any of us left it.
 
         It is the file's own text, but for two cases. A person saved a text that they had opened before our last

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from gateway.errors import FileError, MemoryError_, StoreError
+from gateway.errors import FileError, MemoryStoreError, StoreError
 from gateway.protocols import MemoryContext, MemoryProvider, MemoryScope, MemoryStoreName, MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
@@ -88,7 +88,7 @@ class MemorySync:
                     pass
         try:
             return await self._provider.prefetch(scope)
-        except (MemoryError_, FileError) as error:
+        except (MemoryStoreError, FileError) as error:
             _log.error("memory_unreadable", turn_id=scope.turn_id, error=str(error))
             return None
 
@@ -194,6 +194,6 @@ class MemorySync:
     async def _outcomes(self, scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> Sequence[str]:
         try:
             return (await self._provider.sync(scope, updates)).outcomes
-        except MemoryError_ as error:  # a malformed id: it never will be applied
+        except MemoryStoreError as error:  # a malformed id: it never will be applied
             _log.error("memory_refused", turn_id=scope.turn_id, error=str(error))
             return ["no_match"] * len(updates)

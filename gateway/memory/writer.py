@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gateway.files.atomic import Signature, make_private_directory
 from gateway.files.locks import FileLock
 from gateway.memory.atomic_document import Step
-from gateway.memory.draft import Wish
+from gateway.memory.draft import PendingChange
 from gateway.memory.journal import Ask, EntryOutcome, Key, MemoryJournal
 from gateway.memory.paths import DocumentPlace
 from gateway.memory.rewrite import Result, Rewriter, Rewritten
@@ -26,7 +26,7 @@ _TURNS_TO_COME_AGAIN = 4
 @dataclass(slots=True)
 class _Job:
     scope: MemoryScope
-    wishes: Sequence[Wish]
+    wishes: Sequence[PendingChange]
     done: asyncio.Future[list[Result]]
 
 
@@ -65,7 +65,7 @@ class DocumentWriter:
         known = None if self._rewriter is None else self._rewriter.known
         return None if known is None else known.signature
 
-    async def apply(self, scope: MemoryScope, wishes: Sequence[Wish]) -> list[Result]:
+    async def apply(self, scope: MemoryScope, wishes: Sequence[PendingChange]) -> list[Result]:
         """Bring the wishes in, in order; what became of each.
 
         A caller that is cancelled does not stop what it asked for.
@@ -125,7 +125,7 @@ class DocumentWriter:
             _fail([*jobs, *self._queue], asyncio.CancelledError())  # nobody, unless the event loop is ending
             self._queue = []
 
-    def _note(self, wishes: Sequence[Wish]) -> asyncio.Task[Mapping[Key, EntryOutcome]]:
+    def _note(self, wishes: Sequence[PendingChange]) -> asyncio.Task[Mapping[Key, EntryOutcome]]:
         """Have the journal note all that is asked for, at once; it takes its calls in order, so before the rewrite's.
 
         Returns:

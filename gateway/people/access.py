@@ -16,7 +16,7 @@ from gateway.domain.command_text import ParsedCommand, parse_command
 from gateway.domain.roles import Role, highest, lowest
 from gateway.domain.sessions import PROGRAMS
 from gateway.messages import InboundMessage
-from gateway.people.access_records import Book, People, ranks_of
+from gateway.people.access_records import AccessRecords, AccessSnapshot, ranks_of
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
 
@@ -84,7 +84,7 @@ class Access:
         self,
         rules: Mapping[str, AccessRule],
         *,
-        people: People,
+        people: AccessRecords,
         identities: IdentityMap,
         channels: Channels,
         operators: Operators,
@@ -138,7 +138,7 @@ class Access:
         admitted = self._admitted(channel, self._rule(channel).mode, account, book)
         return None if admitted is None else given or admitted
 
-    def role_of(self, accounts: Collection[str], book: Book) -> Role | None:
+    def role_of(self, accounts: Collection[str], book: AccessSnapshot) -> Role | None:
         """The role that a person with these accounts was given; None where they were given none."""
         if not set(accounts).isdisjoint(self._operators.accounts()):
             return "owner"
@@ -148,7 +148,7 @@ class Access:
     def _rule(self, channel: str) -> AccessRule:
         return _OF_PROGRAMS if channel == PROGRAMS else self.rules.get(channel, AccessRule())
 
-    def _entry(self, message: InboundMessage, account: str, book: Book, known: Mapping[str, str]) -> Entry:
+    def _entry(self, message: InboundMessage, account: str, book: AccessSnapshot, known: Mapping[str, str]) -> Entry:
         if not message.is_direct and not message.mentions_bot:
             return Entry(verdict="ignore", account=account)
         if not message.sender.is_verified:
@@ -170,7 +170,7 @@ class Access:
         verdict: Verdict = "answer" if role is not None else _for_stranger(message, mode, command)
         return Entry(verdict=verdict, account=account, role=given or role or "guest")
 
-    def _admitted(self, channel: str, mode: GroupMode, account: str, book: Book) -> Role | None:
+    def _admitted(self, channel: str, mode: GroupMode, account: str, book: AccessSnapshot) -> Role | None:
         """As what somebody is let in who was given no role; None where they are not."""
         if channel == PROGRAMS:
             return self._role_elsewhere(account, book) or _OF_PROGRAMS.role
@@ -181,7 +181,7 @@ class Access:
         elsewhere = self._role_elsewhere(account, book) if mode == "pairing" else None
         return None if elsewhere is None else lowest((elsewhere, rule.role))
 
-    def _role_elsewhere(self, account: str, book: Book) -> Role | None:
+    def _role_elsewhere(self, account: str, book: AccessSnapshot) -> Role | None:
         """The highest role with which the person was let in by name on any channel; None where they never were.
 
         An open channel lets in whoever comes, which is no word about anybody.

@@ -120,7 +120,7 @@ PeopleChange = Ask | LetIn | Reopen | TurnAway | SetRank | ClaimOwner | OfferOwn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Book:
+class AccessSnapshot:
     """Everybody who was let in by a person rather than by the configuration.
 
     Attributes:
@@ -141,7 +141,7 @@ class PeopleStore(Protocol):
     def foreign_changes(self) -> int:
         """Grows whenever another process may have changed something."""
 
-    async def book(self) -> Book:
+    async def book(self) -> AccessSnapshot:
         """As it is now."""
 
     async def requests(self) -> Sequence[Request]:
@@ -160,19 +160,19 @@ class PeopleStore(Protocol):
         """Note which direct chat an owner used last; survives a killed process, perhaps not a power cut."""
 
 
-class People:
+class AccessRecords:
     """The book in memory, read again when somebody changed it."""
 
     def __init__(self, store: PeopleStore) -> None:
         """Nothing is read yet."""
         self._store = store
-        self._book = Book()
+        self._book = AccessSnapshot()
         self._read_at: int | None = None
         self._changes = 0
         self._reading = asyncio.Lock()
 
     @property
-    def last(self) -> Book:
+    def last(self) -> AccessSnapshot:
         """As it was read last."""
         return self._book
 
@@ -181,7 +181,7 @@ class People:
         self._changes += 1
         self._read_at = None
 
-    async def book(self) -> Book:
+    async def book(self) -> AccessSnapshot:
         """As it is now; costs nothing while nobody changes it.
 
         A change by another process is seen with the next commit of ours, and every message begins with one.

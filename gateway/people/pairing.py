@@ -19,11 +19,11 @@ from gateway.domain.visible import as_name
 from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage
 from gateway.people.access import Access, Entry
 from gateway.people.access_records import (
+    AccessRecords,
     Ask,
     ClaimOwner,
     LetIn,
     OfferOwner,
-    People,
     PeopleChange,
     PeopleStore,
     Reopen,
@@ -54,7 +54,7 @@ def _now() -> datetime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class AdmissionReply:
     """What becomes of a message that gets no turn.
 
     Attributes:
@@ -93,7 +93,7 @@ class Pairing:
     def __init__(
         self,
         store: PeopleStore,
-        people: People,
+        people: AccessRecords,
         access: Access,
         identities: IdentityMap,
         *,
@@ -116,7 +116,7 @@ class Pairing:
 
     # ---- strangers --------------------------------------------------------------------------------------------------
 
-    async def meet(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting:
+    async def meet(self, message: InboundMessage, entry: Entry, turn_id: str) -> AdmissionReply:
         """What a message comes to that is not answered by the agent."""
         match entry.verdict:
             case "pair" | "link":
@@ -124,8 +124,8 @@ class Pairing:
             case "claim":
                 return await self._claimed(message, entry.account, turn_id)
             case "refuse" | "revoked":
-                return Meeting(text=self._refusal(message, entry))
-        return Meeting()
+                return AdmissionReply(text=self._refusal(message, entry))
+        return AdmissionReply()
 
     def _refusal(self, message: InboundMessage, entry: Entry) -> str | None:
         """Names nobody and nothing but the stranger's own account."""
@@ -143,7 +143,7 @@ class Pairing:
             f"`{message.sender.user}` to `allow` of the channel `{channel}`."
         )
 
-    async def _asked(self, message: InboundMessage, account: str, turn_id: str) -> Meeting:
+    async def _asked(self, message: InboundMessage, account: str, turn_id: str) -> AdmissionReply:
         channel, now = message.conversation.channel, self._now()
         requests = [one for one in await self._store.requests() if one.channel == channel]
         mine = next((one for one in requests if one.account == account), None)
@@ -151,9 +151,9 @@ class Pairing:
             return self._again(message, mine, now)
         is_same_day = mine is not None and mine.first_at > now - _DAY
         if mine is not None and is_same_day and mine.times >= CODES_PER_DAY:
-            return Meeting()  # has had enough codes for today
+            return AdmissionReply()  # has had enough codes for today
         if sum(one.state == "waiting" and one.expires_at > now for one in requests) >= WAITING_PER_CHANNEL:
-            return Meeting(text=_FULL if self.may_tell(account) else None)
+            return AdmissionReply(text=_FULL if self.may_tell(account) else None)
         request = Request(
             channel=channel,
             account=account,
@@ -169,7 +169,7 @@ class Pairing:
             held=0 if mine is None else mine.held,
         )
         code = self.code(request)
-        return Meeting(
+        return AdmissionReply(
             text=_your_code(code),
             kind="pairing",
             codes=(code,),
@@ -177,17 +177,17 @@ class Pairing:
             change=Ask(request=request, is_held=request.held < HELD_MESSAGES),
         )
 
-    def _again(self, message: InboundMessage, mine: Request, now: datetime) -> Meeting:
+    def _again(self, message: InboundMessage, mine: Request, now: datetime) -> AdmissionReply:
         """Somebody writes who has a code already, or was refused."""
         if mine.state == "refused":
-            return Meeting()
+            return AdmissionReply()
         is_told = mine.told_at <= now - REPEAT_AFTER
         is_held = mine.held < HELD_MESSAGES
         if not is_told and not is_held:
-            return Meeting()
+            return AdmissionReply()
         told = replace(mine, told_at=now if is_told else mine.told_at, conversation=message.conversation)
         code = self.code(mine)
-        return Meeting(
+        return AdmissionReply(
             text=_your_code(code) if is_told else None,
             kind="pairing",
             codes=(code,),
@@ -265,11 +265,11 @@ class Pairing:
         user_id = (await self._identities.known({account})).get(account)
         return [] if user_id is None else [one.key for one in await self._identities.accounts_of(user_id)]
 
-    async def _claimed(self, message: InboundMessage, account: str, turn_id: str) -> Meeting:
+    async def _claimed(self, message: InboundMessage, account: str, turn_id: str) -> AdmissionReply:
         now = self._now()
         tries = [at for at in self._tries.get(account, []) if at > now - OWNER_TRIES_WITHIN]
         if len(tries) >= OWNER_TRIES:
-            return Meeting(text=_WAIT if self.may_tell(account) else None)
+            return AdmissionReply(text=_WAIT if self.may_tell(account) else None)
         command = parse_command(message)
         code = read_code("" if command is None else command.arguments)
         offered = await self._store.owner_code(now)
@@ -280,12 +280,12 @@ class Pairing:
                 _notice(one, self.code(one), message.conversation, f"{turn_id}.notice-{number}")
                 for number, one in enumerate(others)
             )
-            return Meeting(text=_OWNER, notices=notices, change=ClaimOwner(account=account, at=now))
+            return AdmissionReply(text=_OWNER, notices=notices, change=ClaimOwner(account=account, at=now))
         self._tries[account] = [*tries, now]
         self._tries.move_to_end(account)
         if len(self._tries) > _REMEMBERED:
             self._tries.popitem(last=False)
-        return Meeting(text=_NO_OWNER_CODE)
+        return AdmissionReply(text=_NO_OWNER_CODE)
 
     # ---- decisions --------------------------------------------------------------------------------------------------
 

@@ -11,12 +11,12 @@ from gateway.domain.codes import load_pepper
 from gateway.domain.command_text import parse_command
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.people.access import Access, Entry
-from gateway.people.access_records import People, PeopleStore
+from gateway.people.access_records import AccessRecords, PeopleStore
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
 from gateway.people.linking.links import Link, Party
 from gateway.people.operators import Operators
-from gateway.people.pairing import Meeting, Pairing
+from gateway.people.pairing import AdmissionReply, Pairing
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.commands.pairing import PairCommand
 from gateway.pipeline.dispatcher import Dispatcher
@@ -27,12 +27,12 @@ class Admission:
     """What stands between a message and its turn."""
 
     access: Access
-    people: People
+    people: AccessRecords
     pairing: Pairing
     linking: Linking
     dispatcher: Dispatcher
 
-    async def handle_unadmitted(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting:
+    async def handle_unadmitted(self, message: InboundMessage, entry: Entry, turn_id: str) -> AdmissionReply:
         """What a message comes to that is not answered by the agent; with the lock of `pairing` held."""
         met = await self._redeemed(message, entry, turn_id) if entry.verdict == "link" else None
         return met or await self.pairing.meet(message, entry, turn_id)
@@ -60,7 +60,7 @@ class Admission:
         for owner in await self.owners(()):
             await self.reopen({owner, *await self.pairing.linked_to(owner)})
 
-    async def _redeemed(self, message: InboundMessage, entry: Entry, turn_id: str) -> Meeting | None:
+    async def _redeemed(self, message: InboundMessage, entry: Entry, turn_id: str) -> AdmissionReply | None:
         """Somebody who is known elsewhere brings a code from there; None where they are a stranger like any other."""
         command = parse_command(message)
         if command is None or await self.pairing.is_refused(message.conversation.channel, entry.account):
@@ -70,7 +70,7 @@ class Admission:
         if answer is None:
             return None
         is_told = answer.is_heard or self.pairing.may_tell(entry.account)
-        return Meeting(text=answer.text if is_told else None, codes=answer.codes)
+        return AdmissionReply(text=answer.text if is_told else None, codes=answer.codes)
 
     async def owners(self, operator_accounts: Collection[str]) -> set[str]:
         """The accounts of owners, besides those of the operator."""
@@ -84,7 +84,7 @@ def make_admission(
     access: Access,
     commands: Commands,
     *,
-    people: People,
+    people: AccessRecords,
     identities: IdentityMap,
     operators: Operators,
     linking: Linking,

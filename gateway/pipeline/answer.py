@@ -29,7 +29,7 @@ from gateway.memory.sync import MemorySync
 from gateway.messages import Action, Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
-from gateway.pipeline.attachments import Asked
+from gateway.pipeline.attachments import Question
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.commit import Committer, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher, TurnControl
@@ -144,7 +144,7 @@ class Turn:
             author_id=self.user_id,
         )
 
-    def read(self, asked: Asked) -> tuple[str, ...]:
+    def read(self, asked: Question) -> tuple[str, ...]:
         """What is not the person's own of what stands in front of the model; the same after a crash."""
         has_several = not self.message.is_direct or self.message.conversation.channel == PROGRAMS
         is_joined = has_several and self.session.user_id != self.user_id  # a key may speak in anybody's session
@@ -158,7 +158,7 @@ class Turn:
             return allowed.only([name for name in allowed.names if name != UPDATE_MEMORY.name])
         return allowed
 
-    def tool_context(self, state: AgentState, asked: Asked, memory: MemoryContext | None) -> ToolContext:
+    def tool_context(self, state: AgentState, asked: Question, memory: MemoryContext | None) -> ToolContext:
         """On whose behalf tools are called."""
         return ToolContext(
             scope=self.scope,
@@ -170,7 +170,7 @@ class Turn:
             sources=state.sources,
         )
 
-    async def settle_memory(self, state: AgentState, asked: Asked, store: ProposalStore) -> SettledMemory:
+    async def settle_memory(self, state: AgentState, asked: Question, store: ProposalStore) -> SettledMemory:
         """Sort what the turn wants to remember; proposals get their numbers, and one for each document."""
         sources = tuple(dict.fromkeys((*self.read(asked), *state.sources)))
         writes, is_direct = self.personality.memory_writes, self.message.is_direct
@@ -196,7 +196,7 @@ class Turn:
             choices=choices(proposals, reviewer) if is_direct else (),
         )
 
-    def session_after(self, asked: Asked, memory: SettledMemory) -> Session:
+    def session_after(self, asked: Question, memory: SettledMemory) -> Session:
         """The session with this turn in it."""
         return replace(
             with_title(self.session, self.message.text.strip() or asked.text),
@@ -222,7 +222,9 @@ class Answering:
         self._committer = committer
         self._loop = AgentLoop(parts.store)
 
-    async def answer(self, turn: Turn, control: TurnControl, asked: Asked, *, supersedes: str | None) -> float | None:
+    async def answer(
+        self, turn: Turn, control: TurnControl, asked: Question, *, supersedes: str | None
+    ) -> float | None:
         """Let the agent answer what was asked, and commit; seconds until it is tried again when it was parked.
 
         Args:
@@ -254,7 +256,7 @@ class Answering:
         return None
 
     async def _work(
-        self, turn: Turn, state: AgentState, preview: Preview, asked: Asked, supersedes: str | None
+        self, turn: Turn, state: AgentState, preview: Preview, asked: Question, supersedes: str | None
     ) -> AgentWork:
         parts, personality, message = self._parts, turn.personality, turn.message
         with span("memory.prefetch"):
@@ -341,7 +343,7 @@ class Answering:
         return await parking.told(row.message.conversation, waits_for, error, again_s)
 
     async def _commit_answer(
-        self, turn: Turn, state: AgentState, *, asked: Asked, ending: str | None, supersedes: str | None
+        self, turn: Turn, state: AgentState, *, asked: Question, ending: str | None, supersedes: str | None
     ) -> None:
         memory = await turn.settle_memory(state, asked, self._parts.proposals)
         if ending == STOPPED:
@@ -403,7 +405,7 @@ def as_stored(
     personality_id: str,
     user_id: str,
     author: str,
-    asked: Asked,
+    asked: Question,
     sources: Sequence[str],
     asked_at: datetime,
 ) -> tuple[SessionMessage, ...]:

@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Question:
     """A message as the model reads it.
 
     Attributes:
@@ -47,7 +47,7 @@ def has_pictures(message: InboundMessage) -> bool:
     return any(file.media_type in _IMAGES for file in message.attachments)
 
 
-async def read_message(message: InboundMessage, adapter: ChannelAdapter | None) -> Asked:
+async def read_message(message: InboundMessage, adapter: ChannelAdapter | None) -> Question:
     """The message with its quotations and files; a file that cannot be read is named with the reason."""
     text = message.text.strip()
     pieces = [text if message.is_trusted_text or not text else as_data(PASSED_ON, text=text)]
@@ -58,7 +58,7 @@ async def read_message(message: InboundMessage, adapter: ChannelAdapter | None) 
         if data is not None and file.media_type in _IMAGES:
             images.append(ModelImage(media_type=file.media_type, data=data))
         pieces.append(_shown(file, note, data if file.media_type not in _IMAGES else None))
-    return Asked(text="\n".join(pieces).strip(), images=tuple(images), sources=sources_of(message))
+    return Question(text="\n".join(pieces).strip(), images=tuple(images), sources=sources_of(message))
 
 
 async def _fetch(file: Attachment, adapter: ChannelAdapter | None, *, room: int) -> tuple[bytes | None, str]:

@@ -19,7 +19,7 @@ from gateway.memory.ingest import IngestJob
 from gateway.memory.proposals import Proposal
 from gateway.memory.sync import CommittedMemory
 from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage
-from gateway.people.access_records import People, PeopleChange
+from gateway.people.access_records import AccessRecords, PeopleChange
 from gateway.pipeline.inbox import InboxRow
 from gateway.pipeline.outbox import Outbox
 from gateway.protocols import MemoryScope, MemoryUpdate
@@ -99,7 +99,9 @@ class TurnStore(CommittedMemory, Protocol):
 class Committer:
     """Ends turns whose rows are claimed by one owner: with one commit, and what the others are told of it."""
 
-    def __init__(self, store: TurnStore, channels: Channels, outbox: Outbox, people: People, *, owner: str) -> None:
+    def __init__(
+        self, store: TurnStore, channels: Channels, outbox: Outbox, people: AccessRecords, *, owner: str
+    ) -> None:
         self._store = store
         self._channels = channels
         self._outbox = outbox

@@ -19,7 +19,7 @@ from gateway.people.access import Access
 from gateway.pipeline.crash_isolation import Company
 from gateway.pipeline.inbox import InboxRow, InboxStore, NotDue, Suspect
 from gateway.pipeline.outbox import DeliveryPolicy
-from gateway.pipeline.scheduler import AGAIN, IDLE, Lanes
+from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
 from gateway.runtime.backoff import delay_s
 from gateway.runtime.cancellation import is_cancelled_from_outside
 from gateway.runtime.failpoints import reach
@@ -96,7 +96,7 @@ class Dispatcher:
         self._lease_s = limits.lease_s
         self._policy = policy
         self._turns: Turns
-        self._lanes: Lanes[ConversationRef] = Lanes(
+        self._queue: FairQueue[ConversationRef] = FairQueue(
             self._serve,
             workers=limits.running_turns,
             after_fault_s=AFTER_FAULT_S,
@@ -130,11 +130,11 @@ class Dispatcher:
     @property
     def waiting(self) -> int:
         """Conversations that have a message to answer and no turn yet."""
-        return self._lanes.waiting
+        return self._queue.waiting
 
     def wake(self, conversation: ConversationRef) -> None:
         """Say that the conversation has a message."""
-        self._lanes.wake(conversation)
+        self._queue.wake(conversation)
 
     async def accepted(self, message: InboundMessage) -> None:
         """Take note of a message that was just committed. `/stop` and `/retry` do not wait for those before them."""
@@ -144,16 +144,16 @@ class Dispatcher:
                 await self._stop(message)
             elif command.name == "retry" and message.conversation in self._not_due:
                 self._had_effect.add((message.conversation, message.event_id))
-                await self.expedite(message.conversation)
-        self._lanes.wake(message.conversation, _Account(message.conversation.channel, message.sender.user))
+                await self.retry_now(message.conversation)
+        self._queue.wake(message.conversation, _Account(message.conversation.channel, message.sender.user))
 
-    async def expedite(self, conversation: ConversationRef) -> None:
+    async def retry_now(self, conversation: ConversationRef) -> None:
         """Try at once what waits in the conversation for its time."""
         try:
             await self._store.make_due(conversation)
         except StoreError as error:
             _log.error("not_expedited", error=str(error))
-        self._lanes.wake(conversation)
+        self._queue.wake(conversation)
 
     async def _stop(self, message: InboundMessage) -> None:
         control = self._running.get(message.conversation)
@@ -162,25 +162,25 @@ class Dispatcher:
             return
         self._stop_next.setdefault(message.conversation, message.event_id)  # what waits there ends without an answer
         if message.conversation in self._not_due:
-            await self.expedite(message.conversation)
+            await self.retry_now(message.conversation)
 
     async def recover(self) -> int:
         """Take up what an earlier process left; returns how many conversations wait."""
         await self._store.reclaim(self._owner, self._after_death_s)
         waiting = await self._store.waiting()
         for conversation, sender in (await self._store.speakers()).items():
-            self._lanes.belongs(conversation, _Account(conversation.channel, sender))
+            self._queue.belongs(conversation, _Account(conversation.channel, sender))
         for conversation, due_in_s in waiting:
             if due_in_s > 0:
                 self._not_due.add(conversation)
-            self._lanes.wake_in(conversation, due_in_s)
+            self._queue.wake_in(conversation, due_in_s)
         return len(waiting)
 
     async def run(self, turns: Turns) -> None:
         """Serve until cancelled."""
         self._turns = turns
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._lanes.run())
+            tasks.create_task(self._queue.run())
             tasks.create_task(self._renew())
 
     async def drain(self, timeout_s: float) -> None:
@@ -188,13 +188,13 @@ class Dispatcher:
         self._is_draining = True
         try:
             async with asyncio.timeout(timeout_s):
-                await self._lanes.idle()
+                await self._queue.idle()
         except TimeoutError:
             tasks = [control.task for control in self._running.values() if control.task is not None]
             _log.warning("turns_released", turns=len(tasks), waited_s=timeout_s)
             for task in tasks:
                 task.cancel("shutting down")
-            await self._lanes.idle()
+            await self._queue.idle()
 
     # ---- one conversation ------------------------------------------------------------------------------------------
 
@@ -225,14 +225,14 @@ class Dispatcher:
             self._stopped.pop(conversation, None)
             return self._next(conversation, row)
         if conversation in self._stop_next:  # it came when the message was as good as parked
-            await self.expedite(conversation)
+            await self.retry_now(conversation)
             return AGAIN
         self._not_due.add(conversation)
         return again_s
 
     def _next(self, conversation: ConversationRef, row: InboxRow) -> float | None:
         if row.next_sender is not None:
-            self._lanes.belongs(conversation, _Account(conversation.channel, row.next_sender))
+            self._queue.belongs(conversation, _Account(conversation.channel, row.next_sender))
         return AGAIN if row.has_more else IDLE
 
     async def _claim(self, conversation: ConversationRef, *, is_alone: bool) -> InboxRow | NotDue | Suspect | None:

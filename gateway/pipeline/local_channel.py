@@ -65,7 +65,7 @@ class Watcher(Protocol):
         """The gateway stops."""
 
 
-class Talk:
+class LocalChannel:
     """A channel without a platform, see `ChannelAdapter`: those who watch a conversation are told of its news."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Talk:
     async def connect(self) -> None:
         """There is nothing to reach."""
 
-    async def run(self, accept: Accept) -> None:  # noqa: ARG002 (programs bring their messages to the desk)
+    async def run(self, accept: Accept) -> None:  # noqa: ARG002 (programs bring their messages to the service)
         """Be there until cancelled."""
         await asyncio.Event().wait()
 

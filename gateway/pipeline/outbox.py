@@ -17,7 +17,7 @@ from gateway.domain.codes import without_codes
 from gateway.errors import EthosError, PermanentSendError, StoreError, TransientSendError, UncertainSendError
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
 from gateway.pipeline.inbox import NotDue
-from gateway.pipeline.scheduler import AGAIN, IDLE, Lanes
+from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
 from gateway.protocols import ChannelAdapter, SupportsSendLookup
 from gateway.runtime.backoff import delay_s
 from gateway.runtime.cancellation import is_cancelled_from_outside
@@ -142,7 +142,7 @@ class Outbox:
         self._store = store
         self._channels = channels
         self.policy = policy or DeliveryPolicy()
-        self._lanes: Lanes[ConversationRef] = Lanes(
+        self._queue: FairQueue[ConversationRef] = FairQueue(
             self._send_next,
             workers=SENDERS,
             after_fault_s=AFTER_FAULT_S,
@@ -172,11 +172,11 @@ class Outbox:
 
     def wake(self, conversation: ConversationRef) -> None:
         """Say that the conversation has a reply to send."""
-        self._lanes.wake(conversation, conversation.channel)
+        self._queue.wake(conversation, conversation.channel)
 
     async def caught_up(self, conversation: ConversationRef) -> None:
         """Wait until nothing of the conversation is on its way, or waits to be tried again."""
-        await self._lanes.rested(conversation)
+        await self._queue.rested(conversation)
 
     def delivered_by_commit(self, replies: Sequence[OutboundMessage]) -> frozenset[str]:
         """The ids of replies that need no sending: the people of their channel read the log, which has them."""
@@ -242,19 +242,19 @@ class Outbox:
         for conversation in await self._store.put_off():
             self._put_off.setdefault(conversation.channel, set()).add(conversation)
         for conversation, due_in_s in await self._store.unsent():
-            self._lanes.belongs(conversation, conversation.channel)
-            self._lanes.wake_in(conversation, due_in_s)
+            self._queue.belongs(conversation, conversation.channel)
+            self._queue.wake_in(conversation, due_in_s)
         return uncertain
 
     async def run(self) -> None:
         """Send until cancelled."""
-        await self._lanes.run()
+        await self._queue.run()
 
     async def drain(self, timeout_s: float) -> None:
         """Send what is due now, for so long at most."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._lanes.idle()
+                await self._queue.idle()
         except TimeoutError:
             _log.warning("replies_left", waited_s=timeout_s)
 

@@ -94,7 +94,7 @@ class Parking:
         """At once, so that they share commits: whoever was answered does not wait for a thousand of them."""
         others = [conversation for conversation in waiting if conversation != but]
         for start in range(0, len(others), AT_ONCE):
-            await asyncio.gather(*map(self._dispatcher.expedite, others[start : start + AT_ONCE]))
+            await asyncio.gather(*map(self._dispatcher.retry_now, others[start : start + AT_ONCE]))
 
     async def told(
         self, conversation: ConversationRef, waits_for: str, error: ModelUnavailable, again_s: float
@@ -108,7 +108,7 @@ class Parking:
         self._note_told(conversation, waits_for, left_s)
         if conversation in self._parked.get(waits_for, ()):
             return again_s
-        await self._dispatcher.expedite(conversation)
+        await self._dispatcher.retry_now(conversation)
         return 0.0
 
     def _note_told(self, conversation: ConversationRef, waits_for: str, for_s: float) -> None:

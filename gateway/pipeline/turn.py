@@ -17,7 +17,7 @@ from gateway.messages import ConversationRef
 from gateway.people.access import Entry
 from gateway.people.access_records import ClaimOwner
 from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSettings, stopped
-from gateway.pipeline.attachments import Asked, has_pictures, read_message
+from gateway.pipeline.attachments import Question, has_pictures, read_message
 from gateway.pipeline.commands import CommandCall, CommandResult
 from gateway.pipeline.commands.pairing import PAIR
 from gateway.pipeline.commit import Committer, reply_to
@@ -129,7 +129,7 @@ class TurnRunner:
                 control.is_decided = True
                 await self._commit_command(turn, result)
                 return None
-        again = Asked(text=last.text, sources=(EARLIER,) if last.is_tainted else ())
+        again = Question(text=last.text, sources=(EARLIER,) if last.is_tainted else ())
         return await self._answering.answer(turn, control, again, supersedes=last.turn_id)
 
     async def _last_question(self, turn: Turn) -> SessionMessage | None:

@@ -43,19 +43,19 @@ OF_A_PERSON: frozenset[Permission] = frozenset(
 """What the key of a person may hold: all else concerns others, too."""
 
 
-class DeskError(EthosError):
+class ServiceError(EthosError):
     """What was asked for cannot be done; the text says what can."""
 
 
-class NotAllowed(DeskError):
+class NotAllowed(ServiceError):
     """Whoever asks may not do that."""
 
 
-class NotFound(DeskError):
+class NotFound(ServiceError):
     """There is no such thing, or not for whoever asks."""
 
 
-class NotNamed(DeskError):
+class NotNamed(ServiceError):
     """It is not clear who is meant, or nobody is known by that name; the text says who there is."""
 
 
@@ -63,11 +63,11 @@ class Ambiguous(NotNamed):
     """Several are meant by it; the text lists them."""
 
 
-class Refused(DeskError):
+class Refused(ServiceError):
     """It cannot be done as things are now."""
 
 
-class Malformed(DeskError):
+class Malformed(ServiceError):
     """It makes no sense; the text says what would."""
 
 

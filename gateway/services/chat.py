@@ -14,7 +14,7 @@ from gateway.domain.sessions import Session, conversation_key
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.identity import IdentityMap
 from gateway.pipeline.inbox import Refused as Refusal
-from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, OPERATOR_ACCOUNT, Talk
+from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, OPERATOR_ACCOUNT, LocalChannel
 from gateway.sdk.models import chat as wire
 from gateway.services.caller import Caller, Malformed, NotFound, Refused
 from gateway.services.stream import HIDDEN_STATES, ConversationStream, Event, said
@@ -24,14 +24,14 @@ from gateway.store.session_edits import SqliteSessionEdits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatParts:
-    """What the desk works with.
+    """What the service works with.
 
     Attributes:
         keep: the inbox's.
         join_operator: makes the operator's account here one person with those on other channels.
     """
 
-    talk: Talk
+    talk: LocalChannel
     keep: Callable[[InboundMessage], Awaitable[int | Refusal | None]]
     sessions: SqliteSessionEdits
     identities: IdentityMap
@@ -41,7 +41,7 @@ class ChatParts:
     join_operator: Callable[[], Awaitable[None]]
 
 
-class ChatDesk:
+class ChatService:
     """What is said here goes the way of every message; who says it is known by the key.
 
     The operator is the owner; the key of a person speaks as that person, with that person's role. Any other key is

@@ -22,7 +22,7 @@ class DeliveryCounts:
     dead: int
 
 
-class DeliveryDesk:
+class DeliveryService:
     """The operator's: rows hold what people wrote.
 
     Args:

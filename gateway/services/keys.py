@@ -13,7 +13,7 @@ from gateway.services.naming import Naming
 MAX_NAME_CHARS = 100
 
 
-class KeyDesk:
+class KeyService:
     """The operator's only.
 
     Args:

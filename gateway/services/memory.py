@@ -22,7 +22,7 @@ from gateway.services.naming import Naming, Wanted, scope_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryParts:
-    """What the desk works with.
+    """What the service works with.
 
     Attributes:
         sizes: gives the configuration in force.
@@ -39,7 +39,7 @@ class MemoryParts:
     facts: Callable[[Caller, str | None, str], Awaitable[Sequence[FactOrigin]]]
 
 
-class MemoryDesk:
+class MemoryService:
     """The one view of the memory: what the agent reads next turn.
 
     Every method raises `NotAllowed` for what the caller may not see, and `InvalidId` for an id that can be none.

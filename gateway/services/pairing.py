@@ -16,7 +16,7 @@ from gateway.services.people import CHANGED
 from gateway.store.people import SqlitePeople
 
 
-class PairingDesk:
+class PairingService:
     """The operator's, and of keys that see everybody.
 
     Args:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from gateway.errors import InvalidAccount
 from gateway.people.access import Access
-from gateway.people.access_records import Book, Rank, SetRank, ranks_of
+from gateway.people.access_records import AccessSnapshot, Rank, SetRank, ranks_of
 from gateway.people.identity import IdentityMap, User
 from gateway.people.identity.file import Account, check_key
 from gateway.people.linking.chat import Linking
@@ -32,7 +32,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeopleParts:
-    """What the desk works with.
+    """What the service works with.
 
     Attributes:
         kind: the platform of a channel.
@@ -54,14 +54,14 @@ class PeopleParts:
 class _Known:
     """What is looked up once for all who are shown."""
 
-    book: Book
+    book: AccessSnapshot
     given: Mapping[str, Sequence[Given]]
     standing: Mapping[str, Standing]
     links: Sequence[Link]
     operators: Collection[str] = field(default_factory=tuple)
 
 
-class PeopleDesk:
+class PeopleService:
     """Everybody; who sees one person only, sees that person here, and changes nothing."""
 
     def __init__(self, parts: PeopleParts) -> None:
@@ -95,7 +95,7 @@ class PeopleDesk:
     async def find(self, caller: Caller, wanted: str) -> str:
         """The user id of whoever is named, after links; raises as `show`."""
         user_id = await self._parts.naming.user_for(caller, wanted)
-        return self._parts.linking.people.heirs(user_id or wanted)[-1]
+        return self._parts.linking.people.successors(user_id or wanted)[-1]
 
     # ---- what they may do -------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class PeopleDesk:
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
-    def _given(self, accounts: Collection[str], book: Book) -> Rank | None:
+    def _given(self, accounts: Collection[str], book: AccessSnapshot) -> Rank | None:
         """What a person with these accounts was given by name."""
         role = self._parts.admission.access.role_of(accounts, book)
         return "revoked" if role is None and "revoked" in ranks_of(accounts, book.ranks) else role

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from gateway.ops.privacy.worker import PrivacyWorker
 from gateway.sdk.models import people as wire
 from gateway.services.caller import Caller, NotAllowed, NotNamed, Permission, Refused
-from gateway.services.people import PeopleDesk
+from gateway.services.people import PeopleService
 
 ERASED_WITHIN_S = 20.0
 """How long an answer waits for an erasure, which goes on by itself."""
@@ -27,10 +27,10 @@ class ExportFile:
     file: BinaryIO
 
 
-class PersonalDesk:
+class PersonalService:
     """Exports for those who may see the person, erasures for those who may change people."""
 
-    def __init__(self, home: Path, people: PeopleDesk, privacy: PrivacyWorker) -> None:
+    def __init__(self, home: Path, people: PeopleService, privacy: PrivacyWorker) -> None:
         self._home = home
         self._people = people
         self._privacy = privacy

@@ -13,7 +13,7 @@ from gateway.sdk.models import personalities as wire
 from gateway.services.caller import Caller, Malformed, NotFound, Refused
 
 
-class PersonalityDesk:
+class PersonalityService:
     """Everybody may see them; changing them is for whoever sees everybody's data, because all are answered by them.
 
     Args:

@@ -23,7 +23,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Question:
     """Which sessions: of a person and a personality, on a channel, pinned or not; None for any."""
 
     user: str | None = None
@@ -32,7 +32,7 @@ class Asked:
     is_pinned: bool | None = None
 
 
-class SessionDesk:
+class SessionService:
     """Whoever sees one person only sees that person's sessions, and in them what concerns them.
 
     Args:
@@ -47,7 +47,7 @@ class SessionDesk:
     # ---- reading ----------------------------------------------------------------------------------------------------
 
     async def find(
-        self, caller: Caller, asked: Asked, *, limit: int, after: Place | None = None
+        self, caller: Caller, asked: Question, *, limit: int, after: Place | None = None
     ) -> tuple[list[wire.Session], Place | None]:
         """The newest, and where the next page begins.
 
@@ -61,7 +61,7 @@ class SessionDesk:
         return [_shown(one) for one in found[:limit]], rest
 
     async def search(
-        self, caller: Caller, query: str, asked: Asked, *, limit: int, after: Place | None = None
+        self, caller: Caller, query: str, asked: Question, *, limit: int, after: Place | None = None
     ) -> tuple[list[wire.Session], Place | None]:
         """Sessions with messages that have all words of the query, with passages; and where the next page begins.
 
@@ -196,7 +196,7 @@ class SessionDesk:
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
-    async def _filter(self, caller: Caller, asked: Asked) -> SessionFilter:
+    async def _filter(self, caller: Caller, asked: Question) -> SessionFilter:
         return SessionFilter(
             user_id=await self._naming.user_for(caller, asked.user),
             personality_id=asked.personality,

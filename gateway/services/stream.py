@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.pipeline.local_channel import Talk, ToolStep
+from gateway.pipeline.local_channel import LocalChannel, ToolStep
 from gateway.protocols import ConversationLog, LogEntry
 from gateway.sdk.models import chat as wire
 from gateway.sdk.models.schema import ApiModel
@@ -84,7 +84,7 @@ class ConversationStream:
 
     # ---- what it tells ----------------------------------------------------------------------------------------------
 
-    async def events(self, talk: Talk) -> AsyncIterator[Event | None]:
+    async def events(self, talk: LocalChannel) -> AsyncIterator[Event | None]:
         """Everything, until it is ended or nobody reads on; None is a sign of life.
 
         Raises:

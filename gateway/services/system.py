@@ -24,7 +24,7 @@ _SHORT_SECRET_CHARS = 6  # shorter ones stand in innocent words, too
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemParts:
-    """What the desk works with; `config` gives the one in force."""
+    """What the service works with; `config` gives the one in force."""
 
     health: Callable[[], Awaitable[Health]]
     usage: UsageStore
@@ -32,7 +32,7 @@ class SystemParts:
     naming: Naming
 
 
-class SystemDesk:
+class SystemService:
     """What concerns nobody in particular, and so is the operator's, except what a person has spent."""
 
     def __init__(self, parts: SystemParts) -> None:

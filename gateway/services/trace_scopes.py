@@ -33,7 +33,7 @@ class TraceScopes:
     personality: Callable[[], str]
 
     async def viewer(self, caller: Caller) -> Viewer:
-        """On whose behalf the brain is asked: everything, or one whole person."""
+        """On whose behalf the trace store is asked: everything, or one whole person."""
         if caller.user_id is None:
             return Viewer(user_id=None, personality_id=self.personality(), session_id=None, extent="everything")
         role = await self.role(caller.user_id)

@@ -17,7 +17,7 @@ from gateway.services.caller import Caller, Malformed, Refused
 from gateway.services.trace_scopes import TraceScopes
 from gateway.services.traces import CHANGED, OFF
 from gateway.services.uploads import Incoming, Transfer, Transfers
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.import_records import ImportResult
 from gateway.traces.transfer.importing import import_traces
@@ -50,17 +50,17 @@ class Export:
     traces: int
 
 
-class TraceTransferDesk:
+class TraceTransferService:
     """Every method raises `Refused` where the trace memory is off, or too much is at work."""
 
-    def __init__(self, brain: Brain | None, scopes: TraceScopes, transfers: Transfers) -> None:
-        self._brain = brain
+    def __init__(self, trace_store: TraceStore | None, scopes: TraceScopes, transfers: Transfers) -> None:
+        self._trace_store = trace_store
         self._scopes = scopes
         self.transfers = transfers
 
     async def receive(self, name: str) -> Incoming:
         """A place for the bytes of an upload; `name` is what its sender calls the file."""
-        self._open_brain()
+        self._opened()
         return await self.transfers.incoming(name)
 
     async def discard(self, upload: Transfer) -> None:
@@ -88,12 +88,17 @@ class TraceTransferDesk:
             NotAllowed: they are not for whoever asks.
             StoreUnavailable: the disk is full or broken; what was put in before is in.
         """
-        brain = self._open_brain()
+        trace_store = self._opened()
         bounds = await self._scopes.bounds(caller, user)
         with self.transfers.at_work():
             try:
                 result = await import_traces(
-                    brain, upload.path, bounds=bounds, form=form, is_dry_run=is_dry_run, scratch=upload.path.parent
+                    trace_store,
+                    upload.path,
+                    bounds=bounds,
+                    form=form,
+                    is_dry_run=is_dry_run,
+                    scratch=upload.path.parent,
                 )
             except TraceError as error:
                 raise Malformed(str(error).replace(str(upload.path), upload.path.name)) from error
@@ -121,7 +126,7 @@ class TraceTransferDesk:
             NotAllowed: they are not for whoever asks.
             StoreUnavailable: the disk is full or broken.
         """
-        brain = self._open_brain()
+        trace_store = self._opened()
         bounds = await self._scopes.bounds(caller, user)
         kind = KINDS[form]
         stem = "ethos-traces" + (f"-{form}" if kind.is_packed else "")
@@ -131,7 +136,7 @@ class TraceTransferDesk:
                 target = transfer.path.with_name(stem) if kind.is_packed else transfer.path
                 try:
                     written = await export_traces(
-                        brain,
+                        trace_store,
                         target,
                         form=form,
                         bounds=bounds,
@@ -146,10 +151,10 @@ class TraceTransferDesk:
         finally:
             await asyncio.to_thread(transfer.drop)
 
-    def _open_brain(self) -> Brain:
-        if self._brain is None:
+    def _opened(self) -> TraceStore:
+        if self._trace_store is None:
             raise Refused(OFF)
-        return self._brain
+        return self._trace_store
 
 
 def _pack(directory: Path, target: Path) -> None:

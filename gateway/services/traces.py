@@ -21,10 +21,10 @@ from gateway.traces.origins import origins
 from gateway.traces.rows import NOT_SHARED
 from gateway.traces.search import MOST, Wanted
 from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 CHANGED = "traces.changed"
-"""Happens when a trace was changed from a desk, for pages that show it."""
+"""Happens when a trace was changed from a service, for pages that show it."""
 OFF = "the trace memory is off; set `memory.traces.enabled: true` in config.yaml and restart the gateway"
 MOST_RANKED = MOST
 """So many results has a search; a list has all there are."""
@@ -48,15 +48,15 @@ class Filters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceParts:
-    """What the desk works with; both are None where traces are off."""
+    """What the service works with; both are None where traces are off."""
 
-    brain: Brain | None
+    trace_store: TraceStore | None
     consolidation: Consolidation | None
     scopes: TraceScopes
     naming: Naming
 
 
-class TraceDesk:
+class TraceService:
     """Every method raises `Refused` where the trace memory is off.
 
     The operator sees everything. The holder of a person's key sees what that person may: their own, and what everybody
@@ -69,7 +69,7 @@ class TraceDesk:
     @property
     def is_on(self) -> bool:
         """Whether there is a trace memory."""
-        return self._parts.brain is not None
+        return self._parts.trace_store is not None
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
@@ -79,12 +79,12 @@ class TraceDesk:
         Args:
             user_id: whose facts the operator wants; None: everybody's. Others are told of their own only.
         """
-        brain, scopes = self._parts.brain, self._parts.scopes
-        if brain is None or not caller.may("traces:read"):
+        trace_store, scopes = self._parts.trace_store, self._parts.scopes
+        if trace_store is None or not caller.may("traces:read"):
             return ()
         if caller.user_id is None and user_id is not None:
-            return await origins(brain, await scopes.person(user_id), words)
-        return await origins(brain, await scopes.viewer(caller), words)
+            return await origins(trace_store, await scopes.person(user_id), words)
+        return await origins(trace_store, await scopes.viewer(caller), words)
 
     async def search(self, caller: Caller, wanted: Filters, *, limit: int, explain: bool) -> list[wire.FoundTrace]:
         """The best matches, best first, a hundred at most; being listed is no use.
@@ -93,8 +93,8 @@ class TraceDesk:
             NotNamed: nobody is known by that name.
             NotAllowed: they are not for whoever asks.
         """
-        brain, viewer = self._brain(), await self._parts.scopes.viewer(caller)
-        found = await brain.search(
+        trace_store, viewer = self._trace_store(), await self._parts.scopes.viewer(caller)
+        found = await trace_store.search(
             viewer,
             Wanted(
                 query=wanted.query,
@@ -104,7 +104,7 @@ class TraceDesk:
                 among=await self._among(caller, wanted),
             ),
         )
-        return [found_of(each, brain.now(), explain=explain) for each in found]
+        return [found_of(each, trace_store.now(), explain=explain) for each in found]
 
     async def browse(
         self, caller: Caller, wanted: Filters, *, limit: int, before: int | None = None
@@ -114,7 +114,7 @@ class TraceDesk:
         Raises:
             as `search`.
         """
-        brain, viewer = self._brain(), await self._parts.scopes.viewer(caller)
+        trace_store, viewer = self._trace_store(), await self._parts.scopes.viewer(caller)
         listing = Listing(
             type=wanted.type,
             scope=wanted.scope,
@@ -123,9 +123,9 @@ class TraceDesk:
             before=before,
             limit=limit + 1,
         )
-        found = await TraceBrowser(brain).traces(viewer, listing)
+        found = await TraceBrowser(trace_store).traces(viewer, listing)
         rest = found[limit - 1].number if len(found) > limit else None
-        now = brain.now()
+        now = trace_store.now()
         return [wire.FoundTrace(**trace_of(each.trace, now).model_dump()) for each in found[:limit]], rest
 
     async def get(self, caller: Caller, trace_id: str) -> wire.Trace:
@@ -134,7 +134,7 @@ class TraceDesk:
         Raises:
             NotFound: there is none with that id, or not for whoever asks.
         """
-        return trace_of(await self._one(caller, trace_id), self._brain().now())
+        return trace_of(await self._one(caller, trace_id), self._trace_store().now())
 
     async def strength(self, caller: Caller, trace_id: str, *, points: int) -> wire.StrengthCurve:
         """How the trace fades: since it was last touched, and from now on.
@@ -142,9 +142,9 @@ class TraceDesk:
         Raises:
             NotFound: as `get`.
         """
-        trace, brain = await self._one(caller, trace_id), self._brain()
-        uses = await TraceBrowser(brain).uses(trace, _USES_SHOWN)
-        return curve_of(trace, uses, brain.now(), points)
+        trace, trace_store = await self._one(caller, trace_id), self._trace_store()
+        uses = await TraceBrowser(trace_store).uses(trace, _USES_SHOWN)
+        return curve_of(trace, uses, trace_store.now(), points)
 
     async def around(self, caller: Caller, trace_id: str, *, limit: int) -> wire.TraceGraph:
         """What the trace is linked to, the weightiest first.
@@ -152,15 +152,15 @@ class TraceDesk:
         Raises:
             NotFound: as `get`.
         """
-        trace, brain = await self._one(caller, trace_id), self._brain()
-        found = await TraceBrowser(brain).around(await self._parts.scopes.viewer(caller), trace_id, limit)
+        trace, trace_store = await self._one(caller, trace_id), self._trace_store()
+        found = await TraceBrowser(trace_store).around(await self._parts.scopes.viewer(caller), trace_id, limit)
         if found is None:  # erased since
             raise _no_trace(trace_id)
-        return graph_of(trace, found, brain.now())
+        return graph_of(trace, found, trace_store.now())
 
     async def count(self, caller: Caller) -> int:
         """How many traces there are for whoever asks."""
-        return await self._brain().count(await self._parts.scopes.viewer(caller))
+        return await self._trace_store().count(await self._parts.scopes.viewer(caller))
 
     # ---- changing --------------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class TraceDesk:
             NotFound: there is no such session.
             NotAllowed: it is not theirs to write.
         """
-        brain = self._brain()
+        trace_store = self._trace_store()
         viewer = await self._parts.scopes.writer(caller, wanted)
         with _as_refused():
             trace = Trace(
@@ -181,13 +181,13 @@ class TraceDesk:
                 owner=viewer.owner(wanted.scope),
                 type=wanted.type,
                 tags=wanted.tags,
-                stability_ms=brain.stability_ms,
-                created_at=brain.now(),
-                last_accessed_at=brain.now(),
+                stability_ms=trace_store.stability_ms,
+                created_at=trace_store.now(),
+                last_accessed_at=trace_store.now(),
                 author=viewer.user_id or caller.name,
                 metadata={"channel": caller.name},
             )
-            added = await brain.add(viewer, trace)
+            added = await trace_store.add(viewer, trace)
         happened(CHANGED)
         return await self.get(caller, added.id)
 
@@ -203,7 +203,7 @@ class TraceDesk:
         """
         viewer = await self._parts.scopes.viewer(caller)
         with _as_refused():
-            is_done = await self._brain().update(viewer, trace_id, content=content, tags=tags)
+            is_done = await self._trace_store().update(viewer, trace_id, content=content, tags=tags)
         return await self._changed(caller, trace_id, is_done=is_done)
 
     async def delete(self, caller: Caller, trace_id: str) -> wire.Trace:
@@ -214,7 +214,7 @@ class TraceDesk:
         """
         viewer = await self._parts.scopes.viewer(caller)
         with _as_refused():
-            is_done = await self._brain().delete(viewer, trace_id)
+            is_done = await self._trace_store().delete(viewer, trace_id)
         return await self._changed(caller, trace_id, is_done=is_done)
 
     async def restore(self, caller: Caller, trace_id: str) -> wire.Trace:
@@ -226,7 +226,7 @@ class TraceDesk:
         """
         viewer = await self._parts.scopes.viewer(caller)
         with _as_refused():
-            is_done = await self._brain().restore(viewer, trace_id)
+            is_done = await self._trace_store().restore(viewer, trace_id)
         return await self._changed(caller, trace_id, is_done=is_done, state="deleted ")
 
     async def merge(self, caller: Caller, trace_ids: Sequence[str], content: str | None = None) -> wire.Trace:
@@ -238,7 +238,7 @@ class TraceDesk:
         """
         viewer = await self._parts.scopes.viewer(caller)
         with _as_refused():
-            merged = await self._brain().merge(viewer, trace_ids, content)
+            merged = await self._trace_store().merge(viewer, trace_ids, content)
         happened(CHANGED)
         return await self.get(caller, merged.id)
 
@@ -277,14 +277,14 @@ class TraceDesk:
 
     # ---- within ----------------------------------------------------------------------------------------------------
 
-    def _brain(self) -> Brain:
-        if self._parts.brain is None:
+    def _trace_store(self) -> TraceStore:
+        if self._parts.trace_store is None:
             raise Refused(OFF)
-        return self._parts.brain
+        return self._parts.trace_store
 
     async def _one(self, caller: Caller, trace_id: str) -> Trace:
-        brain, viewer = self._brain(), await self._parts.scopes.viewer(caller)
-        trace = await TraceBrowser(brain).trace(viewer, trace_id)
+        trace_store, viewer = self._trace_store(), await self._parts.scopes.viewer(caller)
+        trace = await TraceBrowser(trace_store).trace(viewer, trace_id)
         if trace is None:
             raise _no_trace(trace_id)
         return trace
@@ -314,7 +314,7 @@ def _no_trace(trace_id: str, state: str = "") -> NotFound:
 
 @contextlib.contextmanager
 def _as_refused() -> Iterator[None]:
-    """What the brain will not do, as a desk says it."""
+    """What the trace store will not do, as a service says it."""
     try:
         yield
     except TraceError as error:

@@ -14,7 +14,7 @@ from typing import IO
 
 from gateway.config.live import LiveConfig
 from gateway.files.atomic import make_private_directory
-from gateway.services.caller import DeskError, Refused
+from gateway.services.caller import Refused, ServiceError
 
 KEPT_S = 3_600.0
 """So long a file waits for a yes."""
@@ -26,7 +26,7 @@ _MOST_NAME_CHARS = 60  # of four bytes each, at the most
 _AT_ONCE_BYTES = 1 << 20
 
 
-class TooLarge(DeskError):
+class TooLarge(ServiceError):
     """The file is larger than the configuration allows."""
 
 

@@ -9,8 +9,8 @@ from functools import partial
 
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people.access_records import (
+    AccessSnapshot,
     Ask,
-    Book,
     ClaimOwner,
     LetIn,
     OfferOwner,
@@ -158,11 +158,11 @@ class SqlitePeople:
         """Grows whenever another process may have changed something."""
         return self._database.foreign_commits
 
-    async def book(self) -> Book:
+    async def book(self) -> AccessSnapshot:
         """As it is now."""
 
-        def work(connection: sqlite3.Connection) -> Book:
-            return Book(
+        def work(connection: sqlite3.Connection) -> AccessSnapshot:
+            return AccessSnapshot(
                 ranks={row["account"]: row["rank"] for row in connection.execute("SELECT * FROM account_ranks")},
                 admitted=frozenset(
                     (row["channel"], row["account"]) for row in connection.execute("SELECT * FROM admissions")

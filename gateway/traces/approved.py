@@ -1,7 +1,7 @@
 """Changes of facts that waited for a person's yes: what they would change now, and the writing, once.
 
-The yes is committed with the proposal. Only then the brain is changed, and notes in the same transaction that it was;
-so a process that is killed anywhere in between loses no yes and writes none twice.
+The yes is committed with the proposal. Only then the trace store is changed, and notes in the same transaction that
+it was; so a process that is killed anywhere in between loses no yes and writes none twice.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from gateway.traces import changes
 from gateway.traces.origins import origins
 from gateway.traces.rows import Kept, as_json, find, known_number
 from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, TraceType, Viewer, united
-from gateway.traces.trace_store import FEWEST_TO_MERGE, Brain
+from gateway.traces.trace_store import FEWEST_TO_MERGE, TraceStore
 from gateway.traces.turn_facts import viewer_of
 
 _log = structlog.get_logger(__name__)
 
 
 class ApprovedFacts:
-    """Writes what was approved into one brain; a `gateway.memory.review.FactMemory`."""
+    """Writes what was approved into one trace store; a `gateway.memory.review.FactMemory`."""
 
-    def __init__(self, brain: Brain, store: ProposalStore) -> None:
+    def __init__(self, trace_store: TraceStore, store: ProposalStore) -> None:
         """Nothing is written yet."""
-        self._brain = brain
+        self._trace_store = trace_store
         self._store = store
         self._late: set[int] = set()
         self._has_late = asyncio.Event()
@@ -49,16 +49,16 @@ class ApprovedFacts:
 
     async def difference(self, proposal: Proposal) -> str:
         """What it would change now: lines that go with a minus, lines that come with a plus; empty for nothing."""
-        viewer = await self._brain.whole(_viewer(proposal))
+        viewer = await self._trace_store.whole(_viewer(proposal))
         work = partial(_difference, viewer=viewer, proposal=proposal)
-        return "\n".join(await self._brain.database.read(work))
+        return "\n".join(await self._trace_store.database.read(work))
 
     async def write(self, proposal: Proposal) -> bool:
         """Write it, once however often it is called; False where that is not possible now, and is done later."""
         try:
-            viewer = await self._brain.whole(_viewer(proposal))
-            work = partial(_write, viewer=viewer, proposal=proposal, brain=self._brain)
-            is_changed = await self._brain.database.write(work)
+            viewer = await self._trace_store.whole(_viewer(proposal))
+            work = partial(_write, viewer=viewer, proposal=proposal, trace_store=self._trace_store)
+            is_changed = await self._trace_store.database.write(work)
             await self._store.fact_is_written(proposal.id)
         except StoreError as error:
             _log.error("approved_fact_late", proposal=proposal.id, error=str(error), retry_s=RETRY_S)
@@ -71,7 +71,7 @@ class ApprovedFacts:
 
     async def origins(self, scope: MemoryScope, role: Role, words: str) -> Sequence[FactOrigin]:
         """Where the facts come from that the role may read and that hold all of these words, the best first."""
-        return await origins(self._brain, viewer_of(scope, role), words)
+        return await origins(self._trace_store, viewer_of(scope, role), words)
 
     async def replay(self) -> int:
         """Write what was approved before and may not be written; how many that were."""
@@ -106,19 +106,19 @@ def _found(connection: sqlite3.Connection, viewer: Viewer, fact: FactChange) -> 
 # ---- in a transaction -----------------------------------------------------------------------------------------------
 
 
-def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal, brain: Brain) -> bool:
+def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal, trace_store: TraceStore) -> bool:
     """Whether anything is changed: a fact that is gone, or written already, is left alone."""
     fact = proposal.fact
     if fact is None or not changes.note_once(connection, proposal.approved_scope.turn_id, 0):
         return False
     if fact.action == "add":
-        trace = _trace(viewer, proposal, fact, brain.stability_ms)
-        return changes.add(connection, changes.placed(connection, trace), brain.now()).is_new
+        trace = _trace(viewer, proposal, fact, trace_store.stability_ms)
+        return changes.add(connection, changes.placed(connection, trace), trace_store.now()).is_new
     found = _found(connection, viewer, fact)
     if fact.action == "merge":
         if len(found) < FEWEST_TO_MERGE:
             return False
-        changes.merge(connection, found, brain.now(), content=fact.content)
+        changes.merge(connection, found, trace_store.now(), content=fact.content)
     for kept in found if fact.action == "update" else ():
         if fact.content is not None:
             changes.rewrite(connection, kept.number, fact.content)
@@ -126,7 +126,7 @@ def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal
             tags = as_json(united(fact.tags))
             connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (tags, kept.number))
     for kept in found if fact.action == "delete" else ():
-        changes.hide(connection, kept.number, brain.now())
+        changes.hide(connection, kept.number, trace_store.now())
     return bool(found)
 
 

@@ -17,7 +17,7 @@ from gateway.errors import ModelError, ModelRefused
 from gateway.store.payloads import from_ms, storable, to_ms
 from gateway.traces.rows import SELECT, Kept, find, kept
 from gateway.traces.trace import DAY_MS, Trace, Viewer, hash_of
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 SHORTENED_AFTER_MS = 60 * DAY_MS
 SHORTENED_BELOW_USES = 2
@@ -61,9 +61,9 @@ class Rehydrated:
     archived_at: datetime | None = None
 
 
-async def shorten_old(brain: Brain, shorten: Shorten) -> int:
+async def shorten_old(trace_store: TraceStore, shorten: Shorten) -> int:
     """Shorten up to twenty traces that are two months old and hardly used; how many. A model that is down: later."""
-    now = brain.now()
+    now = trace_store.now()
     values = {
         "now": to_ms(now),
         "before": to_ms(now) - SHORTENED_AFTER_MS,
@@ -72,7 +72,7 @@ async def shorten_old(brain: Brain, shorten: Shorten) -> int:
         "strength": SHORTENED_BELOW_STRENGTH,
         "most": SHORTENED_AT_ONCE,
     }
-    old = await brain.database.read(lambda connection: [kept(row) for row in connection.execute(_OLD, values)])
+    old = await trace_store.database.read(lambda connection: [kept(row) for row in connection.execute(_OLD, values)])
     shortened = 0
     for each in old:
         try:
@@ -84,10 +84,10 @@ async def shorten_old(brain: Brain, shorten: Shorten) -> int:
             _log.warning("gists_put_off", error=str(error))
             break
         if gist and len(gist) < len(each.trace.content):
-            work = partial(_replace, each=each, gist=gist, now=brain.now())
-            shortened += await brain.database.write(work)
+            work = partial(_replace, each=each, gist=gist, now=trace_store.now())
+            shortened += await trace_store.database.write(work)
         else:
-            await brain.database.write(partial(_note_refusal, each=each))
+            await trace_store.database.write(partial(_note_refusal, each=each))
     return shortened
 
 
@@ -105,9 +105,9 @@ def _replace(connection: sqlite3.Connection, *, each: Kept, gist: str, now: date
     return True
 
 
-async def rehydrate(brain: Brain, viewer: Viewer, trace_id: str) -> Rehydrated:
+async def rehydrate(trace_store: TraceStore, viewer: Viewer, trace_id: str) -> Rehydrated:
     """The full text of a trace of the viewer's, if it was shortened and the archive is whole; the reading is noted."""
-    viewer = await brain.whole(viewer)
+    viewer = await trace_store.whole(viewer)
 
     def work(connection: sqlite3.Connection) -> Rehydrated:
         if find(connection, viewer, trace_id) is None:
@@ -117,10 +117,10 @@ async def rehydrate(brain: Brain, viewer: Viewer, trace_id: str) -> Rehydrated:
             return Rehydrated()
         is_whole = hash_of(row["verbatim"]) == row["content_hash"]
         reader = viewer.user_id or viewer.session_id or ""
-        connection.execute(_NOTE_READING, (trace_id, reader, to_ms(brain.now()), is_whole))
+        connection.execute(_NOTE_READING, (trace_id, reader, to_ms(trace_store.now()), is_whole))
         if not is_whole:
             _log.error("archive_damaged", trace_id=trace_id)
             return Rehydrated()
         return Rehydrated(verbatim_content=row["verbatim"], archived_at=from_ms(row["archived_at"]))
 
-    return await brain.database.write(work)
+    return await trace_store.database.write(work)

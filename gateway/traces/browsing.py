@@ -12,7 +12,7 @@ from gateway.store.payloads import from_ms
 from gateway.traces.filters import Among, owners_among, tag_clause
 from gateway.traces.rows import SELECT, Kept, find, kept, places, visible
 from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 NODE = "node:"
 """With this begins the end of an edge that is no trace; see `transfer.snapshot.node_end`."""
@@ -72,25 +72,25 @@ class Surroundings:
 
 
 class TraceBrowser:
-    """Reads one brain on behalf of viewers."""
+    """Reads one trace store on behalf of viewers."""
 
-    def __init__(self, brain: Brain) -> None:
-        self._brain = brain
+    def __init__(self, trace_store: TraceStore) -> None:
+        self._trace_store = trace_store
 
     async def traces(self, viewer: Viewer, wanted: Listing) -> Sequence[Kept]:
         """Traces with their numbers, the last that came in first."""
-        viewer = await self._brain.whole(viewer)
-        return await self._brain.database.read(lambda connection: _traces(connection, viewer, wanted))
+        viewer = await self._trace_store.whole(viewer)
+        return await self._trace_store.database.read(lambda connection: _traces(connection, viewer, wanted))
 
     async def trace(self, viewer: Viewer, trace_id: str) -> Trace | None:
         """One trace, also a hidden one; None where the viewer has none with that id."""
-        viewer = await self._brain.whole(viewer)
+        viewer = await self._trace_store.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> Trace | None:
             found = find(connection, viewer, trace_id) or find(connection, viewer, trace_id, is_deleted=True)
             return None if found is None else found.trace
 
-        return await self._brain.database.read(work)
+        return await self._trace_store.database.read(work)
 
     async def uses(self, trace: Trace, limit: int) -> Sequence[datetime]:
         """When an answer used a trace that the viewer was shown, the newest first."""
@@ -98,12 +98,12 @@ class TraceBrowser:
         def work(connection: sqlite3.Connection) -> list[datetime]:
             return [from_ms(row[0]) for row in connection.execute(_USES, (trace.id, limit))]
 
-        return await self._brain.database.read(work)
+        return await self._trace_store.database.read(work)
 
     async def around(self, viewer: Viewer, trace_id: str, limit: int) -> Surroundings | None:
         """The weightiest neighbours; None where the viewer has no such trace."""
-        viewer = await self._brain.whole(viewer)
-        return await self._brain.database.read(lambda connection: _around(connection, viewer, trace_id, limit))
+        viewer = await self._trace_store.whole(viewer)
+        return await self._trace_store.database.read(lambda connection: _around(connection, viewer, trace_id, limit))
 
 
 def _traces(connection: sqlite3.Connection, viewer: Viewer, wanted: Listing) -> list[Kept]:

@@ -1,7 +1,7 @@
-"""One consolidation: prune, merge, link, derive, compact, re-index. One at a time for a brain, over all processes.
+"""One consolidation: prune, merge, link, derive, compact, re-index. One at a time, over all processes.
 
 Each step of each owner is some transactions of its own, so small that others can write in between. A process that is
-killed leaves the brain as it was before the last of them, and the file lock falls with it.
+killed leaves the trace store as it was before the last of them, and the file lock falls with it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from gateway.traces import consolidation_steps as steps
 from gateway.traces.insights import Insight, clusters, keep_insight
 from gateway.traces.rows import changeable, merge_index
 from gateway.traces.trace import Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 T = TypeVar("T")
-LOCK_NAME = "brain.consolidating"
+LOCK_NAME = "traces.consolidating"
 _INDEX_PAGES = 500  # of the full-text index that are merged at a time
 
 _OWNERS = "SELECT number FROM owners ORDER BY number"
@@ -65,13 +65,13 @@ class ConsolidationEntry:
 
 
 class Consolidation:
-    """Consolidates one brain."""
+    """Consolidates one trace store."""
 
-    def __init__(self, brain: Brain, *, insight: Insight | None = None) -> None:
+    def __init__(self, trace_store: TraceStore, *, insight: Insight | None = None) -> None:
         """`insight` asks a model for what a cluster shows; without it nothing is derived."""
-        self._brain = brain
+        self._trace_store = trace_store
         self._insight = insight
-        self._lock: Path = brain.database.path.with_name(LOCK_NAME)
+        self._lock: Path = trace_store.database.path.with_name(LOCK_NAME)
 
     async def run(self, viewer: Viewer | None = None, *, reason: str = "schedule") -> ConsolidationReport:
         """As `try_run`, with zeros where one is running already."""
@@ -103,10 +103,10 @@ class Consolidation:
         def work(connection: sqlite3.Connection) -> list[ConsolidationEntry]:
             return [_entry(row) for row in connection.execute(_READ_LOG, (before, before, limit)).fetchall()]
 
-        return await self._brain.database.read(work)
+        return await self._trace_store.database.read(work)
 
     async def _run(self, viewer: Viewer | None, reason: str) -> ConsolidationReport:
-        started_at, clock = self._brain.now(), time.monotonic()
+        started_at, clock = self._trace_store.now(), time.monotonic()
         pruned = merged = derived = compacted = 0
         for owner in await self._owners(viewer):
             pruned += await self._swept(steps.PRUNE, owner)
@@ -121,32 +121,34 @@ class Consolidation:
             compacted=compacted,
             duration_ms=round((time.monotonic() - clock) * 1000),
         )
-        await self._brain.database.write(lambda connection: _close(connection, started_at, reason, report))
+        await self._trace_store.database.write(lambda connection: _close(connection, started_at, reason, report))
         happened("memory.consolidated")
         _log.info("consolidated", reason=reason, pruned=pruned, merged=merged, derived=derived, compacted=compacted)
         return report
 
     async def _owners(self, viewer: Viewer | None) -> Sequence[int]:
         if viewer is not None:
-            viewer = await self._brain.whole(viewer)
-            return await self._brain.database.read(lambda connection: changeable(connection, viewer))
-        return await self._brain.database.read(lambda connection: [int(row[0]) for row in connection.execute(_OWNERS)])
+            viewer = await self._trace_store.whole(viewer)
+            return await self._trace_store.database.read(lambda connection: changeable(connection, viewer))
+        return await self._trace_store.database.read(
+            lambda connection: [int(row[0]) for row in connection.execute(_OWNERS)]
+        )
 
     async def _step(self, step: Callable[..., T], owner: int) -> T:
         # What a power cut takes back is done the next time; the entry in the log makes all of it durable.
-        work = partial(step, owner=owner, now=self._brain.now())
-        return await self._brain.database.write(work, is_durable=False)
+        work = partial(step, owner=owner, now=self._trace_store.now())
+        return await self._trace_store.database.write(work, is_durable=False)
 
     async def _swept(self, sweep: steps.Sweep, owner: int) -> int:
-        changed, now = 0, self._brain.now()
+        changed, now = 0, self._trace_store.now()
         after: tuple[int, int] | None = steps.FIRST
         while after is not None:
             look = partial(sweep.look, owner=owner, now=now, after=after)
-            wanted, after = await self._brain.database.read(look)
+            wanted, after = await self._trace_store.database.read(look)
             for begin in range(0, len(wanted), steps.CHANGED_AT_ONCE):
                 lot = wanted[begin : begin + steps.CHANGED_AT_ONCE]
                 make = partial(sweep.make, numbers=lot, now=now)
-                changed += await self._brain.database.write(make, is_durable=False)
+                changed += await self._trace_store.database.write(make, is_durable=False)
         return changed
 
     async def _merged(self, owner: int) -> int:
@@ -161,15 +163,15 @@ class Consolidation:
         if self._insight is None:
             return 0
         derived = 0
-        for cluster in await self._brain.database.read(lambda connection: clusters(connection, owner)):
+        for cluster in await self._trace_store.database.read(lambda connection: clusters(connection, owner)):
             try:
                 sentence = await self._insight(cluster.traces)
             except ModelError as error:
                 _log.warning("insights_put_off", error=str(error))
                 break
             if sentence:
-                keep = partial(keep_insight, cluster=cluster, sentence=sentence, now=self._brain.now())
-                derived += await self._brain.database.write(keep)
+                keep = partial(keep_insight, cluster=cluster, sentence=sentence, now=self._trace_store.now())
+                derived += await self._trace_store.database.write(keep)
         return derived
 
 

@@ -1,4 +1,4 @@
-"""Takes a person's traces out of a brain, so that no byte of the file tells of them; and a single trace, for good.
+"""Removes a person's traces from a trace store, so that no byte of the file tells of them; and a single trace.
 
 A person owns the traces of the user, of each personality with that user, and of the threads of their sessions.
 """
@@ -12,7 +12,7 @@ from gateway.store.erasure import compact
 from gateway.traces.insights import DERIVED_FROM
 from gateway.traces.rows import SELECT, find_to_change, from_row, places
 from gateway.traces.trace import Trace, Viewer, hash_of
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 _OWNERS = """
     CREATE TEMP TABLE gone_owners AS SELECT number FROM owners WHERE
@@ -63,11 +63,11 @@ _LINE = """
 """
 
 
-async def erase_person(brain: Brain, *, user_ids: Collection[str], session_ids: Collection[str]) -> int:
+async def erase_person(trace_store: TraceStore, *, user_ids: Collection[str], session_ids: Collection[str]) -> int:
     """Take out all that is a person's, and write the file anew; how many traces went. Twice is harmless.
 
     Args:
-        brain: the brain.
+        trace_store: the trace store.
         user_ids: the person's.
         session_ids: sessions in which nobody else wrote.
 
@@ -82,16 +82,16 @@ async def erase_person(brain: Brain, *, user_ids: Collection[str], session_ids: 
         compact(connection)
         return count
 
-    return await brain.database.alone(work)
+    return await trace_store.database.alone(work)
 
 
-async def forget(brain: Brain, viewer: Viewer, trace_id: str) -> bool:
+async def forget(trace_store: TraceStore, viewer: Viewer, trace_id: str) -> bool:
     """Take out one trace of the viewer's, hidden or not, for good; False where there is none with that id.
 
     Raises:
         TraceError: everybody shares it, and the viewer may not change that.
     """
-    viewer = await brain.whole(viewer)
+    viewer = await trace_store.whole(viewer)
 
     def work(connection: sqlite3.Connection) -> bool:
         kept = find_to_change(connection, viewer, trace_id)
@@ -111,7 +111,7 @@ async def forget(brain: Brain, viewer: Viewer, trace_id: str) -> bool:
         compact(connection)
         return True
 
-    return await brain.database.alone(work)
+    return await trace_store.database.alone(work)
 
 
 def _erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> int:

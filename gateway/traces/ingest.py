@@ -17,7 +17,7 @@ from gateway.traces.rows import SELECT, kept, known_number, merge_index
 from gateway.traces.similar import similar_to
 from gateway.traces.strength import is_contradicted
 from gateway.traces.trace import Owner, ScopeKind, Trace, Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 _MERGED_PAGES = 16
 
@@ -54,7 +54,7 @@ class Vectors:
 
 
 async def keep_facts(
-    brain: Brain,
+    trace_store: TraceStore,
     viewer: Viewer,
     turn: TurnFacts,
     rules: IngestRules,
@@ -71,9 +71,9 @@ async def keep_facts(
         TraceError: the viewer has no such scope.
         StoreUnavailable: the disk is full or broken; nothing was stored.
     """
-    traces = [_with_vector(trace, vectors) for trace in admitted(brain, viewer, turn, rules, scope=scope)]
-    stored, duplicate, over_limit = await brain.database.write(
-        partial(_store, traces=traces, offered=offered, rules=rules, brain=brain)
+    traces = [_with_vector(trace, vectors) for trace in admitted(trace_store, viewer, turn, rules, scope=scope)]
+    stored, duplicate, over_limit = await trace_store.database.write(
+        partial(_store, traces=traces, offered=offered, rules=rules, trace_store=trace_store)
     )
     return IngestReport(
         extracted=len(turn.facts),
@@ -85,7 +85,7 @@ async def keep_facts(
 
 
 def admitted(
-    brain: Brain, viewer: Viewer, turn: TurnFacts, rules: IngestRules, *, scope: ScopeKind = "user"
+    trace_store: TraceStore, viewer: Viewer, turn: TurnFacts, rules: IngestRules, *, scope: ScopeKind = "user"
 ) -> Sequence[Trace]:
     """The traces of those facts that are important enough, the most important first.
 
@@ -99,7 +99,7 @@ def admitted(
         reverse=True,
     )
     important = (fact for importance, fact in weighed if importance >= rules.threshold - 1e-9)
-    return [_trace(turn, fact, owner, brain.stability_ms) for fact in important]
+    return [_trace(turn, fact, owner, trace_store.stability_ms) for fact in important]
 
 
 def _trace(turn: TurnFacts, fact: Fact, owner: Owner, stability_ms: float) -> Trace:
@@ -139,7 +139,7 @@ def _store(
     traces: Sequence[Trace],
     offered: Sequence[Trace],
     rules: IngestRules,
-    brain: Brain,
+    trace_store: TraceStore,
 ) -> tuple[int, int, int]:
     stored = duplicate = over_limit = before = 0
     for trace in traces:
@@ -150,17 +150,17 @@ def _store(
         elif stored + before >= rules.most:
             over_limit += 1
         else:
-            add(connection, trace, brain.now())
+            add(connection, trace, trace_store.now())
             stored += 1
             if "correction" in trace.tags:
-                _doubt_contradicted(connection, trace, offered, brain)
+                _doubt_contradicted(connection, trace, offered, trace_store)
     if stored:
         merge_index(connection, pages=_MERGED_PAGES)
     return stored, duplicate + before, over_limit
 
 
 def _doubt_contradicted(
-    connection: sqlite3.Connection, correction: Trace, offered: Sequence[Trace], brain: Brain
+    connection: sqlite3.Connection, correction: Trace, offered: Sequence[Trace], trace_store: TraceStore
 ) -> None:
     """Weaken what the correction is about, of the same owner only: nobody corrects what others share by talking."""
     words = content_words(correction.content)
@@ -168,7 +168,7 @@ def _doubt_contradicted(
         if each.owner == correction.owner and is_contradicted(content_words(each.content), words):
             row = connection.execute(f"{SELECT} WHERE traces.id = ? AND deleted_at IS NULL", (each.id,)).fetchone()
             if row is not None:
-                doubt(connection, kept(row), brain.now())
+                doubt(connection, kept(row), trace_store.now())
 
 
 def _was_stored(connection: sqlite3.Connection, trace: Trace) -> bool:

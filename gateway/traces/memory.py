@@ -21,7 +21,7 @@ from gateway.traces.origins import source_of
 from gateway.traces.schedule import ConsolidationSchedule
 from gateway.traces.search import Found, Wanted
 from gateway.traces.trace import Trace, Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.turn_facts import Offers, RulesOf, viewer_of
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class TurnCounts(Protocol):
 
 
 class TraceMemory:
-    """A `Recall` and a `SearchableMemory` over one brain."""
+    """A `Recall` and a `SearchableMemory` over one trace store."""
 
     def __init__(
         self,
-        brain: Brain,
+        trace_store: TraceStore,
         *,
         rules: RulesOf,
         counts: TurnCounts,
@@ -57,7 +57,7 @@ class TraceMemory:
         """Nothing is asked yet.
 
         Args:
-            brain: closed by who opened it.
+            trace_store: closed by who opened it.
             rules: of a personality.
             counts: how many turns each person had.
             ingest: None where turns are not to give facts by themselves.
@@ -65,7 +65,7 @@ class TraceMemory:
             vectorizing: None where no embeddings are configured.
             offers: where the ingest looks up what a turn was offered.
         """
-        self.brain = brain
+        self.trace_store = trace_store
         self._rules = rules
         self._counts = counts
         self._ingest = ingest
@@ -80,10 +80,10 @@ class TraceMemory:
     # ---- what a turn asks ------------------------------------------------------------------------------------------
 
     async def before_turn(self, scope: MemoryScope, question: str, role: Role) -> Sequence[Recollection]:
-        """What may bear on the question, best first, as far as there is room; nothing of an unreadable brain."""
+        """What may bear on the question, best first, as far as there is room; nothing of an unreadable trace store."""
         with span("memory.recall"):
             try:
-                found = await self.brain.recall(viewer_of(scope, role), question)
+                found = await self.trace_store.recall(viewer_of(scope, role), question)
             except StoreError as error:
                 _log.error("traces_unreadable", turn_id=scope.turn_id, error=str(error))
                 return ()
@@ -108,7 +108,7 @@ class TraceMemory:
 
     async def search(self, scope: MemoryScope, query: str, limit: int = 10) -> Sequence[MemoryHit]:
         """Traces that the scope may see, best first."""
-        found = await self.brain.search(viewer_of(scope), Wanted(query=query, limit=limit))
+        found = await self.trace_store.search(viewer_of(scope), Wanted(query=query, limit=limit))
         return [_hit(each) for each in found]
 
     # ---- in the background -----------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class TraceMemory:
         if offered:
             used = await asyncio.to_thread(_quoted, offered, answer)
             if used:
-                await self.brain.offered(viewer, scope.turn_id, used=used)
+                await self.trace_store.offered(viewer, scope.turn_id, used=used)
         if self._schedule is None or scope.user_id is None:
             return
         turns = await self._counts.count_turn(scope.user_id)

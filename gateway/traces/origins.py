@@ -9,7 +9,7 @@ from gateway.memory.review import FactOrigin
 from gateway.memory.tokenizer import words_of
 from gateway.traces.search import Wanted
 from gateway.traces.trace import Trace, Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 _SHOWN = 3
 _NAME_CHARS = 60
@@ -27,12 +27,12 @@ def source_of(trace: Trace, *, agent: str = "the agent") -> str:
     return f"said{by}{on}" if by or on else "said earlier"
 
 
-async def origins(brain: Brain, viewer: Viewer, words: str) -> Sequence[FactOrigin]:
+async def origins(trace_store: TraceStore, viewer: Viewer, words: str) -> Sequence[FactOrigin]:
     """Of the facts that hold all of these words, the best first."""
     query = " AND ".join(f'"{word}"' for word in dict.fromkeys(words_of(words).split()))
     if not query:
         return ()
-    found = await brain.search(viewer, Wanted(query=query, limit=_SHOWN))
+    found = await trace_store.search(viewer, Wanted(query=query, limit=_SHOWN))
     return [_origin(each.trace) for each in found if "words" in each.parts]  # others only stand beside one
 
 

@@ -14,7 +14,7 @@ from gateway.traces.ingest import IngestReport, says_nearly_the_same
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.similar import shared_words
 from gateway.traces.trace import Trace
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 MOST_WAITING = 50
 """Of one person; what nobody looks at is not worth more. Facts that come later are left out."""
@@ -23,7 +23,7 @@ _PART = "said"
 
 
 async def propose_facts(
-    brain: Brain, store: ProposalStore, job: IngestJob, traces: Sequence[Trace], rules: IngestRules
+    trace_store: TraceStore, store: ProposalStore, job: IngestJob, traces: Sequence[Trace], rules: IngestRules
 ) -> Mapping[str, int]:
     """Propose the facts of a turn, the most important first; the same turn again proposes nothing new.
 
@@ -36,7 +36,7 @@ async def propose_facts(
     earlier = {one.part for one in await store.of_turn(job.scope.turn_id)}
     waiting = [one for one in await store.proposals(limit=_LOOKED_AT) if _is_fact_of(one, job)]
     said = [words_of(one.fact.content).split() for one in waiting if one.fact is not None and one.fact.content]
-    known = await brain.database.read(lambda connection: _known(connection, traces, rules))
+    known = await trace_store.database.read(lambda connection: _known(connection, traces, rules))
     new: list[Proposal] = []
     duplicate = over_limit = before = 0
     for trace in traces:

@@ -1,4 +1,4 @@
-"""The trace memory as the whole memory: both texts are rows of the brain, and each of their lines is a trace.
+"""The trace memory as the whole memory: both texts are rows of the trace store, and each of their lines is a trace.
 
 The rules of the texts are those of the Markdown files. A text, its traces and the note that an update was applied
 change in one transaction.
@@ -32,7 +32,7 @@ from gateway.traces import changes
 from gateway.traces.rows import owner_number
 from gateway.traces.search import Wanted
 from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer, hash_of
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 MAX_BYTES = 512 * 1024
 
@@ -48,11 +48,11 @@ _IS_THERE = "SELECT 1 FROM traces WHERE id = ?"
 
 
 class TraceMemoryProvider:
-    """A `MemoryProvider`, an `EditableMemory` and a `SearchableMemory` over one brain."""
+    """A `MemoryProvider`, an `EditableMemory` and a `SearchableMemory` over one trace store."""
 
-    def __init__(self, brain: Brain, *, max_bytes: int = MAX_BYTES) -> None:
-        """The brain is closed by who opened it."""
-        self._brain = brain
+    def __init__(self, trace_store: TraceStore, *, max_bytes: int = MAX_BYTES) -> None:
+        """The trace store is closed by who opened it."""
+        self._trace_store = trace_store
         self._max_bytes = max_bytes
 
     async def prefetch(self, scope: MemoryScope) -> MemoryContext | None:
@@ -60,7 +60,7 @@ class TraceMemoryProvider:
         check_ids(scope)
         keys = (document_key(scope, "user"), document_key(scope, "memory"))
         async with _told_as_files():
-            user, project = await self._brain.database.read(
+            user, project = await self._trace_store.database.read(
                 lambda connection: tuple(None if key is None else _shown(connection, key) for key in keys)
             )
         if user is None and project is None:
@@ -77,7 +77,7 @@ class TraceMemoryProvider:
             return tuple(self._apply(connection, scope, index, update) for index, update in enumerate(updates))
 
         async with _told_as_files():
-            return SyncReport(outcomes=await self._brain.database.write(work))
+            return SyncReport(outcomes=await self._trace_store.database.write(work))
 
     async def read(self, scope: MemoryScope, store: MemoryStoreName) -> MemoryDocument:
         """The text of one store, empty where there is none yet.
@@ -87,7 +87,7 @@ class TraceMemoryProvider:
         """
         key = _checked_key(scope, store)
         async with _told_as_files():
-            return await self._brain.database.read(lambda connection: _document(connection, key))
+            return await self._trace_store.database.read(lambda connection: _document(connection, key))
 
     async def write(
         self, scope: MemoryScope, store: MemoryStoreName, content: str, expected_version: str
@@ -108,14 +108,14 @@ class TraceMemoryProvider:
             return _document(connection, key)
 
         async with _told_as_files():
-            return await self._brain.database.write(work)
+            return await self._trace_store.database.write(work)
 
     async def search(self, scope: MemoryScope, query: str, limit: int = 10) -> Sequence[MemoryHit]:
         """Traces, the lines of both texts among them, that the scope may see, best first."""
         check_ids(scope)
         viewer = Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
         async with _told_as_files():
-            found = await self._brain.search(viewer, Wanted(query=query, limit=limit))
+            found = await self._trace_store.search(viewer, Wanted(query=query, limit=limit))
         return [
             MemoryHit(
                 text=each.trace.content,
@@ -145,7 +145,7 @@ class TraceMemoryProvider:
     def _put(self, connection: sqlite3.Connection, scope: MemoryScope, store: MemoryStoreName, text: str) -> None:
         """Write the text, and make its lines traces; what is too long goes to the archive and is found all the same."""
         key = _checked_key(scope, store)
-        before, now = rules.show(_bytes(connection, key)), self._brain.now()
+        before, now = rules.show(_bytes(connection, key)), self._trace_store.now()
         cut, data = rules.cut_to_size(rules.encode(text), self._max_bytes)
         if cut:
             connection.execute(_ARCHIVE, (key, cut, to_ms(now)))
@@ -163,7 +163,7 @@ class TraceMemoryProvider:
 
     def _remember(self, connection: sqlite3.Connection, trace: Trace) -> None:
         if connection.execute(_IS_THERE, (trace.id,)).fetchone() is None:
-            changes.add(connection, trace, self._brain.now())
+            changes.add(connection, trace, self._trace_store.now())
         else:
             connection.execute(_RESTORE, (trace.id,))
 
@@ -236,7 +236,7 @@ def _lines(text: str) -> Iterator[str]:
 
 @asynccontextmanager
 async def _told_as_files() -> AsyncGenerator[None]:
-    """A brain that cannot be used now is to a memory what a file is that cannot."""
+    """A trace store that cannot be used now is to a memory what a file is that cannot."""
     try:
         yield
     except StoreUnavailable as error:

@@ -59,7 +59,7 @@ def best_of(
     """The owners' traces that match best, by BM25.
 
     Args:
-        connection: of a brain.
+        connection: of a trace store.
         owners: by number.
         needed: an expression of FTS5's that each of them matches.
         more: words, as an expression, that raise what matches, and need not stand in it.

@@ -1,4 +1,4 @@
-"""When a brain is consolidated by itself: after so many turns of a person, and once a night."""
+"""When a trace store is consolidated by itself: after so many turns of a person, and once a night."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.errors import StoreError
 from gateway.store.payloads import from_ms
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.trace import Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 NIGHTLY = "nightly"
 RETRY = timedelta(hours=1)
@@ -29,7 +29,7 @@ class ConsolidationSchedule:
 
     def __init__(
         self,
-        brain: Brain,
+        trace_store: TraceStore,
         consolidation: Consolidation,
         *,
         at: time,
@@ -38,12 +38,12 @@ class ConsolidationSchedule:
         """Nothing runs yet.
 
         Args:
-            brain: its clock counts, and its log says when the last night was.
-            consolidation: of that brain.
+            trace_store: its clock counts, and its log says when the last night was.
+            consolidation: of that trace store.
             at: the time of day, in UTC, of the one that goes over everything.
             gists: shortens old traces after it; None where they are left as they are.
         """
-        self._brain = brain
+        self._trace_store = trace_store
         self._consolidation = consolidation
         self._at = at
         self._gists = gists
@@ -77,12 +77,12 @@ class ConsolidationSchedule:
                 except asyncio.CancelledError:  # whoever takes this up again does it
                     self._wanted.setdefault(viewer, reason)
                     raise
-            if self._brain.now() >= night_at:
+            if self._trace_store.now() >= night_at:
                 is_done = await self._run(None, NIGHTLY)
-                night_at = next_at(self._at, self._brain.now()) if is_done else self._brain.now() + RETRY
+                night_at = next_at(self._at, self._trace_store.now()) if is_done else self._trace_store.now() + RETRY
             self._is_wanted.clear()
             self._idle.set()
-            left_s = (night_at - self._brain.now()).total_seconds()
+            left_s = (night_at - self._trace_store.now()).total_seconds()
             try:
                 async with asyncio.timeout(min(max(left_s, 0.0), _LONGEST_SLEEP_S)):
                     await self._is_wanted.wait()
@@ -95,11 +95,11 @@ class ConsolidationSchedule:
             return None if last_ms is None else from_ms(last_ms)
 
         try:
-            last_at = await self._brain.database.read(work)
+            last_at = await self._trace_store.database.read(work)
         except StoreError as error:
             _log.error("consolidation_late", error=str(error))
             last_at = None
-        return next_at(self._at, self._brain.now() if last_at is None else last_at)
+        return next_at(self._at, self._trace_store.now() if last_at is None else last_at)
 
     async def _run(self, viewer: Viewer | None, reason: str) -> bool:
         try:

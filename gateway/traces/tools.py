@@ -18,7 +18,7 @@ from gateway.traces.consolidation import Consolidation
 from gateway.traces.rows import NOT_SHARED
 from gateway.traces.search import MOST, Wanted
 from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer, united
-from gateway.traces.trace_store import Brain, check_content
+from gateway.traces.trace_store import TraceStore, check_content
 from gateway.traces.turn_facts import viewer_of
 
 TraceId = Annotated[str, Field(alias="traceId", min_length=1, description="as another memory tool gave it")]
@@ -51,16 +51,16 @@ def _proposed(change: FactChange) -> str:
     return answer
 
 
-def trace_tools(brain: Brain, consolidation: Consolidation) -> Sequence[Tool]:
+def trace_tools(trace_store: TraceStore, consolidation: Consolidation) -> Sequence[Tool]:
     """All seven; `rehydrate_memory` is for personalities that name it."""
     return (
-        _add(brain),
-        _update(brain),
-        _delete(brain),
-        _merge(brain),
-        _search(brain),
+        _add(trace_store),
+        _update(trace_store),
+        _delete(trace_store),
+        _merge(trace_store),
+        _search(trace_store),
         _reflect(consolidation),
-        _rehydrate(brain),
+        _rehydrate(trace_store),
     )
 
 
@@ -89,7 +89,7 @@ class MemoryAdd(Arguments):
     tags: Annotated[Tags, Field(description="`keep` protects it from ever fading away")] = ()
 
 
-def _add(brain: Brain) -> Tool:
+def _add(trace_store: TraceStore) -> Tool:
     async def call(arguments: MemoryAdd, context: ToolContext) -> str:
         viewer = viewer_of(context.scope, context.role)
         try:
@@ -99,15 +99,15 @@ def _add(brain: Brain) -> Tool:
                 content=arguments.content.strip(),
                 owner=viewer.owner(arguments.scope),
                 type=arguments.type,
-                stability_ms=brain.stability_ms,
+                stability_ms=trace_store.stability_ms,
                 tags=united(arguments.tags),
                 metadata=_where(context.scope),
-                created_at=brain.now(),
-                last_accessed_at=brain.now(),
+                created_at=trace_store.now(),
+                last_accessed_at=trace_store.now(),
                 author=viewer.user_id,
                 conversation=context.scope.session_id,
             )
-            return _json(traceId=(await brain.add(viewer, trace)).id)
+            return _json(traceId=(await trace_store.add(viewer, trace)).id)
         except TraceError as error:
             raise ToolError(str(error)) from error
 
@@ -147,15 +147,15 @@ class MemoryUpdate(Arguments):
     tags: Tags | None = None
 
 
-def _update(brain: Brain) -> Tool:
+def _update(trace_store: TraceStore) -> Tool:
     async def call(arguments: MemoryUpdate, context: ToolContext) -> str:
         content = None if arguments.content is None else arguments.content.strip()
         if content is None and arguments.tags is None:
             raise ToolError("memory_update needs `content` or `tags`")
         try:
             if _needs_yes(context):
-                return await _propose_update(brain, viewer_of(context.scope, context.role), arguments, content)
-            updated = await brain.update(
+                return await _propose_update(trace_store, viewer_of(context.scope, context.role), arguments, content)
+            updated = await trace_store.update(
                 viewer_of(context.scope, context.role), arguments.trace_id, content=content, tags=arguments.tags
             )
         except TraceError as error:
@@ -173,10 +173,10 @@ def _update(brain: Brain) -> Tool:
     )
 
 
-async def _propose_update(brain: Brain, viewer: Viewer, arguments: MemoryUpdate, content: str | None) -> str:
+async def _propose_update(trace_store: TraceStore, viewer: Viewer, arguments: MemoryUpdate, content: str | None) -> str:
     if content is not None:
         check_content(content)
-    scope = await brain.check_change(viewer, [arguments.trace_id])
+    scope = await trace_store.check_change(viewer, [arguments.trace_id])
     if scope is None:
         return _json(updated=False)
     ids, tags = (arguments.trace_id,), arguments.tags
@@ -189,16 +189,16 @@ class MemoryDelete(Arguments):
     trace_id: TraceId
 
 
-def _delete(brain: Brain) -> Tool:
+def _delete(trace_store: TraceStore) -> Tool:
     async def call(arguments: MemoryDelete, context: ToolContext) -> str:
         viewer = viewer_of(context.scope, context.role)
         try:
             if _needs_yes(context):
-                scope = await brain.check_change(viewer, [arguments.trace_id])
+                scope = await trace_store.check_change(viewer, [arguments.trace_id])
                 if scope is None:
                     return _json(deleted=False)
                 return _proposed(FactChange(action="delete", scope=scope, trace_ids=(arguments.trace_id,)))
-            return _json(deleted=await brain.delete(viewer, arguments.trace_id))
+            return _json(deleted=await trace_store.delete(viewer, arguments.trace_id))
         except TraceError as error:
             raise ToolError(str(error)) from error
 
@@ -221,15 +221,15 @@ class MemoryMerge(Arguments):
     content: Annotated[Content | None, Field(description="what they say together; else their texts are joined")] = None
 
 
-def _merge(brain: Brain) -> Tool:
+def _merge(trace_store: TraceStore) -> Tool:
     async def call(arguments: MemoryMerge, context: ToolContext) -> str:
         viewer, ids = viewer_of(context.scope, context.role), arguments.trace_ids
         content = (arguments.content or "").strip() or None
         try:
             if _needs_yes(context):
-                scope = await brain.check_change(viewer, ids, is_merge=True) or "user"
+                scope = await trace_store.check_change(viewer, ids, is_merge=True) or "user"
                 return _proposed(FactChange(action="merge", scope=scope, trace_ids=ids, content=content))
-            merged = await brain.merge(viewer, ids, arguments.content)
+            merged = await trace_store.merge(viewer, ids, arguments.content)
         except TraceError as error:
             raise ToolError(str(error)) from error
         return _json(mergedTraceId=merged.id, sourcesDeleted=merged.sources_deleted)
@@ -255,7 +255,7 @@ class MemorySearch(Arguments):
     limit: Annotated[int, Field(ge=1, le=MOST)] = 10
 
 
-def _search(brain: Brain) -> Tool:
+def _search(trace_store: TraceStore) -> Tool:
     async def call(arguments: MemorySearch, context: ToolContext) -> str:
         wanted = Wanted(query=arguments.query, type=arguments.type, scope=arguments.scope, limit=arguments.limit)
         results = [
@@ -267,7 +267,7 @@ def _search(brain: Brain) -> Tool:
                 "strength": round(found.strength, 4),
                 "tags": list(found.trace.tags),
             }
-            for found in await brain.search(viewer_of(context.scope, context.role), wanted)
+            for found in await trace_store.search(viewer_of(context.scope, context.role), wanted)
         ]
         return _json(results=results)
 
@@ -318,9 +318,9 @@ class RehydrateMemory(Arguments):
     trace_id: TraceId
 
 
-def _rehydrate(brain: Brain) -> Tool:
+def _rehydrate(trace_store: TraceStore) -> Tool:
     async def call(arguments: RehydrateMemory, context: ToolContext) -> str:
-        found = await rehydrate(brain, viewer_of(context.scope, context.role), arguments.trace_id)
+        found = await rehydrate(trace_store, viewer_of(context.scope, context.role), arguments.trace_id)
         archived_at = None if found.archived_at is None else found.archived_at.isoformat()
         return _json(verbatimContent=found.verbatim_content, archivedAt=archived_at)
 

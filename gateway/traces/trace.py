@@ -15,7 +15,7 @@ TraceType = Literal["episodic", "semantic", "procedural", "prospective"]
 ScopeKind = Literal["thread", "user", "persona", "organization"]
 TraceSource = Literal["turn", "tool", "import", "consolidation"]
 Extent = Literal["turn", "person", "everything"]
-"""How far a viewer sees: what one turn may, all that is a person's, or the whole brain."""
+"""How far a viewer sees: what one turn may, all that is a person's, or the whole trace store."""
 
 TYPES: tuple[TraceType, ...] = get_args(TraceType)
 SCOPES: tuple[ScopeKind, ...] = get_args(ScopeKind)
@@ -44,11 +44,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """On whose behalf the brain is asked. Everything that it reads or writes is limited to `owners`.
+    """On whose behalf the trace store is asked. Everything that it reads or writes is limited to `owners`.
 
     Attributes:
         user_id: None where nobody is known, or where others read along: then nothing personal is seen.
-        other_ids: further ids of the same person, whose accounts are linked; the brain looks them up at every call.
+        other_ids: further ids of the same person, whose accounts are linked; looked up at every call.
         may_share: whether they may change what everybody reads, too.
         reads_shared: whether they see what everybody shares, `organization`.
         extent: `person` adds the person's traces with every personality, and of `sessions`; `everything` is the

@@ -1,4 +1,4 @@
-"""The brain: where traces are kept. Every call is made on behalf of a viewer, and reaches no trace of anybody else.
+"""The trace store: where traces are kept. Every call is made on behalf of a viewer, and reaches no trace of others.
 
 Reading and writing are limited to the viewer's owners in the SQL itself, by number; an id that is somebody else's is
 an id that does not exist.
@@ -27,18 +27,18 @@ from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, united
 PersonIds = Callable[[str], Awaitable[Sequence[str]]]
 """All ids of the person that a user id stands for, that id among them; see `gateway.people.linking.links.LinkStore`."""
 
-BRAIN_NAME = "brain.sqlite"
+TRACES_NAME = "traces.sqlite"
 FEWEST_TO_MERGE = 2
 _TOO_FEW = "traceIds must contain at least 2 trace IDs."
 
 
-def open_brain(
+def open_trace_store(
     path: Path,
     *,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     stability_ms: float = STABILITY_MS,
     person_ids: PersonIds | None = None,
-) -> Brain:
+) -> TraceStore:
     """Open the file, make it, or bring it up to date.
 
     Args:
@@ -50,7 +50,9 @@ def open_brain(
         SchemaTooNew, StoreUnavailable, UnsafePath: see `gateway.store.schema.migrate`.
     """
     migrate(path, prepare=register_functions, steps=migrations("gateway.traces"))
-    return Brain(Database(path, prepare=register_functions), now=now, stability_ms=stability_ms, person_ids=person_ids)
+    return TraceStore(
+        Database(path, prepare=register_functions), now=now, stability_ms=stability_ms, person_ids=person_ids
+    )
 
 
 class MeaningOf(Protocol):
@@ -72,7 +74,7 @@ class HasCompare(Protocol):
         """The cosine from which a trace is found that shares no word with it."""
 
 
-class Brain:
+class TraceStore:
     """One file of traces.
 
     Attributes:
@@ -87,7 +89,7 @@ class Brain:
         stability_ms: float = STABILITY_MS,
         person_ids: PersonIds | None = None,
     ) -> None:
-        """Made by `open_brain`."""
+        """Made by `open_trace_store`."""
         self.database = database
         self.now = now
         self.stability_ms = stability_ms
@@ -105,9 +107,9 @@ class Brain:
         await self.database.close()
 
     async def whole(self, viewer: Viewer) -> Viewer:
-        """The viewer with all ids that the person has now. Links are no part of the brain: a link rewrites nothing.
+        """The viewer with all ids that the person has now. Links are stored elsewhere: a link rewrites nothing.
 
-        Every call does so by itself; for those only that work on the database of the brain.
+        Every call does so by itself; for those only that work on the database of the trace store.
         """
         if viewer.user_id is None or self._person_ids is None:
             return viewer

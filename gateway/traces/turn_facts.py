@@ -22,7 +22,7 @@ from gateway.traces.ingest import TurnFacts, Vectors, admitted, keep_facts
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.proposing import propose_facts
 from gateway.traces.trace import Trace, Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 RulesOf = Callable[[str], IngestRules]
 """The rules of a personality, by its id, as its character has changed them."""
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 def viewer_of(scope: MemoryScope, role: Role | None = None) -> Viewer:
-    """On whose behalf the brain is asked in a turn; without a role it is the gateway's own work."""
+    """On whose behalf the trace store is asked in a turn; without a role it is the gateway's own work."""
     return Viewer(
         user_id=scope.user_id,
         personality_id=scope.personality_id,
@@ -65,7 +65,7 @@ class TurnFactsTaker:
 
     def __init__(
         self,
-        brain: Brain,
+        trace_store: TraceStore,
         model: Callable[[], Model],
         rules: RulesOf,
         proposals: ProposalStore | None = None,
@@ -76,14 +76,14 @@ class TurnFactsTaker:
         """Nothing is asked yet.
 
         Args:
-            brain: where facts are stored.
+            trace_store: where facts are stored.
             model: names them.
             rules: of a personality.
             proposals: takes the facts that need a yes, which are lost where it is None.
             embedder: makes their vectors, by which near-duplicates are known; None: by their words.
             offers: what a turn was offered, which a correction may contradict.
         """
-        self._brain = brain
+        self._trace_store = trace_store
         self._model = model
         self._rules = rules
         self._proposals = proposals
@@ -124,11 +124,11 @@ class TurnFactsTaker:
         if job.sources is None:
             vectors = await self._vectors(turn, scope)
             offered = self._offers.of(scope.turn_id)
-            return asdict(await keep_facts(self._brain, viewer, turn, rules, vectors=vectors, offered=offered))
+            return asdict(await keep_facts(self._trace_store, viewer, turn, rules, vectors=vectors, offered=offered))
         if self._proposals is None:
             raise TraceError("the facts of this turn need a person's yes, and nobody can be asked for it")
-        traces = admitted(self._brain, viewer, turn, rules)
-        report = await propose_facts(self._brain, self._proposals, job, traces, rules)
+        traces = admitted(self._trace_store, viewer, turn, rules)
+        report = await propose_facts(self._trace_store, self._proposals, job, traces, rules)
         left_out = len(turn.facts) - len(traces)
         return {**report, "extracted": len(turn.facts), "below_threshold": left_out}
 

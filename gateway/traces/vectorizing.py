@@ -1,7 +1,7 @@
 """Makes the vectors of traces in the background: in batches, with back-off, never in the way of a reply.
 
-The job is what the brain lacks: a trace without a vector of the present model, because it is new, was edited, or the
-model was changed. So nothing can be lost by a crash, and nothing is done twice but the batch that was under way.
+The job is what the trace store lacks: a trace without a vector of the present model, because it is new, was edited, or
+the model was changed. So nothing can be lost by a crash, and nothing is done twice but the batch that was under way.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from gateway.agent.model import Spender
 from gateway.errors import BudgetExhausted, ConfigError, ModelRefused, ModelUnavailable, StoreError
 from gateway.runtime.backoff import delay_s
 from gateway.traces.lacking import count_lacking, next_lacking
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.vectors import as_blob
 
 FIRST_RETRY_S = 2.0
 LONGEST_RETRY_S = 600.0
 LOOK_AGAIN_S = 60.0
-"""Others write into the brain, too: an import, a tool on the command line."""
+"""Others write into the trace store, too: an import, a tool on the command line."""
 LONGEST_TEXT_CHARS = 16_000
 """Of a longer trace the beginning is embedded: 8 192 tokens is what the usual models read."""
 BATCH_CHARS = 400_000
@@ -62,17 +62,17 @@ class Vectorizing:
     """Gives every trace a vector of the present model."""
 
     def __init__(
-        self, brain: Brain, embedder: PaidEmbedder, *, batch: int = 64, first_retry_s: float = FIRST_RETRY_S
+        self, trace_store: TraceStore, embedder: PaidEmbedder, *, batch: int = 64, first_retry_s: float = FIRST_RETRY_S
     ) -> None:
         """Nothing is read before `run`.
 
         Args:
-            brain: whose traces.
+            trace_store: whose traces.
             embedder: makes the vectors, on nobody's account in particular: only the gateway's budget holds.
             batch: texts of one call, at most.
             first_retry_s: the first wait after a failure.
         """
-        self._brain = brain
+        self._trace_store = trace_store
         self._embedder = embedder
         self._batch = batch
         self._first_retry_s = first_retry_s
@@ -95,10 +95,10 @@ class Vectorizing:
 
         Raises:
             ConfigError: the settings are wrong.
-            StoreError: the brain cannot be read.
+            StoreError: the trace store cannot be read.
         """
         model = self._embedder.identity
-        return await self._brain.database.read(lambda connection: count_lacking(connection, model))
+        return await self._trace_store.database.read(lambda connection: count_lacking(connection, model))
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -160,7 +160,7 @@ class Vectorizing:
         return True
 
     async def _next(self, model: str) -> Sequence[_Text]:
-        rows = await self._brain.database.read(
+        rows = await self._trace_store.database.read(
             lambda connection: next_lacking(connection, model, limit=self._batch, longest_chars=LONGEST_TEXT_CHARS)
         )
         texts: list[_Text] = []
@@ -182,7 +182,7 @@ class Vectorizing:
                 connection.execute(_OTHER_LENGTH, (model, len(blobs[0])))
             connection.executemany(_KEEP, rows)
 
-        await self._brain.database.write(work, is_durable=False)  # what a power cut takes away is made again
+        await self._trace_store.database.write(work, is_durable=False)  # what a power cut takes away is made again
         self._length_bytes = len(blobs[0])
 
     async def _halves(self, texts: Sequence[_Text], model: str) -> None:
@@ -211,7 +211,7 @@ class Vectorizing:
                 return
         _log.warning("vector_refused", number=one.number, error=str(error))
         values = (model, str(error), one.number, one.content_hash)
-        await self._brain.database.write(lambda connection: connection.execute(_REFUSED, values))
+        await self._trace_store.database.write(lambda connection: connection.execute(_REFUSED, values))
 
     async def _each_alone(self, texts: Sequence[_Text], model: str) -> None:
         """Some servers call a text that they cannot take a fault of their own: whoever fails while others do not.

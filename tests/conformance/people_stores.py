@@ -9,12 +9,12 @@ import pytest
 
 from gateway.messages import ConversationRef
 from gateway.people.access_records import (
+    AccessRecords,
+    AccessSnapshot,
     Ask,
-    Book,
     ClaimOwner,
     LetIn,
     OfferOwner,
-    People,
     Rank,
     Request,
     SetRank,
@@ -66,7 +66,7 @@ class PeopleSuite:
 
     async def test_nobody_is_there_at_first(self, house: House) -> None:
         people = house.store.people
-        assert await people.book() == Book()
+        assert await people.book() == AccessSnapshot()
         assert await people.requests() == []
         assert await people.owner_code(BEGAN) is None
 
@@ -159,7 +159,7 @@ class PeopleSuite:
         assert (await house.store.people.book()).ranks == {"k:1": "owner"}
 
     async def test_the_chat_that_an_owner_used_last_is_kept(self, house: House) -> None:
-        people = People(house.store.people)
+        people = AccessRecords(house.store.people)
         for where in (HERE, THERE, THERE, replace(THERE, thread="t")):
             await people.keep_chat("k:ada", where)
         await people.keep_chat("k:bob", HERE)
@@ -169,7 +169,7 @@ class PeopleSuite:
         assert [*chats.items()] == [("k:bob", HERE), ("k:ada", replace(THERE, thread="t"))], "the last is the last"
 
     async def test_a_turn_keeps_the_chat_that_an_owner_used_with_it(self, house: House) -> None:
-        people = People(house.store.people)
+        people = AccessRecords(house.store.people)
         await people.keep_chat("k:ada", HERE)
         assert await people.has_moved("k:ada", THERE)
         await house.store.inbox.add(said("a"), "t_a")

@@ -87,11 +87,11 @@ async def test_the_driver_sees_a_lost_answer_a_doubled_memory_and_a_fault_of_our
             platform._shown.append(("again", *again[1:]))
             memory = stream._home / "personalities" / "assistant" / "MEMORY.md"
             memory.write_text(memory.read_text() + "kept line\n")
-            (stream._home.parent / "home.log").write_text('{"event": "lane_fault", "exception": "KeyError: 1"}\n')
+            (stream._home.parent / "home.log").write_text('{"event": "queue_fault", "exception": "KeyError: 1"}\n')
 
         stream._last_life = last_life  # type: ignore[method-assign]
         tally = await stream.run()
-    assert (tally.lost, tally.duplicated, tally.doubled, tally.problems) == (1, 1, 1, ["lane_fault: KeyError: 1"])
+    assert (tally.lost, tally.duplicated, tally.doubled, tally.problems) == (1, 1, 1, ["queue_fault: KeyError: 1"])
     assert not tally.is_clean
 
 

@@ -17,7 +17,7 @@ from gateway.domain.channels import Channels
 from gateway.domain.roles import Role
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.people.access import Access, AccessMode, AccessRule, GroupMode
-from gateway.people.access_records import ClaimOwner, LetIn, People, Rank, SetRank
+from gateway.people.access_records import AccessRecords, ClaimOwner, LetIn, Rank, SetRank
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
 from gateway.store.database import Database
@@ -70,7 +70,7 @@ class House:
 
     def __init__(self, home: Path, database: Database, rule: AccessRule | None = None) -> None:
         self.store = SqlitePeople(database)
-        self.people = People(self.store)
+        self.people = AccessRecords(self.store)
         self.identities = IdentityMap(home / "users" / "identity-map.json")
         self.path = home / "users" / "identity-map.json"
         self.channels = channels = Channels()

@@ -15,7 +15,7 @@ def facts(ethos: Ethos, amount: int) -> list[str]:
     """All facts, once there are so many."""
     ends_at = time.monotonic() + PATIENCE_S
     while True:
-        with closing(sqlite3.connect(ethos.home / "brain.sqlite")) as brain:
+        with closing(sqlite3.connect(ethos.home / "traces.sqlite")) as brain:
             found = [str(row[0]) for row in brain.execute("SELECT content FROM traces ORDER BY number")]
         if len(found) >= amount or time.monotonic() > ends_at:
             return found

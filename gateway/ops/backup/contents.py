@@ -27,7 +27,7 @@ A second one of the same second has a number: `ethos-20261122T093000Z-2.tar.gz`.
 
 # What is made anew, or means nothing to another process; the databases have a way of their own.
 _LEFT_AT_TOP = re.compile(
-    rf"{re.escape(LOCK_NAME)}|(?:{re.escape(DATABASE_NAME)}|brain\.sqlite).*|{re.escape(LOG_NAME)}|{re.escape(PLACING_NAME)}|run|exports"
+    rf"{re.escape(LOCK_NAME)}|(?:{re.escape(DATABASE_NAME)}|traces\.sqlite).*|{re.escape(LOG_NAME)}|{re.escape(PLACING_NAME)}|run|exports"
     rf"|{re.escape(STAGING_PREFIX)}.*|{re.escape(UNPACKED_PREFIX)}.*|{re.escape(REPLACED_PREFIX)}.*|{NAME.pattern}"
 )
 _LEFT_ANYWHERE = re.compile(

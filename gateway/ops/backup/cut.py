@@ -29,7 +29,7 @@ from gateway.errors import BackupError
 from gateway.files.atomic import make_private_directory, read_settled, write_new
 from gateway.files.home import DATABASE_NAME
 from gateway.files.locks import FileLock
-from gateway.memory.atomic_document import LiveFile
+from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.paths import ARCHIVE_NAME, DocumentPlace, documents
 from gateway.ops.backup.contents import Found, secrets_of, walk
 from gateway.ops.backup.databases import Snapshot, take_snapshots
@@ -157,7 +157,7 @@ def _is_new_document(found: Found) -> bool:
 
 
 def _copy_document(home: Path, target: Path, path: Path) -> None:
-    resting = LiveFile(path, lambda _step: None).at_rest()
+    resting = AtomicDocument(path, lambda _step: None).at_rest()
     copy = target / path.relative_to(home)
     if resting.data is not None:
         _write(copy, iter([resting.data]), resting.mtime_ns)

@@ -15,12 +15,12 @@ from gateway.store.database import connect
 from gateway.store.schema import migrations
 from gateway.store.search_index import register_functions
 from gateway.traces import search_words
-from gateway.traces.trace_store import BRAIN_NAME
+from gateway.traces.trace_store import TRACES_NAME
 
 
 def functions_of(name: str) -> Callable[[sqlite3.Connection], None]:
     """What gives a connection the SQL functions that the schema of a database uses."""
-    return search_words.register_functions if name == BRAIN_NAME else register_functions
+    return search_words.register_functions if name == TRACES_NAME else register_functions
 
 
 class Snapshot:
@@ -87,7 +87,7 @@ def take_snapshots(home: Path) -> list[Snapshot]:
     """
     taken: list[Snapshot] = []
     try:
-        for name in (DATABASE_NAME, BRAIN_NAME):
+        for name in (DATABASE_NAME, TRACES_NAME):
             if (home / name).exists():
                 taken.append(Snapshot(home / name))  # noqa: PERF401 (those that are taken must be closed)
     except BaseException:
@@ -99,7 +99,7 @@ def take_snapshots(home: Path) -> list[Snapshot]:
 
 def newest_schema(name: str) -> int:
     """The newest schema version of a database that this program knows."""
-    steps = migrations("gateway.traces") if name == BRAIN_NAME else migrations()
+    steps = migrations("gateway.traces") if name == TRACES_NAME else migrations()
     return steps[-1].version
 
 

@@ -22,7 +22,7 @@ from gateway.ops.backup.databases import functions_of, problems_of
 from gateway.ops.backup.placing import finish_placing, place, present
 from gateway.store.schema import migrate, migrations
 from gateway.store.search_index import register_functions
-from gateway.traces.trace_store import BRAIN_NAME
+from gateway.traces.trace_store import TRACES_NAME
 
 Clean = Callable[[Path, Path], Sequence[str]]
 """Given an unpacked backup and the data directory that it replaces, takes out of the former what must not come back,
@@ -103,7 +103,7 @@ def _restore(backup: Path, home: Path, unpacked: Path, *, clean: Sequence[Clean]
             f"{backup} has a database of schema version {contents.schema_version}, this program knows versions up to "
             f"{newest}. Install the program that made it ({contents.version}), or a newer one. Nothing was changed."
         )
-    for name in (DATABASE_NAME, BRAIN_NAME):
+    for name in (DATABASE_NAME, TRACES_NAME):
         _check(unpacked / name)
     database = unpacked / DATABASE_NAME
     schema_version, unsent = _bring_up_to_date(database) if database.exists() else (None, 0)

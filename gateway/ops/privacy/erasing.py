@@ -25,7 +25,7 @@ from gateway.store import erasure
 from gateway.store.erasure import Person
 from gateway.store.sqlite import SqliteStore
 from gateway.traces.erasure import erase_person, owner_ids
-from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -45,7 +45,7 @@ class Eraser:
     Attributes:
         store: the directory's database, open. Nobody may be writing for those who are erased.
         kinds: of the channels, by name.
-        brain: the directory's traces, where they are open; else they are opened for the time being.
+        trace_store: the directory's traces, where they are open; else they are opened for the time being.
         on_step: told the name of every step, before it begins.
     """
 
@@ -53,7 +53,7 @@ class Eraser:
     store: SqliteStore
     identities: IdentityMap
     kinds: Mapping[str, str]
-    brain: Brain | None = None
+    trace_store: TraceStore | None = None
     on_step: Callable[[str], None] = field(default=_no_step)
 
     async def schedule(self, user_id: str) -> Tombstone:
@@ -133,22 +133,22 @@ class Eraser:
 
     async def _erase_traces(self, person: Person) -> None:
         threads = await self.store.database.read(partial(erasure.own_sessions, user_ids=person.user_ids))
-        async with self._opened_brain() as brain:
-            if brain is not None:
-                await erase_person(brain, user_ids=person.user_ids, session_ids=threads)
+        async with self._opened_traces() as trace_store:
+            if trace_store is not None:
+                await erase_person(trace_store, user_ids=person.user_ids, session_ids=threads)
 
     async def _owners_of_traces(self) -> Collection[str]:
-        async with self._opened_brain() as brain:
-            return () if brain is None else await brain.database.read(owner_ids)
+        async with self._opened_traces() as trace_store:
+            return () if trace_store is None else await trace_store.database.read(owner_ids)
 
     @asynccontextmanager
-    async def _opened_brain(self) -> AsyncGenerator[Brain | None]:
-        path = self.home / BRAIN_NAME
-        if self.brain is not None or not await asyncio.to_thread(path.exists):
-            yield self.brain
+    async def _opened_traces(self) -> AsyncGenerator[TraceStore | None]:
+        path = self.home / TRACES_NAME
+        if self.trace_store is not None or not await asyncio.to_thread(path.exists):
+            yield self.trace_store
             return
-        async with await asyncio.to_thread(open_brain, path) as brain:
-            yield brain
+        async with await asyncio.to_thread(open_trace_store, path) as trace_store:
+            yield trace_store
 
     async def _erase_identities(self, person: Person) -> None:
         if await asyncio.to_thread((self.home / "users").is_dir):

@@ -29,7 +29,7 @@ from gateway.store.erasure import own_sessions, sessions_of
 from gateway.store.sqlite import SqliteStore
 from gateway.traces.erasure import documents_of, traces_of
 from gateway.traces.trace import Trace
-from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 
 _README = """\
 # Everything that is kept about you
@@ -125,12 +125,12 @@ class Exporter:
         await _add(archive, f"{name}.json", {**about, "messages": [asdict(each) for each in messages]})
 
     async def _add_traces(self, archive: zipfile.ZipFile, ids: Sequence[str], sessions: Sequence[str]) -> None:
-        path = self.home / BRAIN_NAME
+        path = self.home / TRACES_NAME
         if not path.exists():
             return
-        async with await asyncio.to_thread(open_brain, path) as brain:
-            traces = await brain.database.read(partial(traces_of, ids={*ids, *sessions}))
-            documents = await brain.database.read(partial(documents_of, user_ids=ids))
+        async with await asyncio.to_thread(open_trace_store, path) as trace_store:
+            traces = await trace_store.database.read(partial(traces_of, ids={*ids, *sessions}))
+            documents = await trace_store.database.read(partial(documents_of, user_ids=ids))
         for key, content in documents.items():
             _, user_id, name = key.split("/", 2)
             text = content.decode("utf-8", "replace")

@@ -13,11 +13,11 @@ from gateway.files.atomic import follow, read_once, sync_directory, write_atomic
 from gateway.files.chat_state import ChatState
 from gateway.files.home import DATABASE_NAME
 from gateway.files.locks import FileLock
-from gateway.memory.atomic_document import LiveFile
+from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.journal import Key
 from gateway.memory.paths import ARCHIVE_NAME, LOCK_NAME
 from gateway.ops.backup.contents import REPLACED_PREFIX
-from gateway.traces.trace_store import BRAIN_NAME
+from gateway.traces.trace_store import TRACES_NAME
 
 EXPORTS_NAME = "exports"
 _LOCK_TIMEOUT_S = 30.0
@@ -50,7 +50,7 @@ def _where(home: Path, document: str) -> Path | None:
 
 def _take_lines_out(path: Path, lines: Collection[str], pending: Collection[Key]) -> int:
     count = sum(_filter(each, lines) for each in (path, path.with_name(ARCHIVE_NAME)))
-    LiveFile(path, lambda _step: None).tidy(pending)
+    AtomicDocument(path, lambda _step: None).tidy(pending)
     for evidence in path.parent.glob(f".{path.name}.*.applied"):  # its name is what counts; it is a link to a version
         evidence.unlink()
         evidence.touch(mode=0o600)
@@ -124,7 +124,7 @@ def remove_traces_of_chats(
 
 def copies_of_databases(home: Path) -> Sequence[Path]:
     """The copies that were made before an upgrade."""
-    return [path for name in (DATABASE_NAME, BRAIN_NAME) for path in sorted(home.glob(f"{name}.before-*"))]
+    return [path for name in (DATABASE_NAME, TRACES_NAME) for path in sorted(home.glob(f"{name}.before-*"))]
 
 
 def copies_in(home: Path) -> Sequence[Path]:

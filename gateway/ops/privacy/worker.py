@@ -26,7 +26,7 @@ from gateway.ops.privacy.files import EXPORTS_NAME
 from gateway.ops.privacy.people import is_known
 from gateway.ops.privacy.retention import Retention
 from gateway.ops.privacy.tombstones import Tombstone
-from gateway.people.access_records import People
+from gateway.people.access_records import AccessRecords
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
@@ -38,7 +38,7 @@ from gateway.runtime.observe import happened
 from gateway.store.erasure import applied_erasures, sessions_of
 from gateway.store.sqlite import SqliteStore
 from gateway.traces.memory import TraceMemory
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 
 FAREWELL_S = 30.0
 """How long an erasure waits for its last word to be sent; then it goes unsent."""
@@ -57,9 +57,9 @@ class PrivacyWorker:
         *,
         home: Path,
         store: SqliteStore,
-        brain: Brain | None,
+        trace_store: TraceStore | None,
         identities: IdentityMap,
-        people: People,
+        people: AccessRecords,
         operators: Operators,
         linking: Linking,
         memory: MemorySync,
@@ -73,7 +73,7 @@ class PrivacyWorker:
         """Nothing is read yet; `home` is the data directory."""
         self._home = home
         self._store = store
-        self._brain = brain
+        self._trace_store = trace_store
         self._identities = identities
         self._people = people
         self._operators = operators
@@ -248,7 +248,7 @@ class PrivacyWorker:
             store=self._store,
             identities=self._identities,
             kinds=self._kinds(),
-            brain=self._brain,
+            trace_store=self._trace_store,
         )
 
     def _kinds(self) -> Mapping[str, str]:

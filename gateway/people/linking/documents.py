@@ -24,7 +24,7 @@ class PersonalNotes(Protocol):
             FileError: not done now; try again.
         """
 
-    async def part(self, link: Link, heirs: Sequence[str]) -> bool:
+    async def part(self, link: Link, successors: Sequence[str]) -> bool:
         """Take out again what came in with the link.
 
         A document that is still as the link left it becomes, byte for byte, what it was before. From another one the

@@ -124,7 +124,7 @@ class LinkJob:
     async def _step(self, link: Link) -> Link:
         match link.state:
             case "decided":
-                living = self._people.heirs(link.survivor)[-1]
+                living = self._people.successors(link.survivor)[-1]
                 via = f"link-{link.by}"
                 await self._accounts.move(
                     {one.key: Move(from_users=(link.absorbed,), to_user=living, via=via) for one in link.accounts}
@@ -137,13 +137,13 @@ class LinkJob:
                     await listener(link)
                 return await self._advance(link, "linked", linked(link))
             case "undoing":
-                heirs = tuple(self._people.heirs(link.survivor))
+                successors = tuple(self._people.successors(link.survivor))
                 await self._accounts.move(
-                    {one.key: Move(from_users=heirs, to_user=link.absorbed, via=one.via) for one in link.accounts}
+                    {one.key: Move(from_users=successors, to_user=link.absorbed, via=one.via) for one in link.accounts}
                 )
                 return await self._advance(link, "parted")
             case _:
-                is_changed = await self._notes.part(link, self._people.heirs(link.survivor))
+                is_changed = await self._notes.part(link, self._people.successors(link.survivor))
                 return await self._advance(link, "undone", unlinked(link, is_changed=is_changed))
 
     async def _advance(self, link: Link, state: LinkState, told: Sequence[OutboundMessage] = ()) -> Link:

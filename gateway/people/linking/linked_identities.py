@@ -57,7 +57,7 @@ class LinkedIdentities:
         else:
             self._absorbed.pop(link.absorbed, None)
 
-    def heirs(self, user_id: str) -> Sequence[str]:
+    def successors(self, user_id: str) -> Sequence[str]:
         """The user, whoever has absorbed it, and so on: the last one lives."""
         chain = [user_id]
         while (link := self._absorbed.get(chain[-1])) is not None:
@@ -101,7 +101,7 @@ class LinkedIdentities:
         if link is None:
             return user_id
         if link.state == "decided":
-            return self.heirs(user_id)[-1]
+            return self.successors(user_id)[-1]
         # Somebody has given the account its old user back by hand. What is written from now on is that user's alone.
         await self._store.end_by_hand(link.id)
         self._absorbed.pop(link.absorbed, None)

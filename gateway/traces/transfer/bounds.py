@@ -25,7 +25,7 @@ class Bounds(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """The operator's: the whole brain.
+    """The operator's: the whole trace store.
 
     Attributes:
         fallback: whose a trace becomes that does not say whose it is; None: it cannot come in.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gateway.errors import StoreUnavailable, TraceError
 from gateway.store.payloads import to_ms
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import Bounds, Everything
 from gateway.traces.transfer.detection import ExportFormat
 from gateway.traces.transfer.import_records import Progress
@@ -29,7 +29,7 @@ def unwatched(_done: int, _total: int) -> None:
 
 
 async def export_traces(
-    brain: Brain,
+    trace_store: TraceStore,
     target: Path,
     *,
     form: ExportFormat = "json",
@@ -41,18 +41,18 @@ async def export_traces(
     """Write what is within the bounds, as it is at this moment; how many traces.
 
     Args:
-        brain: may be in use.
+        trace_store: may be in use.
         target: a file, for `markdown` and `obsidian` a directory; must not be there yet.
         form: the format.
         bounds: whose traces.
         with_embeddings: for `json`, `markdown` and `obsidian`; `sqlite` always has them.
         with_conversations: whether imported conversations and their messages are written too; `sqlite` of the whole
-            brain always has them.
+            trace store always has them.
         progress: called from another thread, in traces.
 
     Raises:
         TraceError: the target is there already, or its directory is not.
-        StoreUnavailable: the brain cannot be read, or the disk is full.
+        StoreUnavailable: the trace store cannot be read, or the disk is full.
         OSError: the target cannot be written.
     """
     is_given_up = threading.Event()
@@ -65,10 +65,10 @@ async def export_traces(
 
     write = partial(
         _write,
-        brain.database.path,
+        trace_store.database.path,
         form=form,
         bounds=bounds,
-        exported_at_ms=to_ms(brain.now()),
+        exported_at_ms=to_ms(trace_store.now()),
         with_embeddings=with_embeddings,
         with_conversations=with_conversations,
         progress=watched,
@@ -100,7 +100,7 @@ def _completely(write: partial[int], target: Path) -> int:
 
 
 def _write(
-    brain: Path,
+    trace_store: Path,
     target: Path,
     *,
     form: ExportFormat,
@@ -112,8 +112,8 @@ def _write(
 ) -> int:
     if form == "sqlite" and isinstance(bounds, Everything):
         target.touch(mode=0o600)
-        return copy_all(brain, target, progress=progress)
-    with snapshot_of(brain, bounds) as snapshot:
+        return copy_all(trace_store, target, progress=progress)
+    with snapshot_of(trace_store, bounds) as snapshot:
         if form == "sqlite":
             return write_brain(snapshot, target, progress=progress)
         details = {"with_embeddings": with_embeddings, "with_conversations": with_conversations}

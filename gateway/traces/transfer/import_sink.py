@@ -15,7 +15,7 @@ from gateway.store.payloads import storable, to_ms
 from gateway.traces.changes import same_as, unite_with_same
 from gateway.traces.rows import as_json, insert, known_number, merge_index, owner_number
 from gateway.traces.trace import Owner, hash_of, new_trace_id
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import Bounds
 from gateway.traces.transfer.import_index import Scratch
 from gateway.traces.transfer.import_records import (
@@ -45,14 +45,14 @@ _MERGED_PAGES = 500  # of the index, in one transaction
 
 
 class Landing:
-    """One import on its way into a brain."""
+    """One import on its way into a trace store."""
 
     def __init__(
-        self, brain: Brain, bounds: Bounds, *, file: str, dedup: bool, is_dry_run: bool, result: ImportResult
+        self, trace_store: TraceStore, bounds: Bounds, *, file: str, dedup: bool, is_dry_run: bool, result: ImportResult
     ) -> None:
         """`file` names in the errors what is read; `result` is counted up."""
         self.result = result
-        self._brain = brain
+        self._trace_store = trace_store
         self._bounds = bounds
         self._file = file
         self._dedup = dedup
@@ -90,16 +90,16 @@ class Landing:
             StoreUnavailable: the disk is full or broken; what was taken before is in.
         """
         if self._is_dry_run:
-            await self._brain.database.read(lambda connection: self._take(connection, arrivals))
+            await self._trace_store.database.read(lambda connection: self._take(connection, arrivals))
         else:
-            await self._brain.database.write(
+            await self._trace_store.database.write(
                 lambda connection: self._take(connection, arrivals),
                 is_repeatable=False,  # it counts
             )
 
     async def link(self, place_of: str) -> None:
         """Make edges of the links between notes, now that all names are known; `place_of` names them in errors."""
-        now_ms = to_ms(self._brain.now())
+        now_ms = to_ms(self._trace_store.now())
         for lot in self._scratch.resolved_links():
             edges = [
                 ArrivedEdge(
@@ -120,7 +120,7 @@ class Landing:
         """Merge the segments that the lots have left in the index, a part at a time, so that others can write."""
         if self._is_dry_run or not self.result.imported:
             return
-        while await self._brain.database.write(partial(merge_index, pages=_MERGED_PAGES), is_durable=False):
+        while await self._trace_store.database.write(partial(merge_index, pages=_MERGED_PAGES), is_durable=False):
             pass
 
     def _take(self, connection: sqlite3.Connection, arrivals: Sequence[Arrival]) -> None:
@@ -196,7 +196,7 @@ class Landing:
             connection.execute(_EDGE, (*ends, arrived.kind, arrived.weight, metadata, arrived.created_at_ms))
 
     def _end(self, connection: sqlite3.Connection, end: str, owner: Owner | None) -> str | None:
-        """What an edge ends at, by its id in the brain: a trace or a node that the importer may see."""
+        """What an edge ends at, by its id in the trace store: a trace or a node that the importer may see."""
         trace_id = self._scratch.renamed(end) or end
         if self._is_dry_run and (self._scratch.has_end(trace_id) or self._scratch.has_end(end, owner)):
             return trace_id

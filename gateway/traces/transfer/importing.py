@@ -12,7 +12,7 @@ from typing import Literal
 
 from gateway.errors import TraceError
 from gateway.store.payloads import to_ms
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import Bounds
 from gateway.traces.transfer.chatgpt import read_conversations
 from gateway.traces.transfer.csv_format import read_csv
@@ -42,7 +42,7 @@ class _Reading:
 
 
 async def import_traces(
-    brain: Brain,
+    trace_store: TraceStore,
     path: Path,
     *,
     bounds: Bounds,
@@ -59,7 +59,7 @@ async def import_traces(
     that is there. So the same file may be imported again, after a crash too.
 
     Args:
-        brain: may be in use.
+        trace_store: may be in use.
         path: what is imported; notes may be in a zip.
         bounds: whose the traces become.
         form: the format; `auto` looks.
@@ -80,13 +80,13 @@ async def import_traces(
     async with unpacked(path, beside=scratch) as place:
         wanted = await asyncio.to_thread(detected, place) if form == "auto" else form
         try:
-            readings = await asyncio.to_thread(_readings, place, wanted, to_ms(brain.now()), progress, pace)
+            readings = await asyncio.to_thread(_readings, place, wanted, to_ms(trace_store.now()), progress, pace)
         except zipfile.BadZipFile as error:
             raise TraceError(f"{path} is a damaged zip ({error}). Download it once more.") from error
         result = ImportResult(form=wanted)
         for reading in readings:
             file = path.name if place != path else reading.name
-            with Landing(brain, bounds, file=file, dedup=dedup, is_dry_run=is_dry_run, result=result) as landing:
+            with Landing(trace_store, bounds, file=file, dedup=dedup, is_dry_run=is_dry_run, result=result) as landing:
                 await _land(reading, landing, pace, file)
             if pace.is_given_up:
                 break

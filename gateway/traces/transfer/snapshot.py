@@ -1,4 +1,4 @@
-"""A brain as it is at one moment, read row by row on a connection of its own. Hidden traces are not in it."""
+"""A trace store as it is at one moment, read row by row on a connection of its own. Hidden traces are not in it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class KeptRecord:
 
 
 class Snapshot:
-    """One moment of a brain, within bounds."""
+    """One moment of a trace store, within bounds."""
 
     def __init__(self, connection: sqlite3.Connection, bounds: Bounds) -> None:
         """Made by `snapshot_of`."""
@@ -152,7 +152,7 @@ class Snapshot:
 
 @contextlib.contextmanager
 def snapshot_of(path: Path, bounds: Bounds) -> Iterator[Snapshot]:
-    """Open a brain's file for reading; whatever is written meanwhile is not seen.
+    """Open a trace store's file for reading; whatever is written meanwhile is not seen.
 
     Raises:
         StoreUnavailable: it cannot be read.

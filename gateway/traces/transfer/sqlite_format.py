@@ -1,7 +1,7 @@
-"""The SQLite form: a brain of its own, embeddings too.
+"""The SQLite form: a trace store of its own, embeddings too.
 
-Of the whole brain it is a copy by `VACUUM INTO` from which the hidden traces are taken out, index and free pages too;
-of one person it is a new brain that holds theirs only. A brain of AgentOS is read as well.
+Of the whole trace store it is a copy by `VACUUM INTO` from which the hidden traces are taken out, index and free
+pages too; of one person it is a new trace store that holds theirs only. A brain of AgentOS is read as well.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ _AGENTOS_RECORDS: Mapping[str, RecordKind] = {
 # ---- out ------------------------------------------------------------------------------------------------------------
 
 
-def copy_all(brain: Path, target: Path, *, progress: Progress) -> int:
-    """Write the whole brain but for what is hidden; how many traces.
+def copy_all(trace_store: Path, target: Path, *, progress: Progress) -> int:
+    """Write the whole trace store but for what is hidden; how many traces.
 
     Raises:
         StoreUnavailable, sqlite3.Error: it cannot be read, or the disk is full.
     """
-    with contextlib.closing(connect(brain, prepare=register_functions)) as connection:
+    with contextlib.closing(connect(trace_store, prepare=register_functions)) as connection:
         connection.execute(_ON_DISK)
         connection.execute("VACUUM INTO ?", (str(target),))
     with contextlib.closing(connect(target, prepare=register_functions)) as copy:
@@ -86,7 +86,7 @@ def copy_all(brain: Path, target: Path, *, progress: Progress) -> int:
 
 
 def write_brain(snapshot: Snapshot, target: Path, *, progress: Progress) -> int:
-    """Write a new brain of what the snapshot shows; how many traces."""
+    """Write a new trace store of what the snapshot shows; how many traces."""
     total = snapshot.count()
     migrate(target, prepare=register_functions, steps=migrations("gateway.traces"))
     with contextlib.closing(connect(target, prepare=register_functions)) as copy:
@@ -131,10 +131,10 @@ def _finish(copy: sqlite3.Connection, progress: Progress) -> int:
 
 
 def read_brain(path: Path, *, now_ms: int, progress: Progress, pace: Pace) -> Iterator[Arrival]:
-    """All that a brain holds, ours or AgentOS's. Hidden traces are passed over.
+    """All that a trace store holds, ours or AgentOS's. Hidden traces are passed over.
 
     Raises:
-        TraceError: it is no brain, or a newer program's.
+        TraceError: it is no trace store, or a newer program's.
         TooSlow: a row takes too long.
     """
     try:
@@ -170,7 +170,7 @@ def _read(connection: sqlite3.Connection, path: Path, *, now_ms: int, progress: 
         if "knowledge_edges" in tables:
             yield from _agentos_edges(connection, now_ms=now_ms)
     else:
-        raise TraceError(f"{path} is a database, but no brain: it has no traces.")
+        raise TraceError(f"{path} is a database, but no trace store: it has no traces.")
 
 
 def _traces(

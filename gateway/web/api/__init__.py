@@ -13,7 +13,7 @@ from gateway.web.lazy import Lazy
 
 if TYPE_CHECKING:
     from gateway.services.caller import Caller
-    from gateway.services.operator_services import Desks
+    from gateway.services.operator_services import OperatorServices
 
 PATH = "/api/v1"
 
@@ -21,16 +21,16 @@ PATH = "/api/v1"
 class Api(Lazy[ASGIApp]):
     """The API, and who holds a key of it."""
 
-    def __init__(self, desks: Callable[[], Desks], make: Callable[[Desks], ASGIApp]) -> None:
+    def __init__(self, services: Callable[[], OperatorServices], make: Callable[[OperatorServices], ASGIApp]) -> None:
         """Nothing is made yet; each of the two is called once, when it is needed."""
-        super().__init__(partial(import_module, "gateway.web.api.application"), lambda: make(self.desks))
-        self._make_desks = desks
+        super().__init__(partial(import_module, "gateway.web.api.application"), lambda: make(self.services))
+        self._make_desks = services
 
     @cached_property
-    def desks(self) -> Desks:
+    def services(self) -> OperatorServices:
         """What the API and the pages ask."""
         return self._make_desks()
 
     async def caller(self, key: str) -> Caller | None:
         """Who holds the API key; None where it is wrong or revoked."""
-        return await self.desks.keys.caller(key)
+        return await self.services.keys.caller(key)

@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from gateway.files.positions.validation import did_you_mean
 from gateway.services.caller import Caller, Permission
-from gateway.services.operator_services import Desks
+from gateway.services.operator_services import OperatorServices
 from gateway.web.api.problems import CHALLENGE, UNAUTHENTICATED
 from gateway.web.auth import CALLER, PROOF, SAFE_METHODS
 
@@ -83,10 +83,10 @@ def parameters_of(route: APIRoute) -> frozenset[str]:
     return frozenset(one.alias for one in fields if getattr(one.field_info, "in_", None) == ParamTypes.query)
 
 
-async def _desks(request: Request) -> Desks:
-    desks: Desks = request.app.state.desks
-    return desks
+async def _desks(request: Request) -> OperatorServices:
+    services: OperatorServices = request.app.state.services
+    return services
 
 
-WithDesks = Annotated[Desks, Depends(_desks)]
-"""All desks, for a route."""
+WithServices = Annotated[OperatorServices, Depends(_desks)]
+"""All services, for a route."""

@@ -17,7 +17,7 @@ from gateway import __version__
 from gateway.errors import EthosError
 from gateway.sdk.models.schema import ConflictProblem, Problem
 from gateway.services.caller import Caller
-from gateway.services.operator_services import Desks
+from gateway.services.operator_services import OperatorServices
 from gateway.web.api import (
     PATH,
     chat,
@@ -79,9 +79,9 @@ _ALWAYS = {
 }
 
 
-def make_application(desks: Desks, store: RequestStore) -> ASGIApp:
+def make_application(services: OperatorServices, store: RequestStore) -> ASGIApp:
     """The ASGI application, to be mounted at `PATH` behind the `Gate`."""
-    return IdempotentWrites(DirectChat(make_fastapi(desks), desks), store)
+    return IdempotentWrites(DirectChat(make_fastapi(services), services), store)
 
 
 class _Application(FastAPI):
@@ -111,7 +111,7 @@ class _Application(FastAPI):
                 operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
 
 
-def make_fastapi(desks: Desks) -> FastAPI:
+def make_fastapi(services: OperatorServices) -> FastAPI:
     """The routes, without what stands before them."""
     app = _Application(
         title="Ethos Gateway",
@@ -136,7 +136,7 @@ def make_fastapi(desks: Desks) -> FastAPI:
             Exception: on_fault,
         },
     )
-    app.state.desks = desks
+    app.state.services = services
     app.state.routers = (
         chat.router,  # the one that is asked most: they are tried in this order
         memory.router,

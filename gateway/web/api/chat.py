@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 
 from gateway.sdk.models.chat import AcceptedMessage, SendMessage, StopAnswer
 from gateway.services.caller import Caller
-from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import Answers, problems
 from gateway.web.api.events import EventStreamResponse, LastEventId, framed
 
@@ -33,9 +33,9 @@ _STREAM: Answers = {
     responses=problems(not_found="There is no such session or personality.", not_possible=_ANOTHER),
     summary="Send a message",
 )
-async def send(caller: Writer, desks: WithDesks, body: SendMessage, seed: Seed = None) -> AcceptedMessage:
+async def send(caller: Writer, services: WithServices, body: SendMessage, seed: Seed = None) -> AcceptedMessage:
     """Send a message, in a session or in a new one. With 202 it is committed, and cannot be lost any more."""
-    return await desks.chat.send(caller, body, seed=seed)
+    return await services.chat.send(caller, body, seed=seed)
 
 
 @router.post(
@@ -44,9 +44,9 @@ async def send(caller: Writer, desks: WithDesks, body: SendMessage, seed: Seed =
     responses=problems(not_found="There is no such session.", not_possible=_ANOTHER),
     summary="Stop the answer",
 )
-async def stop(caller: Writer, desks: WithDesks, body: StopAnswer, seed: Seed = None) -> AcceptedMessage:
+async def stop(caller: Writer, services: WithServices, body: StopAnswer, seed: Seed = None) -> AcceptedMessage:
     """End the answer that is being written; what there is of it stays."""
-    return await desks.chat.stop(caller, body.session, seed=seed)
+    return await services.chat.stop(caller, body.session, seed=seed)
 
 
 @router.get(
@@ -57,10 +57,10 @@ async def stop(caller: Writer, desks: WithDesks, body: StopAnswer, seed: Seed = 
 )
 async def events(
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     session: Annotated[str, Query(min_length=1, max_length=64, description="Its id, from `/chat/messages`.")],
     last_event_id: LastEventId = None,
 ) -> Response:
     """All messages of a session behind `Last-Event-ID`, then what happens; a reconnect loses nothing."""
-    found = await desks.chat.events(caller, session, after=int(last_event_id or 0))
-    return EventStreamResponse(framed(found, partial(desks.keys.is_in_force, caller)))
+    found = await services.chat.events(caller, session, after=int(last_event_id or 0))
+    return EventStreamResponse(framed(found, partial(services.keys.is_in_force, caller)))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
-from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.naming import RowId
 from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
@@ -27,7 +27,7 @@ _NOT_NOW = problems(not_found="The queue has no such message.", not_possible="It
 async def list_(
     *,
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     queue: QueuePath,
     state: Annotated[DeliveryState | None, Query(description="Only those; `dead` is tried no more.")] = None,
     channel: Annotated[str | None, Query(min_length=1, max_length=64, description="Of one channel only.")] = None,
@@ -37,24 +37,24 @@ async def list_(
     """Dead letters and what is not finished, the newest first."""
     place = place_of(f"deliveries {queue}", cursor, int)
     before = place[0] if place is not None and isinstance(place[0], int) else None
-    rows = await desks.deliveries.list(caller, queue, state=state, channel=channel, limit=limit + 1, before=before)
+    rows = await services.deliveries.list(caller, queue, state=state, channel=channel, limit=limit + 1, before=before)
     rest = cursor_of(f"deliveries {queue}", (rows[limit - 1].seq,)) if len(rows) > limit else None
     return Page(items=tuple(rows[:limit]), next_cursor=rest)
 
 
 @router.get("/{queue}/{seq}", responses=_NONE, summary="Get a delivery")
-async def get(caller: Reader, desks: WithDesks, queue: QueuePath, seq: RowId) -> Delivery:
+async def get(caller: Reader, services: WithServices, queue: QueuePath, seq: RowId) -> Delivery:
     """One message or reply, also a finished one."""
-    return await desks.deliveries.get(caller, queue, seq)
+    return await services.deliveries.get(caller, queue, seq)
 
 
 @router.post("/{queue}/{seq}/retry", responses=_NOT_NOW, summary="Retry a delivery")
-async def retry(caller: Writer, desks: WithDesks, queue: QueuePath, seq: RowId) -> Delivery:
+async def retry(caller: Writer, services: WithServices, queue: QueuePath, seq: RowId) -> Delivery:
     """Try a dead letter again, from the start."""
-    return await desks.deliveries.retry(caller, queue, seq)
+    return await services.deliveries.retry(caller, queue, seq)
 
 
 @router.post("/{queue}/{seq}/drop", responses=_NOT_NOW, summary="Drop a delivery")
-async def drop(caller: Writer, desks: WithDesks, queue: QueuePath, seq: RowId) -> Delivery:
+async def drop(caller: Writer, services: WithServices, queue: QueuePath, seq: RowId) -> Delivery:
     """Finish it without a delivery; the row is kept, so that the same event is never accepted again."""
-    return await desks.deliveries.drop(caller, queue, seq)
+    return await services.deliveries.drop(caller, queue, seq)

@@ -1,7 +1,7 @@
 """Answers the two requests of every conversation, a message and its stream of events, before they reach FastAPI.
 
 FastAPI's dependencies, routers and serialization cost more than the message itself, and a third of a stream's memory.
-A plain, valid request is answered here by the same desk that the routes in `chat` ask. Every other request goes on to
+A plain, valid request is answered here by the same service that the routes in `chat` ask. Every other request goes to
 those routes unchanged, so refusals and their texts have one place.
 """
 
@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.errors import EthosError
 from gateway.sdk.models.chat import SendMessage
 from gateway.services.caller import Caller
-from gateway.services.operator_services import Desks
+from gateway.services.operator_services import OperatorServices
 from gateway.web.api.events import PLACE, EventStreamResponse, framed
 from gateway.web.api.idempotency import replayed
 from gateway.web.api.problems import on_error, on_fault
@@ -34,9 +34,9 @@ _JSON = "application/json"
 class DirectChat:
     """Stands before the application; its `receive` gives the body of a write at once, as `IdempotentWrites` does."""
 
-    def __init__(self, app: ASGIApp, desks: Desks) -> None:
+    def __init__(self, app: ASGIApp, services: OperatorServices) -> None:
         self._app = app
-        self._desks = desks
+        self._desks = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass on."""

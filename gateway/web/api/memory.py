@@ -23,7 +23,7 @@ from gateway.sdk.models.memory import (
 from gateway.sdk.models.schema import Page
 from gateway.services.caller import Caller
 from gateway.services.naming import Wanted
-from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import NOT_MODIFIED, conflict, precondition_failed, problems
 from gateway.web.api.etags import IfMatch, IfNoneMatch, etag, expected_version, is_known
 from gateway.web.api.naming import PersonalityParam, RowId, UserParam
@@ -48,14 +48,14 @@ _NO_PROPOSAL = problems(not_found="There is no such proposal.", not_possible="It
 async def get(
     *,
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     store: StoreParam,
     personality: PersonalityParam = None,
     user: UserParam = None,
     if_none_match: IfNoneMatch = None,
 ) -> Document | Response:
     """The text as it is in the file, now. The gateway knows the path; a client never builds one."""
-    document = await desks.memory.get(caller, Wanted(personality=personality, user=user, store=store))
+    document = await services.memory.get(caller, Wanted(personality=personality, user=user, store=store))
     return _tagged(document, if_none_match)
 
 
@@ -73,7 +73,7 @@ async def get(
     summary="Write a document",
 )
 async def write(
-    caller: Writer, desks: WithDesks, body: WriteDocument, response: Response, if_match: IfMatch = None
+    caller: Writer, services: WithServices, body: WriteDocument, response: Response, if_match: IfMatch = None
 ) -> Document | Response:
     """Replace the text, if it is still the version that was read; else both texts come back, and nothing is written.
 
@@ -82,7 +82,7 @@ async def write(
     wanted = Wanted(personality=body.personality, user=body.user, store=body.store)
     version = expected_version(body.expected_version, if_match)
     try:
-        document = await desks.memory.write(caller, wanted, body.content, version)
+        document = await services.memory.write(caller, wanted, body.content, version)
     except MemoryConflict as error:
         return changed_meanwhile(error, 409 if if_match is None else 412)
     response.headers["etag"] = etag(document.version)
@@ -90,11 +90,11 @@ async def write(
 
 
 @router.get("/documents", summary="List documents")
-async def list_(caller: Reader, desks: WithDesks, limit: Limit = 50, cursor: Cursor = None) -> Page[DocumentInfo]:
+async def list_(caller: Reader, services: WithServices, limit: Limit = 50, cursor: Cursor = None) -> Page[DocumentInfo]:
     """Every document that exists, without its text."""
     place = place_of("documents", cursor, str)
     after = str(place[0]) if place is not None and place[0] else None
-    found, rest = await desks.memory.documents(caller, limit=limit, after=after)
+    found, rest = await services.memory.documents(caller, limit=limit, after=after)
     return Page(items=tuple(found), next_cursor=None if rest is None else cursor_of("documents", (rest,)))
 
 
@@ -105,7 +105,7 @@ async def list_(caller: Reader, desks: WithDesks, limit: Limit = 50, cursor: Cur
 async def history(
     *,
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     store: Annotated[StoreName | None, Query(description="Without it, the changes of all documents.")] = None,
     personality: PersonalityParam = None,
     user: UserParam = None,
@@ -117,7 +117,7 @@ async def history(
     wanted = None if is_all else Wanted(personality=personality, user=user, store=store)
     place = place_of("changes", cursor, int)
     before = int(place[0] or 0) if place is not None else None
-    found = await desks.memory.history(caller, wanted, limit=limit + 1, before=before)
+    found = await services.memory.history(caller, wanted, limit=limit + 1, before=before)
     next_cursor = cursor_of("changes", (found[limit - 1].id,)) if len(found) > limit else None
     return Page(items=tuple(found[:limit]), next_cursor=next_cursor)
 
@@ -127,21 +127,21 @@ async def history(
     responses={**_NO_CHANGE, **problems(not_possible="Its texts are not known any more.")},
     summary="Get a change",
 )
-async def diff(caller: Reader, desks: WithDesks, change: RowId) -> ChangeTexts:
+async def diff(caller: Reader, services: WithServices, change: RowId) -> ChangeTexts:
     """One change, with the whole text before and after it."""
-    return await desks.memory.diff(caller, change)
+    return await services.memory.diff(caller, change)
 
 
 @router.post("/changes/{change}/restore", responses={**_NO_CHANGE, **conflict()}, summary="Restore a text")
-async def restore(caller: Writer, desks: WithDesks, change: RowId, body: RestoreDocument) -> Document:
+async def restore(caller: Writer, services: WithServices, change: RowId, body: RestoreDocument) -> Document:
     """Restore the text that this change left."""
-    return await desks.memory.restore(caller, change, body.expected_version)
+    return await services.memory.restore(caller, change, body.expected_version)
 
 
 @router.post("/changes/{change}/undo", responses={**_NO_CHANGE, **conflict()}, summary="Undo a change")
-async def undo(caller: Writer, desks: WithDesks, change: RowId) -> Document:
+async def undo(caller: Writer, services: WithServices, change: RowId) -> Document:
     """Restore the text from before this change, if nothing has changed since."""
-    return await desks.memory.undo(caller, change)
+    return await services.memory.undo(caller, change)
 
 
 @router.get(
@@ -152,14 +152,14 @@ async def undo(caller: Writer, desks: WithDesks, change: RowId) -> Document:
 async def why(
     *,
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     line: Line,
     store: Annotated[StoreName | None, Query(description="Without it, the user's document is looked at first.")] = None,
     personality: PersonalityParam = None,
     user: UserParam = None,
 ) -> Origin:
     """Where a line comes from, and the facts of the trace memory that hold its words (with `traces:read`)."""
-    return await desks.memory.why(caller, Wanted(personality=personality, user=user, store=store), line)
+    return await services.memory.why(caller, Wanted(personality=personality, user=user, store=store), line)
 
 
 # ---- proposals ------------------------------------------------------------------------------------------------------
@@ -168,12 +168,12 @@ async def why(
 @router.get("/proposals", summary="List proposals", name="proposals.list")
 async def list_proposals(
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     state: Annotated[ProposalState, Query(description="`waiting` for a yes, or decided.")] = "waiting",
     limit: Limit = 50,
 ) -> Page[Proposal]:
     """Changes of the memory that a person must approve; the newest, oldest first."""
-    return Page(items=tuple(await desks.memory.proposals(caller, state=state, limit=limit)))
+    return Page(items=tuple(await services.memory.proposals(caller, state=state, limit=limit)))
 
 
 @router.get(
@@ -182,31 +182,31 @@ async def list_proposals(
     summary="Get a proposal",
     name="proposals.get",
 )
-async def get_proposal(caller: Reader, desks: WithDesks, proposal: RowId) -> Proposal:
+async def get_proposal(caller: Reader, services: WithServices, proposal: RowId) -> Proposal:
     """One, with what it would change now."""
-    return await desks.memory.proposal(caller, proposal)
+    return await services.memory.proposal(caller, proposal)
 
 
 @router.patch("/proposals/{proposal}", responses=_NO_PROPOSAL, summary="Edit a proposal", name="proposals.edit")
-async def edit_proposal(caller: Writer, desks: WithDesks, proposal: RowId, body: EditProposal) -> Proposal:
+async def edit_proposal(caller: Writer, services: WithServices, proposal: RowId, body: EditProposal) -> Proposal:
     """Change the text that would be added; the proposal remains waiting."""
-    return await desks.memory.edit(caller, proposal, body.content)
+    return await services.memory.edit(caller, proposal, body.content)
 
 
 @router.post(
     "/proposals/{proposal}/approve", responses=_NO_PROPOSAL, summary="Approve a proposal", name="proposals.approve"
 )
-async def approve_proposal(caller: Writer, desks: WithDesks, proposal: RowId) -> Proposal:
+async def approve_proposal(caller: Writer, services: WithServices, proposal: RowId) -> Proposal:
     """Write it into the memory, exactly once."""
-    return await desks.memory.approve(caller, proposal)
+    return await services.memory.approve(caller, proposal)
 
 
 @router.post(
     "/proposals/{proposal}/refuse", responses=_NO_PROPOSAL, summary="Refuse a proposal", name="proposals.refuse"
 )
-async def refuse_proposal(caller: Writer, desks: WithDesks, proposal: RowId) -> Proposal:
+async def refuse_proposal(caller: Writer, services: WithServices, proposal: RowId) -> Proposal:
     """Refuse it; it is kept, and never written."""
-    return await desks.memory.refuse(caller, proposal)
+    return await services.memory.refuse(caller, proposal)
 
 
 def _tagged(document: Document, if_none_match: str | None) -> Response:

@@ -24,7 +24,7 @@ from gateway.sdk.models.people import (
 from gateway.sdk.models.schema import USER_PATTERN, Page
 from gateway.services.caller import Caller
 from gateway.services.people import Place, place_of_person
-from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.paging import Cursor, Limit, cursor_of, no_page, place_of
 from gateway.web.downloads import ZIP, download
@@ -45,13 +45,13 @@ _NOT_WAITING = problems(not_found="There is no pending request with that code or
 @router.get("", summary="List people")
 async def list_(
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     q: Annotated[str | None, Query(max_length=200, description="A part of a name, an account or an id.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[Person]:
     """Everybody, the newest first."""
-    found = await desks.people.list(caller, query=q, limit=limit + 1, after=_after(cursor))
+    found = await services.people.list(caller, query=q, limit=limit + 1, after=_after(cursor))
     rest = None
     if len(found) > limit:
         known_at, user_id = place_of_person(found[limit - 1])
@@ -63,21 +63,21 @@ async def list_(
 
 
 @router.get("/pairing", summary="List requests for access", name="pairing.list")
-async def list_pairing(caller: Reader, desks: WithDesks) -> Page[PairingRequest]:
+async def list_pairing(caller: Reader, services: WithServices) -> Page[PairingRequest]:
     """Pending requests of strangers, the oldest first; a channel has three at most."""
-    return Page(items=tuple(await desks.pairing.waiting(caller)))
+    return Page(items=tuple(await services.pairing.waiting(caller)))
 
 
 @router.post("/pairing/approve", responses=_NOT_WAITING, summary="Approve a request for access", name="pairing.approve")
-async def approve(caller: Writer, desks: WithDesks, body: ApprovePairing) -> PairingDecision:
+async def approve(caller: Writer, services: WithServices, body: ApprovePairing) -> PairingDecision:
     """Give a stranger access; what they wrote meanwhile is answered."""
-    return await desks.pairing.approve(caller, body.who, body.role)
+    return await services.pairing.approve(caller, body.who, body.role)
 
 
 @router.post("/pairing/refuse", responses=_NOT_WAITING, summary="Refuse a request for access", name="pairing.refuse")
-async def refuse(caller: Writer, desks: WithDesks, body: RefusePairing) -> PairingDecision:
+async def refuse(caller: Writer, services: WithServices, body: RefusePairing) -> PairingDecision:
     """RefusePairing a stranger, who gets no other code for a week."""
-    return await desks.pairing.refuse(caller, body.who)
+    return await services.pairing.refuse(caller, body.who)
 
 
 # ---- who is whom ----------------------------------------------------------------------------------------------------
@@ -88,9 +88,9 @@ async def refuse(caller: Writer, desks: WithDesks, body: RefusePairing) -> Pairi
     responses=problems(not_found="There is no such user.", not_possible="They cannot be linked now."),
     summary="Link two users",
 )
-async def link(caller: Writer, desks: WithDesks, body: CreateLink) -> LinkResult:
+async def link(caller: Writer, services: WithServices, body: CreateLink) -> LinkResult:
     """Make two users one person. Their notes are merged, and both sides are told; it can be undone."""
-    return await desks.people.link(caller, body.one, body.other, is_one_kept=body.is_one_kept)
+    return await services.people.link(caller, body.one, body.other, is_one_kept=body.is_one_kept)
 
 
 @router.post(
@@ -100,35 +100,35 @@ async def link(caller: Writer, desks: WithDesks, body: CreateLink) -> LinkResult
 )
 async def unlink(
     caller: Writer,
-    desks: WithDesks,
+    services: WithServices,
     link: Annotated[
         str,
         Path(min_length=1, max_length=512, description="The link's id, or an account or user id that came in with it."),
     ],
 ) -> Link:
     """Undo a link, however old it is. Both sides are told."""
-    return await desks.people.unlink(caller, link)
+    return await services.people.unlink(caller, link)
 
 
 # ---- one person -----------------------------------------------------------------------------------------------------
 
 
 @router.get("/{user}", responses=_NOBODY, summary="Get a person")
-async def get(caller: Reader, desks: WithDesks, user: Who) -> Person:
+async def get(caller: Reader, services: WithServices, user: Who) -> Person:
     """One person: accounts, links, role and access, and when they were seen last."""
-    return await desks.people.show(caller, user)
+    return await services.people.show(caller, user)
 
 
 @router.put("/{user}/role", responses=_NOT_NOW, summary="Set a role")
-async def set_role(caller: Writer, desks: WithDesks, user: Who, body: SetRole) -> Person:
+async def set_role(caller: Writer, services: WithServices, user: Who, body: SetRole) -> Person:
     """Give a person a role, on every channel where they have access."""
-    return await desks.people.set_role(caller, user, body.role)
+    return await services.people.set_role(caller, user, body.role)
 
 
 @router.post("/{user}/revoke", responses=_NOT_NOW, summary="Revoke access")
-async def revoke(caller: Writer, desks: WithDesks, user: Who) -> Person:
+async def revoke(caller: Writer, services: WithServices, user: Who) -> Person:
     """Revoke all access of a person, whatever the configuration says."""
-    return await desks.people.revoke(caller, user)
+    return await services.people.revoke(caller, user)
 
 
 @router.get(
@@ -140,15 +140,15 @@ async def revoke(caller: Writer, desks: WithDesks, user: Who) -> Person:
     },
     summary="Export a person's data",
 )
-async def export(caller: Reader, desks: WithDesks, user: Who) -> StreamingResponse:
+async def export(caller: Reader, services: WithServices, user: Who) -> StreamingResponse:
     """Everything that is kept about a person, as one zip file. The key needs `memory:read` and `sessions:read`, too."""
-    return download(await desks.personal.export(caller, user))
+    return download(await services.personal.export(caller, user))
 
 
 @router.post("/{user}/erase", responses=_NOT_NOW, summary="Erase a person")
-async def erase(caller: Writer, desks: WithDesks, user: Who, body: ErasePerson) -> Erasure:
+async def erase(caller: Writer, services: WithServices, user: Who, body: ErasePerson) -> Erasure:
     """Erase everything that is kept about a person, for good. The account may belong to no user."""
-    return await desks.personal.erase(caller, user, confirmed=body.confirm)
+    return await services.personal.erase(caller, user, confirmed=body.confirm)
 
 
 def _after(cursor: str | None) -> Place | None:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Response
 from gateway.sdk.models.personalities import CreatePersonality, Personality, PersonalityFiles, UpdatePersonality
 from gateway.sdk.models.schema import ID_PATTERN, Page
 from gateway.services.caller import Caller
-from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.etags import etag
 
@@ -22,9 +22,9 @@ _NONE = problems(not_found="There is no such personality.")
 
 
 @router.get("", summary="List personalities")
-async def list_(caller: Reader, desks: WithDesks) -> Page[Personality]:
+async def list_(caller: Reader, services: WithServices) -> Page[Personality]:
     """All of them, built-in ones first; one whose files are not valid has a `problem`."""
-    return Page(items=tuple(await desks.personalities.all(caller)))
+    return Page(items=tuple(await services.personalities.all(caller)))
 
 
 @router.post(
@@ -33,17 +33,19 @@ async def list_(caller: Reader, desks: WithDesks) -> Page[Personality]:
     responses=problems(not_found="There is none to copy.", not_possible="There is one of that id."),
     summary="Create a personality",
 )
-async def create(caller: Writer, desks: WithDesks, body: CreatePersonality) -> PersonalityFiles:
+async def create(caller: Writer, services: WithServices, body: CreatePersonality) -> PersonalityFiles:
     """Create one; it can be used at once."""
-    return await desks.personalities.create(
+    return await services.personalities.create(
         caller, body.id, name=body.name, description=body.description, copy_of=body.copy_of
     )
 
 
 @router.get("/{personality}", responses=_NONE, summary="Get a personality")
-async def get(caller: Reader, desks: WithDesks, personality: PersonalityPath, response: Response) -> PersonalityFiles:
+async def get(
+    caller: Reader, services: WithServices, personality: PersonalityPath, response: Response
+) -> PersonalityFiles:
     """One, with the texts of its files."""
-    found = await desks.personalities.get(caller, personality)
+    found = await services.personalities.get(caller, personality)
     response.headers["etag"] = etag(found.version)
     return found
 
@@ -54,9 +56,9 @@ async def get(caller: Reader, desks: WithDesks, personality: PersonalityPath, re
     summary="Change a personality",
 )
 async def update(
-    caller: Writer, desks: WithDesks, personality: PersonalityPath, body: UpdatePersonality
+    caller: Writer, services: WithServices, personality: PersonalityPath, body: UpdatePersonality
 ) -> PersonalityFiles:
     """Change its prompt or its settings, from the next turn on; a built-in one is overridden."""
-    return await desks.personalities.update(
+    return await services.personalities.update(
         caller, personality, prompt=body.prompt, settings=body.settings, expected_version=body.expected_version
     )

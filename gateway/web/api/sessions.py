@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from gateway.sdk.models.schema import Page
 from gateway.sdk.models.sessions import ForkSession, Session, Transcript, UpdateSession
 from gateway.services.caller import Caller
-from gateway.services.sessions import Asked
-from gateway.web.api.access import WithDesks, requires
+from gateway.services.sessions import Question
+from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import Answers, problems
 from gateway.web.api.naming import PersonalityParam, UserParam
 from gateway.web.api.paging import Cursor, Limit, cursor_of, place_of
@@ -37,7 +37,7 @@ _EXPORT: Answers = {
 async def list_(
     *,
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     words: Words = None,
     personality: PersonalityParam = None,
     user: UserParam = None,
@@ -47,40 +47,40 @@ async def list_(
     cursor: Cursor = None,
 ) -> Page[Session]:
     """The newest first; with `q` those that hold its words, the best match first, with the passages."""
-    asked = Asked(user=user, personality=personality, channel=channel, is_pinned=pinned)
+    asked = Question(user=user, personality=personality, channel=channel, is_pinned=pinned)
     kind = "sessions" if words is None else "found sessions"
     place = place_of(kind, cursor, int, int)
     after = None if place is None else (int(place[0] or 0), int(place[1] or 0))
     if words is None:
-        found, rest = await desks.sessions.find(caller, asked, limit=limit, after=after)
+        found, rest = await services.sessions.find(caller, asked, limit=limit, after=after)
     else:
-        found, rest = await desks.sessions.search(caller, words, asked, limit=limit, after=after)
+        found, rest = await services.sessions.search(caller, words, asked, limit=limit, after=after)
     return Page(items=tuple(found), next_cursor=None if rest is None else cursor_of(kind, rest))
 
 
 @router.get("/{session}", responses=_NONE, summary="Get a session")
 async def get(
-    caller: Reader, desks: WithDesks, session: SessionId, limit: Limit = 200, cursor: Cursor = None
+    caller: Reader, services: WithServices, session: SessionId, limit: Limit = 200, cursor: Cursor = None
 ) -> Transcript:
     """A session with its messages, oldest first."""
     place = place_of("messages", cursor, int)
     after = 0 if place is None else int(place[0] or 0)
-    transcript, rest = await desks.sessions.transcript(caller, session, limit=limit, after=after)
+    transcript, rest = await services.sessions.transcript(caller, session, limit=limit, after=after)
     return transcript.model_copy(update={"next_cursor": None if rest is None else cursor_of("messages", (rest,))})
 
 
 @router.get("/{session}/export", responses={**_NONE, **_EXPORT}, response_model=Transcript, summary="Export a session")
 async def export(
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     session: SessionId,
     form: Annotated[Literal["markdown", "json"], Query(alias="format", description="Form of the file.")] = "markdown",
 ) -> Response:
     """The whole session, as Markdown for people or JSON for programs."""
     if form == "markdown":
-        text, media_type, ending = await desks.sessions.markdown(caller, session), "text/markdown", "md"
+        text, media_type, ending = await services.sessions.markdown(caller, session), "text/markdown", "md"
     else:
-        transcript = await desks.sessions.export(caller, session)
+        transcript = await services.sessions.export(caller, session)
         text, media_type, ending = transcript.model_dump_json(by_alias=True, indent=2), "application/json", "json"
     headers = {"content-disposition": f'attachment; filename="{session}.{ending}"'}
     return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
@@ -92,18 +92,18 @@ async def export(
     responses=problems(not_found="There is no such session or message."),
     summary="Fork a session",
 )
-async def fork(caller: Writer, desks: WithDesks, session: SessionId, body: ForkSession) -> Session:
+async def fork(caller: Writer, services: WithServices, session: SessionId, body: ForkSession) -> Session:
     """Copy it up to and including a message; `/chat/messages` continues in the copy."""
-    return await desks.sessions.fork(caller, session, body)
+    return await services.sessions.fork(caller, session, body)
 
 
 @router.patch("/{session}", responses=_NONE, summary="Change a session")
-async def update(caller: Writer, desks: WithDesks, session: SessionId, body: UpdateSession) -> Session:
+async def update(caller: Writer, services: WithServices, session: SessionId, body: UpdateSession) -> Session:
     """Change the title, or pin."""
-    return await desks.sessions.update(caller, session, body)
+    return await services.sessions.update(caller, session, body)
 
 
 @router.delete("/{session}", status_code=204, responses=_NONE, summary="Delete a session")
-async def delete(caller: Writer, desks: WithDesks, session: SessionId) -> None:
+async def delete(caller: Writer, services: WithServices, session: SessionId) -> None:
     """Delete it, with all its messages. What its channel shows is not changed."""
-    await desks.sessions.delete(caller, session)
+    await services.sessions.delete(caller, session)

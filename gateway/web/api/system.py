@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from gateway.sdk.models.schema import Page
 from gateway.sdk.models.system import ChannelHealth, Health, Settings, Usage
 from gateway.services.caller import Caller
-from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.naming import UserParam
 
@@ -19,15 +19,15 @@ Reader = Annotated[Caller, Depends(requires("system:read"))]
 
 
 @router.get("/health", summary="Get the health")
-async def health(caller: Reader, desks: WithDesks) -> Health:
+async def health(caller: Reader, services: WithServices) -> Health:
     """The state of the gateway, now; the status is 200 also where it does not work."""
-    return await desks.system.health(caller)
+    return await services.system.health(caller)
 
 
 @router.get("/channels", summary="List channels")
-async def channels(caller: Reader, desks: WithDesks) -> Page[ChannelHealth]:
+async def channels(caller: Reader, services: WithServices) -> Page[ChannelHealth]:
     """The channels with their state."""
-    return Page(items=tuple(await desks.system.channels(caller)))
+    return Page(items=tuple(await services.system.channels(caller)))
 
 
 @router.get(
@@ -35,16 +35,16 @@ async def channels(caller: Reader, desks: WithDesks) -> Page[ChannelHealth]:
 )
 async def usage(
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     days: Annotated[int, Query(ge=1, le=3660, description="So many days, today included.")] = 30,
     user: UserParam = None,
 ) -> Response:
     """Turns, tokens and cost by day, person, personality and model."""
-    found = await desks.system.usage(caller, days=days, user=user)  # thousands of rows: not checked a second time
+    found = await services.system.usage(caller, days=days, user=user)  # thousands of rows: not checked a second time
     return Response(found.model_dump_json(by_alias=True), media_type="application/json")
 
 
 @router.get("/config", summary="Get the configuration")
-async def config(caller: Reader, desks: WithDesks) -> Settings:
+async def config(caller: Reader, services: WithServices) -> Settings:
     """The configuration in force, without its secrets."""
-    return await desks.system.settings(caller)
+    return await services.system.settings(caller)

@@ -12,9 +12,9 @@ from starlette.requests import ClientDisconnect
 
 from gateway.sdk.models.traces import ExportFormat, ImportFormat, ImportReport
 from gateway.services.caller import Caller
-from gateway.services.trace_transfer import KINDS, TraceTransferDesk
+from gateway.services.trace_transfer import KINDS, TraceTransferService
 from gateway.services.uploads import Transfer
-from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.traces import OfUser, Reader
 from gateway.web.downloads import Download
@@ -43,7 +43,7 @@ _LEAVES = {
 async def import_(
     *,
     caller: Writer,
-    desks: WithDesks,
+    services: WithServices,
     request: Request,
     name: Annotated[str, Query(max_length=255, description="Of the file; named in errors.")] = "upload",
     format: Annotated[ImportFormat, Query(description="`auto` looks into the file.")] = "auto",  # noqa: A002 (its name on the wire)
@@ -51,7 +51,7 @@ async def import_(
     dry_run: Annotated[bool, Query(alias="dryRun", description="Say what would happen, and change nothing.")] = False,
 ) -> ImportReport:
     """Import the file that is the body. What is known is skipped, so it may be sent again."""
-    transfer = desks.trace_transfer
+    transfer = services.trace_transfer
     upload = await _received(transfer, name, request)
     try:
         return await transfer.import_file(caller, upload, form=format, user=user, is_dry_run=dry_run)
@@ -72,7 +72,7 @@ async def import_(
 async def export(
     *,
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     format: Annotated[ExportFormat, Query(description="`markdown` and `obsidian` are notes in a zip.")] = "json",  # noqa: A002 (its name on the wire)
     user: OfUser = None,
     embeddings: Annotated[bool, Query(description="With the vectors; `sqlite` always has them.")] = False,
@@ -81,14 +81,14 @@ async def export(
     """All traces that the caller may see, or one person's, as they are at this moment."""
     async with AsyncExitStack() as stack:
         taken = await stack.enter_async_context(
-            desks.trace_transfer.export_file(
+            services.trace_transfer.export_file(
                 caller, format, user=user, with_embeddings=embeddings, with_conversations=conversations
             )
         )
         return Download(taken, stack.pop_all())
 
 
-async def _received(transfer: TraceTransferDesk, name: str, request: Request) -> Transfer:
+async def _received(transfer: TraceTransferService, name: str, request: Request) -> Transfer:
     incoming = await transfer.receive(name)
     try:
         async for chunk in request.stream():

@@ -24,7 +24,7 @@ from gateway.sdk.models.traces import (
 )
 from gateway.services.caller import Caller
 from gateway.services.traces import MOST_NEIGHBOURS, MOST_POINTS, MOST_RANKED, Filters
-from gateway.web.api.access import WithDesks, requires
+from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.paging import Cursor, Limit, Place, cursor_of, place_of
 
@@ -67,7 +67,7 @@ async def filters(
 async def search(
     *,
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     wanted: Annotated[Filters, Depends(filters)],
     explain: Annotated[bool, Query(description="Say what each score is made of.")] = False,
     limit: Limit = 50,
@@ -76,18 +76,18 @@ async def search(
     """With `q` the best matches, a hundred at most; without it all, the newest first."""
     if wanted.query and not wanted.is_deleted:
         start = max(0, _number(place_of("traces found", cursor, int)) or 0)
-        found = await desks.traces.search(caller, wanted, limit=min(start + limit + 1, MOST_RANKED), explain=explain)
+        found = await services.traces.search(caller, wanted, limit=min(start + limit + 1, MOST_RANKED), explain=explain)
         items, is_last = found[start : start + limit], len(found) <= start + limit
         return Page(items=tuple(items), next_cursor=None if is_last else cursor_of("traces found", (start + limit,)))
     before = _number(place_of("traces", cursor, int))
-    items, rest = await desks.traces.browse(caller, wanted, limit=limit, before=before)
+    items, rest = await services.traces.browse(caller, wanted, limit=limit, before=before)
     return Page(items=tuple(items), next_cursor=None if rest is None else cursor_of("traces", (rest,)))
 
 
 @router.post("", status_code=201, responses=_NOBODY, summary="Add a trace")
-async def add(caller: Writer, desks: WithDesks, body: AddTrace) -> Trace:
+async def add(caller: Writer, services: WithServices, body: AddTrace) -> Trace:
     """Remember a fact. If the same owner has it with the same type already, the tags are added."""
-    return await desks.traces.add(caller, body)
+    return await services.traces.add(caller, body)
 
 
 @router.post(
@@ -95,72 +95,72 @@ async def add(caller: Writer, desks: WithDesks, body: AddTrace) -> Trace:
     responses=problems(not_possible="They are not there, or belong to different owners."),
     summary="Merge traces",
 )
-async def merge(caller: Writer, desks: WithDesks, body: MergeTraces) -> Trace:
+async def merge(caller: Writer, services: WithServices, body: MergeTraces) -> Trace:
     """Replace several traces by one; those are deleted, and can be restored."""
-    return await desks.traces.merge(caller, body.traces, body.content)
+    return await services.traces.merge(caller, body.traces, body.content)
 
 
 @router.post("/consolidate", responses=_OFF, summary="Consolidate traces")
-async def consolidate(caller: Writer, desks: WithDesks) -> ConsolidationResult:
+async def consolidate(caller: Writer, services: WithServices) -> ConsolidationResult:
     """Prune, merge, link, derive and compact now, what the caller may change. Answers when it is done."""
-    return await desks.traces.consolidate(caller)
+    return await services.traces.consolidate(caller)
 
 
 @router.get("/consolidations", responses=_OFF, summary="List consolidations")
 async def consolidations(
-    caller: Reader, desks: WithDesks, limit: Limit = 50, cursor: Cursor = None
+    caller: Reader, services: WithServices, limit: Limit = 50, cursor: Cursor = None
 ) -> Page[Consolidation]:
     """Earlier consolidations, the newest first."""
     before = _number(place_of("consolidations", cursor, int))
-    found = await desks.traces.log(caller, limit=limit + 1, before=before)
+    found = await services.traces.log(caller, limit=limit + 1, before=before)
     rest = cursor_of("consolidations", (found[limit - 1].id,)) if len(found) > limit else None
     return Page(items=tuple(found[:limit]), next_cursor=rest)
 
 
 @router.get("/{trace}", responses=_NONE, summary="Get a trace")
-async def get(caller: Reader, desks: WithDesks, trace: TraceParam) -> Trace:
+async def get(caller: Reader, services: WithServices, trace: TraceParam) -> Trace:
     """One trace, also a deleted one."""
-    return await desks.traces.get(caller, trace)
+    return await services.traces.get(caller, trace)
 
 
 @router.patch("/{trace}", responses=_NONE, summary="Change a trace")
-async def update(caller: Writer, desks: WithDesks, trace: TraceParam, body: UpdateTrace) -> Trace:
+async def update(caller: Writer, services: WithServices, trace: TraceParam, body: UpdateTrace) -> Trace:
     """Change what is given; search and vector follow."""
-    return await desks.traces.update(caller, trace, content=body.content, tags=body.tags)
+    return await services.traces.update(caller, trace, content=body.content, tags=body.tags)
 
 
 @router.delete("/{trace}", responses=_NONE, summary="Delete a trace")
-async def delete(caller: Writer, desks: WithDesks, trace: TraceParam) -> Trace:
+async def delete(caller: Writer, services: WithServices, trace: TraceParam) -> Trace:
     """Hide it from searches, answers and exports; it can be restored."""
-    return await desks.traces.delete(caller, trace)
+    return await services.traces.delete(caller, trace)
 
 
 @router.post("/{trace}/restore", responses=_NONE, summary="Restore a trace")
-async def restore(caller: Writer, desks: WithDesks, trace: TraceParam) -> Trace:
+async def restore(caller: Writer, services: WithServices, trace: TraceParam) -> Trace:
     """Restore a deleted trace."""
-    return await desks.traces.restore(caller, trace)
+    return await services.traces.restore(caller, trace)
 
 
 @router.get("/{trace}/strength", responses=_NONE, summary="Get the strength over time")
 async def strength(
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     trace: TraceParam,
     points: Annotated[int, Query(ge=2, le=MOST_POINTS, description="So many moments.")] = 60,
 ) -> StrengthCurve:
     """How its strength falls: S(t) = S0 * exp(-t / stability), since it was last used and from now on."""
-    return await desks.traces.strength(caller, trace, points=points)
+    return await services.traces.strength(caller, trace, points=points)
 
 
 @router.get("/{trace}/graph", responses=_NONE, summary="Get the neighbours of a trace")
 async def graph(
     caller: Reader,
-    desks: WithDesks,
+    services: WithServices,
     trace: TraceParam,
     limit: Annotated[int, Query(ge=1, le=MOST_NEIGHBOURS, description="At most so many neighbours.")] = 25,
 ) -> TraceGraph:
     """Its neighbours, those of the highest weight first, and the links among them."""
-    return await desks.traces.around(caller, trace, limit=limit)
+    return await services.traces.around(caller, trace, limit=limit)
 
 
 def _number(place: Place | None) -> int | None:

@@ -16,7 +16,7 @@ from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_addres
 from gateway.web.dashboard.dependencies import Sources
 from gateway.web.dashboard.live import LiveStream
 from gateway.web.dashboard.page import BASE, all_pages
-from gateway.web.dashboard.page_context import MOMENT, THEME_COOKIE, THEMES, Frame, own_path
+from gateway.web.dashboard.page_context import MOMENT, THEME_COOKIE, THEMES, PageContext, own_path
 from gateway.web.forms import FORM_TYPE, Form, read_form
 from gateway.web.pages import login_page
 
@@ -35,15 +35,15 @@ class Dashboard:
 
     def __init__(self, auth: OperatorAuth, key: bytes, sources: Sources) -> None:
         self._auth = auth
-        self.frame = Frame(auth, key, sources)
+        self.context = PageContext(auth, key, sources)
         self._held_forms = asyncio.Semaphore(MAX_HELD_FORMS)
         pages = all_pages()
         self._inside = Starlette(
             routes=[
                 Route("/", lambda _request: RedirectResponse(pages[0].path, status_code=303)),
                 Route("/events", self._events),
-                Route("/theme", self.frame.taking(self._choose_theme), methods=["POST"]),
-                *(route for page in pages for route in page.routes(self.frame)),
+                Route("/theme", self.context.form_handler(self._choose_theme), methods=["POST"]),
+                *(route for page in pages for route in page.routes(self.context)),
             ],
             exception_handlers={HTTPException: self._http_problem, EthosError: self._ethos_problem},
         )
@@ -56,7 +56,7 @@ class Dashboard:
         """As `OperatorOnly`, but what a form holds is kept through the login."""
         request = Request(scope, receive) if scope["type"] == "http" else None
         if request is not None and _is_operator(request):
-            scope[MOMENT] = self.frame.live.mark()  # before anything is read that the page will show
+            scope[MOMENT] = self.context.live.mark()  # before anything is read that the page will show
         if request is None or not _is_form_of_a_browser(request):
             await self._operator_only(scope, receive, send)
         elif request.url.path == BASE + AGAIN_PATH:
@@ -75,7 +75,7 @@ class Dashboard:
         action = own_path(form.get("next"), BASE + "/")
         held = Form([(key.removeprefix("held."), value) for key, value in form.fields if key.startswith("held.")])
         if _is_operator(request):  # in another window, meanwhile
-            return self.frame.offer_again(request, held, action)
+            return self.context.offer_again(request, held, action)
         result = self._auth.try_token(form.get("token").strip(), client_address(request.scope))
         if not result.is_accepted:
             wait_s = int(result.retry_after_s) + 1
@@ -87,20 +87,20 @@ class Dashboard:
             status = 429 if result.retry_after_s else 401
             return login_page(next_path=action, held=held.fields, error=error, status=status)
         session = await self._auth.sign_in(request)
-        response = self.frame.offer_again(request, held, action, session=session)
+        response = self.context.offer_again(request, held, action, session=session)
         self._auth.put_session(response, session, is_https=is_https(request.scope))
         return response
 
     # ---- what is no page -------------------------------------------------------------------------------------------
 
     async def _events(self, request: Request) -> Response:
-        if self.frame.live.is_full:
+        if self.context.live.is_full:
             return Response("Too many pages are open; close some.", 503, headers={"retry-after": "30"})
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return LiveStream(self.frame.live, after)
+        return LiveStream(self.context.live, after)
 
     async def _choose_theme(self, request: Request, form: Form) -> Response:
-        response = self.frame.go(request, own_path(form.get("back"), BASE + "/"))
+        response = self.context.go(request, own_path(form.get("back"), BASE + "/"))
         theme = form.get("theme")
         if theme in THEMES:
             response.set_cookie(
@@ -113,14 +113,14 @@ class Dashboard:
     async def _http_problem(self, request: Request, error: Exception) -> Response:
         status, text = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "")
         if status == 404:
-            return self.frame.problem(
+            return self.context.problem(
                 request, "There is nothing here", "No page of the dashboard has this address.", status=404
             )
-        return self.frame.problem(request, "That cannot be done", text, status=status)
+        return self.context.problem(request, "That cannot be done", text, status=status)
 
     async def _ethos_problem(self, request: Request, error: Exception) -> Response:
         """An error of ours says what is wrong and what to do, for people."""
-        return self.frame.problem(request, "That did not work", str(error), status=409)
+        return self.context.problem(request, "That did not work", str(error), status=409)
 
 
 def _is_operator(request: Request) -> bool:

@@ -11,7 +11,7 @@ from gateway.config.changes import Reloaded
 from gateway.domain.personalities import Personalities
 from gateway.protocols import CommandInfo
 from gateway.services.naming import Naming
-from gateway.services.operator_services import Desks
+from gateway.services.operator_services import OperatorServices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Sources:
     """Parts of the running gateway.
 
     Attributes:
-        desks: what an operator can do; the same that the API asks.
+        services: what an operator can do; the same that the API asks.
         config: the configuration in force; a reload gives another.
         home: the data directory.
         naming: whom and what people name.
@@ -27,7 +27,7 @@ class Sources:
         commands: what may be typed in a chat.
     """
 
-    desks: Desks
+    services: OperatorServices
     config: Callable[[], Config]
     home: Path
     reload: Callable[[], Awaitable[Reloaded]]

@@ -37,7 +37,7 @@ class LazyDashboard(Lazy["Dashboard"]):
     def close(self) -> None:
         """Tell open pages nothing more."""
         if self.made is not None:
-            self.made.frame.live.close()
+            self.made.context.live.close()
 
 
 def _load() -> None:

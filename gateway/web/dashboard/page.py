@@ -17,7 +17,7 @@ from gateway.web.dashboard import pages
 from gateway.web.forms import Form
 
 if TYPE_CHECKING:
-    from gateway.web.dashboard.page_context import Frame
+    from gateway.web.dashboard.page_context import PageContext
 
 BASE = "/dashboard"
 
@@ -33,14 +33,14 @@ class Page:
         name: its address is `/dashboard/<name>`, its templates are in `templates/dashboard/<name>/`.
         icon: a symbol of `static/icons.svg`.
         position: where it stands in the navigation.
-        routes: made once; paths begin with `/<name>`. A form goes to `Frame.taking(handler)`.
+        routes: made once; paths begin with `/<name>`. A form goes to `PageContext.form_handler(handler)`.
     """
 
     name: str
     title: str
     icon: str
     position: int
-    routes: Callable[[Frame], Sequence[Route]]
+    routes: Callable[[PageContext], Sequence[Route]]
 
     @property
     def path(self) -> str:

@@ -39,12 +39,12 @@ Trail = Sequence[tuple[str, str]]
 """The way to a page, as titles and addresses; the page itself is left out."""
 
 
-class Frame:
+class PageContext:
     """One for the dashboard.
 
     Attributes:
-        sources: what the pages read and change; `desks` are those that say what an operator can do.
-        caller: as whom the desks are asked.
+        sources: what the pages read and change; `services` are those that say what an operator can do.
+        caller: as whom the services are asked.
         live: tells open pages what has changed; a page that changes something says so there.
         sign_ins: the browsers that are signed in.
     """
@@ -54,7 +54,7 @@ class Frame:
         self._tokens = FormTokens(key)
         self._notes = Notes(key, auth.cookie_name.replace("session", "note"))
         self.sources = sources
-        self.desks = sources.desks
+        self.services = sources.services
         self.caller: Caller = operator("dashboard")
         self.live = Live()
         self.sign_ins = auth.sign_ins
@@ -156,12 +156,12 @@ class Frame:
 
     # ---- forms -----------------------------------------------------------------------------------------------------
 
-    def taking(self, take: Take) -> Show:
+    def form_handler(self, take: Take) -> Show:
         """A handler of a form: `take` is called with it, once its token is known to be of this session."""
 
         async def endpoint(request: Request) -> Response:
             form = await read_form(request)
-            if not self.believes(request, form.get(TOKEN_FIELD)):
+            if not self.has_valid_csrf_token(request, form.get(TOKEN_FIELD)):
                 return self.offer_again(request, form, request.url.path)
             return await take(request, form)
 
@@ -177,14 +177,14 @@ class Frame:
             found: list[Incoming] = []
 
             async def begin(form: Form, name: str) -> Incoming:
-                if not self.believes(request, form.get(TOKEN_FIELD)):
+                if not self.has_valid_csrf_token(request, form.get(TOKEN_FIELD)):
                     raise HTTPException(403, "This page is too old. Reload it, then choose the file again.")
                 found.append(await receive(name))
                 return found[0]
 
             try:
                 form = await read_upload(request, begin)
-                if not self.believes(request, form.get(TOKEN_FIELD)):
+                if not self.has_valid_csrf_token(request, form.get(TOKEN_FIELD)):
                     return self.offer_again(request, form, request.url.path)
                 return await take(request, form, await found[0].finish() if found else None)
             finally:
@@ -193,7 +193,7 @@ class Frame:
 
         return endpoint
 
-    def believes(self, request: Request, token: str) -> bool:
+    def has_valid_csrf_token(self, request: Request, token: str) -> bool:
         """Whether the token that came with a form is of this session.
 
         A program that shows the operator's token with each request is sent by nobody else's page.

@@ -39,7 +39,7 @@ async def let_in(desk: Desk, user: str) -> str:
     """Somebody who is let in; the user id."""
     await knocks(desk, user)
     assert desk.gateway.web is not None
-    await desk.gateway.web.api.desks.pairing.approve(OPERATOR, f"fake:{user}")
+    await desk.gateway.web.api.services.pairing.approve(OPERATOR, f"fake:{user}")
     await settled(desk.gateway)
     return (await desk.gateway.identities.known((f"fake:{user}",)))[f"fake:{user}"]
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from gateway.traces.trace import Owner, Trace
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.browser.dashboard.conftest import Desk, Open, look_over
 from tests.gateway.memory.traces.transfer.corpora import Held, fill
 
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.browser
 ON = {"traces": {"enabled": True}}
 
 
-def brain_of(desk: Desk) -> Brain:
-    assert desk.gateway.brain is not None
-    return desk.gateway.brain
+def brain_of(desk: Desk) -> TraceStore:
+    assert desk.gateway.trace_store is not None
+    return desk.gateway.trace_store
 
 
 async def with_traces(open_desk: Open, *contents: str) -> tuple[Desk, list[Trace]]:

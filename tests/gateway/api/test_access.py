@@ -34,12 +34,12 @@ PUBLIC = {
 
 async def key_of(gateway: Gateway, *scopes: str, user: str | None = None) -> str:
     assert gateway.web is not None
-    return (await gateway.web.api.desks.keys.create(OPERATOR, "a key", scopes, user)).key
+    return (await gateway.web.api.services.keys.create(OPERATOR, "a key", scopes, user)).key
 
 
 def api_routes(gateway: Gateway) -> list[APIRoute]:
     assert gateway.web is not None
-    app = make_fastapi(gateway.web.api.desks)
+    app = make_fastapi(gateway.web.api.services)
     found = routes_of(app)
     described = {(method, path) for path, item in app.openapi()["paths"].items() for method in item}
     assert {(method.lower(), route.path) for route in found for method in route.methods} == described
@@ -119,7 +119,7 @@ async def test_a_key_opens_the_api_and_no_page_of_the_operators(gateway: Gateway
 
 async def test_a_revoked_key_is_refused_at_once(gateway: Gateway, client_with: ClientWith) -> None:
     assert gateway.web is not None
-    keys = gateway.web.api.desks.keys
+    keys = gateway.web.api.services.keys
     async with client_with(await key_of(gateway, "system:read")) as client:
         assert (await client.get("/system/health")).status_code == 200
         assert (await keys.all(OPERATOR))[0].last_used_at is not None

@@ -208,7 +208,7 @@ async def test_what_waits_for_others_hides_nothing_of_ones_own(
         await proposed(gateway, bob, f"Likes milk {number}.")
     assert gateway.web is not None
     assert gateway.web.api is not None
-    key = (await gateway.web.api.desks.keys.create(OPERATOR, "hers", ("memory:read",), ada)).key
+    key = (await gateway.web.api.services.keys.create(OPERATOR, "hers", ("memory:read",), ada)).key
     async with client_with(key) as api:
         waiting = (await api.get("/memory/proposals", params={"limit": 2})).json()["items"]
     assert [one["id"] for one in waiting] == mine[1:]

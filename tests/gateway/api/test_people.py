@@ -57,7 +57,7 @@ class Door:
     async def key(self, *scopes: str, user: str | None = None) -> httpx.AsyncClient:
         """A client that holds an API key."""
         assert self.gateway.web is not None
-        return self.client_with((await self.gateway.web.api.desks.keys.create(OPERATOR, "a key", scopes, user)).key)
+        return self.client_with((await self.gateway.web.api.services.keys.create(OPERATOR, "a key", scopes, user)).key)
 
 
 @asynccontextmanager

@@ -98,7 +98,7 @@ async def test_a_person_sees_who_there_is_and_no_prompt_and_changes_none(
 ) -> None:
     assert gateway.web is not None
     assert gateway.web.api is not None
-    key = (await gateway.web.api.desks.keys.create(OPERATOR, "a", ("personalities:read",), ada)).key
+    key = (await gateway.web.api.services.keys.create(OPERATOR, "a", ("personalities:read",), ada)).key
     async with client_with(key) as api:
         assert "assistant" in [one["id"] for one in (await api.get("/personalities")).json()["items"]]
         assert (await api.get("/personalities/assistant")).status_code == 403

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from gateway.messages import ConversationRef, OutboundMessage
-from gateway.pipeline.local_channel import Talk
+from gateway.pipeline.local_channel import LocalChannel
 from gateway.protocols import LogEntry
 from gateway.sdk.models.chat import Preview
 from gateway.services.stream import MAX_PASSING, ConversationStream, Event
@@ -34,7 +34,7 @@ def answer(text: str, message_id: str = "m") -> OutboundMessage:
     return OutboundMessage(id=message_id, conversation=PLACE, text=text)
 
 
-async def following(stream: ConversationStream, talk: Talk) -> AsyncIterator[Event]:
+async def following(stream: ConversationStream, talk: LocalChannel) -> AsyncIterator[Event]:
     async with aclosing(stream.events(talk)) as events:  # type: ignore[type-var]
         async for event in events:
             if event is not None:
@@ -51,7 +51,7 @@ async def following(stream: ConversationStream, talk: Talk) -> AsyncIterator[Eve
     ],
 )
 async def test_what_is_shown_is_the_text_and_only_what_is_new_is_sent(texts: list[str]) -> None:
-    talk, stream = Talk(), ConversationStream(Log(), PLACE, after=0)
+    talk, stream = LocalChannel(), ConversationStream(Log(), PLACE, after=0)
     shown, sent = "", 0
     async with asyncio.timeout(60), aclosing(following(stream, talk)) as events:
         assert (await anext(events)).name == "live"
@@ -68,7 +68,7 @@ async def test_what_is_shown_is_the_text_and_only_what_is_new_is_sent(texts: lis
 async def test_a_long_answer_is_sent_about_once() -> None:
     """Not once for each of its words, which grows with the square."""
     words = [f"word{number} " for number in range(2_000)]
-    talk, stream = Talk(), ConversationStream(Log(), PLACE, after=0)
+    talk, stream = LocalChannel(), ConversationStream(Log(), PLACE, after=0)
     sent = 0
     async with asyncio.timeout(60), aclosing(following(stream, talk)) as events:
         await anext(events)
@@ -81,7 +81,7 @@ async def test_a_long_answer_is_sent_about_once() -> None:
 
 
 async def test_what_was_shown_of_many_answers_takes_bounded_memory() -> None:
-    talk, stream = Talk(), ConversationStream(Log(), PLACE, after=0)
+    talk, stream = LocalChannel(), ConversationStream(Log(), PLACE, after=0)
     async with asyncio.timeout(60), aclosing(following(stream, talk)) as events:
         await anext(events)
         for number in range(3 * MAX_PASSING):

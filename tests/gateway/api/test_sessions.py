@@ -229,7 +229,7 @@ async def test_the_key_of_a_person_sees_their_sessions_and_in_a_group_their_own_
     assert gateway.web is not None
     assert gateway.web.api is not None
     scopes = ("sessions:read", "sessions:write")
-    key = (await gateway.web.api.desks.keys.create(OPERATOR, "a", scopes, ada)).key
+    key = (await gateway.web.api.services.keys.create(OPERATOR, "a", scopes, ada)).key
     async with client_with(key) as api:
         assert await ids(api) == ["s_3", "s_1"]
         assert await ids(api, q="group") == ["s_3"]
@@ -263,7 +263,7 @@ async def test_the_key_of_a_person_changes_no_session_in_which_others_wrote(
     assert gateway.web is not None
     assert gateway.web.api is not None
     scopes = ("sessions:read", "sessions:write")
-    key = (await gateway.web.api.desks.keys.create(OPERATOR, "a", scopes, ada)).key
+    key = (await gateway.web.api.services.keys.create(OPERATOR, "a", scopes, ada)).key
     async with client_with(key) as api:
         assert (await api.delete("/sessions/s_1")).status_code == 403
         assert (await api.patch("/sessions/s_1", json={"title": "Mine"})).status_code == 403

@@ -12,7 +12,7 @@ import httpx
 
 from gateway.app.gateway import Gateway
 from gateway.services.caller import operator
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.gateway.api.conftest import WAIT_S
 from tests.gateway.way.conftest import House
 
@@ -30,9 +30,9 @@ class Traced:
     ben: str
 
     @property
-    def brain(self) -> Brain:
-        assert self.gateway.brain is not None
-        return self.gateway.brain
+    def brain(self) -> TraceStore:
+        assert self.gateway.trace_store is not None
+        return self.gateway.trace_store
 
     async def client(self, token: str | None) -> httpx.AsyncClient:
         assert self.gateway.web is not None
@@ -44,7 +44,7 @@ class Traced:
     async def of(self, user_id: str, *scopes: str) -> httpx.AsyncClient:
         """The API with a key of one person."""
         assert self.gateway.web is not None
-        keys = self.gateway.web.api.desks.keys if self.gateway.web.api else None
+        keys = self.gateway.web.api.services.keys if self.gateway.web.api else None
         assert keys is not None
         wanted = scopes or ("traces:read", "traces:write")
         return await self.client((await keys.create(operator("test"), "a key", wanted, user_id)).key)

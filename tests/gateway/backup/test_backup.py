@@ -35,7 +35,7 @@ from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.schema import migrate
 from gateway.store.search_index import register_functions
 from gateway.traces.trace import Trace, Viewer
-from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests import forks
 from tests.fake_channel import FakeChannel
 from tests.gateway.backup.conftest import CONFIG, ethos_killed_at, files_of, rows_of, talk
@@ -294,16 +294,16 @@ async def test_the_database_is_that_of_the_moment_however_much_is_written_while_
 async def test_the_brain_is_copied_as_a_database_while_it_is_written(tmp_path: Path, home: Path) -> None:
     viewer = Viewer(user_id="u_1", personality_id="assistant", session_id=None)
     owner = viewer.owner("user")
-    async with open_brain(home / BRAIN_NAME) as brain:
+    async with open_trace_store(home / TRACES_NAME) as brain:
         for number in range(20):
             await brain.add(viewer, Trace(content=f"Fact number {number}.", owner=owner))
         writing = asyncio.create_task(brain.add(viewer, Trace(content="A late fact.", owner=owner)))
         taken = await take_backup(home, tmp_path)
         await writing
-    assert BRAIN_NAME in taken.contents.files
+    assert TRACES_NAME in taken.contents.files
     assert not [name for name in taken.contents.files if name.endswith(("-wal", "-shm"))]
     restore(taken.path, tmp_path / "other")
-    async with open_brain(tmp_path / "other" / BRAIN_NAME) as brain:
+    async with open_trace_store(tmp_path / "other" / TRACES_NAME) as brain:
         assert await brain.count(viewer) in (20, 21)
 
 

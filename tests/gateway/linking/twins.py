@@ -63,9 +63,9 @@ class TwinNotes:
             self.texts[link.survivor] = _with(self.texts.get(link.survivor, ""), brought)
         self.united.add(link.id)
 
-    async def part(self, link: Link, heirs: Sequence[str]) -> bool:
+    async def part(self, link: Link, successors: Sequence[str]) -> bool:
         brought, is_changed = self._brought(link), False
-        for heir in heirs if brought else ():
+        for heir in successors if brought else ():
             now = self.texts.get(heir, "")
             before = self.kept.get((link.id, link.survivor), "") if heir == link.survivor else None
             if before is not None and now in (before, _with(before, brought)):

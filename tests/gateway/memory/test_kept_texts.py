@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory.read_cache import QUIET_S, KeptTexts
+from gateway.memory.read_cache import QUIET_S, ReadCache
 
 KEY = "MEMORY.md"
 
@@ -31,7 +31,7 @@ def make_old(path: Path) -> None:
 
 
 def test_what_was_read_is_known_until_the_file_changes(path: Path) -> None:
-    texts = KeptTexts(path.parent)
+    texts = ReadCache(path.parent)
     make_old(path)
     assert texts.look(KEY) is None
     assert texts.read(KEY, path, reading(path)) == "tea"
@@ -43,7 +43,7 @@ def test_what_was_read_is_known_until_the_file_changes(path: Path) -> None:
 
 
 def test_a_change_that_puts_size_and_time_back_is_seen(path: Path) -> None:
-    texts = KeptTexts(path.parent)
+    texts = ReadCache(path.parent)
     make_old(path)
     texts.read(KEY, path, reading(path))
     before = path.stat()
@@ -55,7 +55,7 @@ def test_a_change_that_puts_size_and_time_back_is_seen(path: Path) -> None:
 
 
 def test_a_file_that_is_new_is_read_again(path: Path) -> None:
-    texts = KeptTexts(path.parent)
+    texts = ReadCache(path.parent)
     path.write_text("tea")
     future_s = time.time() + 60
     os.utime(path, (future_s, future_s))
@@ -64,7 +64,7 @@ def test_a_file_that_is_new_is_read_again(path: Path) -> None:
 
 
 def test_a_file_that_was_absent_is_seen_when_it_comes(path: Path) -> None:
-    texts = KeptTexts(path.parent)
+    texts = ReadCache(path.parent)
     assert texts.read(KEY, path, reading(path)) is None
     kept = texts.look(KEY)
     assert kept is not None
@@ -75,7 +75,7 @@ def test_a_file_that_was_absent_is_seen_when_it_comes(path: Path) -> None:
 
 def test_a_file_behind_a_link_is_read_every_time(path: Path) -> None:
     """The link may be turned to another file, and this one would not tell."""
-    texts = KeptTexts(path.parent)
+    texts = ReadCache(path.parent)
     real = path.with_name("shared.md")
     make_old(real)
     path.symlink_to(real)
@@ -85,7 +85,7 @@ def test_a_file_behind_a_link_is_read_every_time(path: Path) -> None:
 
 def test_no_more_documents_are_kept_than_fit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.memory.read_cache.MOST_DOCUMENTS", 2)
-    texts = KeptTexts(path.parent)
+    texts = ReadCache(path.parent)
     for key in ("a.md", "b.md", "c.md"):
         texts.read(key, path.with_name(key), lambda: None)
     assert [texts.look(key) is None for key in ("a.md", "b.md", "c.md")] == [True, False, False]

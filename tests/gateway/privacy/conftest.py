@@ -14,7 +14,7 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.traces.trace import ScopeKind, Trace, Viewer
-from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 
@@ -57,7 +57,7 @@ async def talk(channel: FakeChannel, person: str) -> None:
 
 async def add_traces(home: Path, people: Iterable[tuple[str, str, str]]) -> None:
     """A trace of each scope for each (person, user id, session id), one of them hidden, and one that belongs to all."""
-    async with open_brain(home / BRAIN_NAME) as brain:
+    async with open_trace_store(home / TRACES_NAME) as brain:
         for person, user_id, session_id in people:
             viewer = Viewer(user_id=user_id, personality_id="assistant", session_id=session_id)
             scopes: tuple[ScopeKind, ...] = ("user", "persona", "thread")

@@ -26,7 +26,7 @@ from gateway.store.erasure import KEY_COLUMNS, NOBODY, USER_COLUMNS
 from gateway.store.sqlite import open_store
 from gateway.traces.erasure import traces_of
 from gateway.traces.trace import Trace
-from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests.fake_channel import FakeChannel
 from tests.gateway.privacy.conftest import account, add_traces, canary, found_in, quiet, say, talk, user_ids
 from tests.gateway.way.conftest import House
@@ -152,7 +152,7 @@ async def test_what_others_have_is_as_it_was(house: House, seed: int) -> None:
 
 
 async def traces_of_all(home: Path, user_ids: Sequence[str]) -> list[Trace]:
-    async with open_brain(home / BRAIN_NAME) as brain:
+    async with open_trace_store(home / TRACES_NAME) as brain:
         return await brain.database.read(lambda connection: traces_of(connection, set(user_ids)))
 
 
@@ -300,7 +300,7 @@ async def test_copies_of_the_data_of_all_people_are_deleted_and_named_in_the_log
     async with house.gateway() as (gateway, channel):
         ids = await everybody_talks(gateway, channel, house.home)
     home = house.home
-    for name in (DATABASE_NAME, BRAIN_NAME):
+    for name in (DATABASE_NAME, TRACES_NAME):
         (home / f"{name}.before-3").write_bytes((home / name).read_bytes())
     (home / f"{DATABASE_NAME}.before-2").write_bytes(b"not a database, kanarieada")
     map_path = home / "users" / "identity-map.json"
@@ -318,7 +318,7 @@ async def test_copies_of_the_data_of_all_people_are_deleted_and_named_in_the_log
     copies = [each["copy"] for each in logged if each["event"] == "copy_deleted"]
     assert not [*home.glob("*.before-*"), *home.glob("replaced-*"), *map_path.parent.glob("*.broken-*")]
     assert sorted(copies) == [
-        f"{BRAIN_NAME}.before-3", f"{DATABASE_NAME}.before-2", f"{DATABASE_NAME}.before-3", old.name,
+        f"{TRACES_NAME}.before-3", f"{DATABASE_NAME}.before-2", f"{DATABASE_NAME}.before-3", old.name,
     ]  # fmt: skip
     kept = {user.id for user in await IdentityMap(map_path).users()}
     assert kept >= {ids["ben"], ids["cem"]}
@@ -389,8 +389,8 @@ PERSON_COLUMNS = {
 
 async def test_every_table_of_the_traces_is_known_to_the_erasure(tmp_path: Path) -> None:
     """Here, too, whoever adds a table decides what becomes of it."""
-    path = tmp_path / BRAIN_NAME
-    async with open_brain(path):
+    path = tmp_path / TRACES_NAME
+    async with open_trace_store(path):
         pass
     with contextlib.closing(sqlite3.connect(path)) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -35,7 +35,7 @@ from gateway.protocols import MemoryScope
 from gateway.store.ingest import insert_job
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer
-from gateway.traces.trace_store import BRAIN_NAME
+from gateway.traces.trace_store import TRACES_NAME
 from tests import forks
 from tests.fake_channel import FakeChannel
 from tests.gateway.privacy import erase_and_die
@@ -122,7 +122,7 @@ async def live(gateway: Gateway, phone: FakeChannel, desk: FakeChannel, person: 
 
 async def leave_traces(gateway: Gateway, person: str) -> None:
     """What the trace memory has besides: told to all, merged, linked, archived, imported, waiting."""
-    brain, user_id = gateway.brain, (await user_ids(gateway))[account(person)]
+    brain, user_id = gateway.trace_store, (await user_ids(gateway))[account(person)]
     assert brain is not None
     assert gateway.traces.memory is not None
     async with asyncio.timeout(60):
@@ -172,10 +172,10 @@ async def everybody(gateway: Gateway, phone: FakeChannel, desk: FakeChannel) -> 
         for person, user in (("ada", (await user_ids(gateway))[account("ada")]), ("ben", "u_nobody"))
     ]
     viewer = Viewer(user_id=None, personality_id="assistant", session_id=None)
-    assert gateway.brain is not None
+    assert gateway.trace_store is not None
     for trace in merged:
-        await gateway.brain.add(viewer, trace)
-    await gateway.brain.merge(viewer, [trace.id for trace in merged])
+        await gateway.trace_store.add(viewer, trace)
+    await gateway.trace_store.merge(viewer, [trace.id for trace in merged])
     await quiet(gateway)
 
 
@@ -183,7 +183,7 @@ def left_of(home: Path, needles: Sequence[str]) -> list[str]:
     """In any byte, in the packed copies of the journal, and among the words of the indexes, which are stored packed."""
     found = found_in(home, needles)
     prefix = words_of(NEEDLES[0])
-    for name in (DATABASE_NAME, BRAIN_NAME):
+    for name in (DATABASE_NAME, TRACES_NAME):
         with contextlib.closing(sqlite3.connect(home / name)) as connection:
             register_functions(connection)
             connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab ('main', 'search', 'row')")
@@ -195,7 +195,7 @@ def left_of(home: Path, needles: Sequence[str]) -> list[str]:
 def rows_of_ben(home: Path, gone: Sequence[str]) -> dict[str, list[str]]:
     """Every row of every table of both databases that names Ben and not Ada, and the files in his directories."""
     found: dict[str, list[str]] = {}
-    for name in (DATABASE_NAME, BRAIN_NAME):
+    for name in (DATABASE_NAME, TRACES_NAME):
         with contextlib.closing(sqlite3.connect(home / name)) as connection:
             register_functions(connection)
             tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -233,7 +233,7 @@ async def test_a_person_known_in_every_way_gets_everything_and_then_nothing_tell
         _check_export(Path(attachment.ref), ids)
         await take_backup(house.home, backup)
         unpack(backup, old)
-        for name in (DATABASE_NAME, BRAIN_NAME):
+        for name in (DATABASE_NAME, TRACES_NAME):
             (house.home / f"{name}.before-3").write_bytes((old / name).read_bytes())
         old.rename(house.home / "replaced-20261121T000000Z")
         before, notes = rows_of_ben(house.home, needles), _notes_of(house.home, await ids_of(gateway, "ben"))
@@ -244,9 +244,9 @@ async def test_a_person_known_in_every_way_gets_everything_and_then_nothing_tell
         after = rows_of_ben(house.home, needles)
         for table in ("messages", "inbox", "memory_proposals", "user_links", "account_ranks", "admissions", "sessions"):
             assert after[f"{DATABASE_NAME} {table}"] == before[f"{DATABASE_NAME} {table}"], table
-        traces = {row for row in before[f"{BRAIN_NAME} traces"] if "merged" not in row}
+        traces = {row for row in before[f"{TRACES_NAME} traces"] if "merged" not in row}
         assert traces
-        assert traces <= set(after[f"{BRAIN_NAME} traces"])
+        assert traces <= set(after[f"{TRACES_NAME} traces"])
         assert _notes_of(house.home, await ids_of(gateway, "ben")) == notes
         assert any("Argo" in text for text in notes.values())
         shared = house.home / "personalities/assistant"
@@ -257,7 +257,7 @@ async def test_a_person_known_in_every_way_gets_everything_and_then_nothing_tell
         assert found
         assert not await gateway.store.problems()
         # who was merged with Ada stands alone again
-        assert any("kanariebenmerged" in row and "None, None)" in row for row in after[f"{BRAIN_NAME} traces"])
+        assert any("kanariebenmerged" in row and "None, None)" in row for row in after[f"{TRACES_NAME} traces"])
         # a stranger anew
         answer = await say(phone, "Do you know me?", "ada")
         assert "I do not know you yet" in answer
@@ -291,7 +291,7 @@ def _check_that_it_is_everywhere(home: Path, needles: Sequence[str]) -> None:
         ):  # fmt: skip
             rows = [repr(row) for row in connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 (names of ours)
             assert any(word in row for row in rows for word in needles), table
-    with contextlib.closing(sqlite3.connect(home / BRAIN_NAME)) as connection:
+    with contextlib.closing(sqlite3.connect(home / TRACES_NAME)) as connection:
         for table in ("owners", "traces", "archive", "records", "edges", "documents", "document_archive"):
             rows = [repr(row) for row in connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 (names of ours)
             assert any(word in row for row in rows for word in needles), table

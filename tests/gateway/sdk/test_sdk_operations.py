@@ -167,7 +167,7 @@ async def test_what_is_wrong_is_an_error_with_its_fields(client: AsyncEthos) -> 
 async def test_a_key_may_what_its_scopes_say(gateway: Gateway, client: AsyncEthos) -> None:
     assert gateway.web is not None
     assert gateway.web.api is not None
-    key = await gateway.web.api.desks.keys.create(OPERATOR, "reader", ["memory:read"])
+    key = await gateway.web.api.services.keys.create(OPERATOR, "reader", ["memory:read"])
     async with AsyncEthos(api_key=key.key, base_url=gateway.web.url) as reader:
         assert (await reader.memory.get("memory")).content == ""
         with pytest.raises(PermissionDeniedError, match="chat:write"):

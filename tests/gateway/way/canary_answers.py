@@ -51,15 +51,15 @@ def canaries(text: str) -> set[str]:
 async def whose_words_are_answered(gateway: Gateway, people: Mapping[str, str], personality: str) -> None:
     """Every GET of the API with each person's own key; `people` are the user ids of everybody, by their numbers."""
     assert gateway.web is not None
-    desks, choose = gateway.web.api.desks, random.Random(28)
-    routes = [route for route in routes_of(make_fastapi(desks)) if "GET" in route.methods]
+    services, choose = gateway.web.api.services, random.Random(28)
+    routes = [route for route in routes_of(make_fastapi(services)) if "GET" in route.methods]
     answered: Counter[str] = Counter()
     async with httpx.AsyncClient(base_url=gateway.web.url + "api/v1", trust_env=False, timeout=60) as client:
         client.headers["authorization"] = f"Bearer {(gateway.home / 'web-token').read_text().strip()}"
         known = {name: await everything(client, path) for name, path in LISTS.items()}
         assert all(known.values())
         for user, user_id in people.items():
-            key = await desks.keys.create(operator("test"), f"of {user}", sorted(OF_A_PERSON), user_id)
+            key = await services.keys.create(operator("test"), f"of {user}", sorted(OF_A_PERSON), user_id)
             client.headers["authorization"] = f"Bearer {key.key}"
             others = choose.sample([one for one in people.values() if one != user_id], SAMPLE)
             for route in routes:

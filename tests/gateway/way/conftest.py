@@ -75,8 +75,8 @@ async def listed(gateway: Gateway) -> str:
 async def settled(gateway: Gateway) -> None:
     """Wait until every turn has ended, its memory is written, and every answer is sent."""
     async with asyncio.timeout(60):
-        await gateway.dispatcher._lanes.idle()
-        await gateway.outbox._lanes.idle()
+        await gateway.dispatcher._queue.idle()
+        await gateway.outbox._queue.idle()
 
 
 @pytest.fixture(autouse=True)

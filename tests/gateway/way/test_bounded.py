@@ -18,7 +18,7 @@ def remembered(gateway: Gateway) -> dict[str, int]:
     """How much each part knows of conversations, where it knows anything."""
     sizes = {}
     parts = {"dispatcher": gateway.dispatcher, "outbox": gateway.outbox, "parking": gateway.parking}
-    parts |= {"turns": gateway.dispatcher._lanes, "sends": gateway.outbox._lanes, "runner": gateway.turns}
+    parts |= {"turns": gateway.dispatcher._queue, "sends": gateway.outbox._queue, "runner": gateway.turns}
     for name, part in parts.items():
         for attribute, value in vars(part).items():
             if isinstance(value, dict | set | list) or attribute == "_session_locks":
@@ -59,9 +59,9 @@ async def test_a_conversation_that_was_woken_in_vain_on_a_broken_disk_is_forgott
         gateway.store.database._writer = broken  # type: ignore[assignment]
         for number in range(PEOPLE):
             gateway.dispatcher.wake(ConversationRef(channel="fake", conversation=f"c{number}"))
-        await gateway.dispatcher._lanes.idle()
+        await gateway.dispatcher._queue.idle()
         assert remembered(gateway)["dispatcher._setbacks"] == PEOPLE
         broken.failing.clear()
         for number in range(PEOPLE):
-            await gateway.dispatcher._lanes.rested(ConversationRef(channel="fake", conversation=f"c{number}"))
+            await gateway.dispatcher._queue.rested(ConversationRef(channel="fake", conversation=f"c{number}"))
         assert remembered(gateway) == {}

@@ -186,6 +186,6 @@ async def everybody_exports(gateway: Gateway, channel: FakeChannel) -> None:
 
 async def patiently_settled(gateway: Gateway) -> None:
     async with asyncio.timeout(300):
-        await gateway.dispatcher._lanes.idle()
-        await gateway.outbox._lanes.idle()
+        await gateway.dispatcher._queue.idle()
+        await gateway.outbox._queue.idle()
     await settled(gateway)

@@ -18,7 +18,7 @@ from gateway.memory.review import MemoryReview
 from gateway.messages import QuotedText
 from gateway.people.access_records import SetRank
 from gateway.traces import approved, proposing
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.gateway.way.test_traces import Worker, contents, everything, fact, prompt_of, quiet, traced, using, viewer
@@ -48,8 +48,8 @@ async def test_a_fact_is_shown_with_author_source_and_difference_and_written_aft
             "proposal 1._ `/memory proposals` shows it."
         )
         assert [action.id for action in channel.sent[-1].actions] == ["memory approve 1", "memory refuse 1"]
-        assert gateway.brain is not None
-        assert await everything(gateway.brain) == []
+        assert gateway.trace_store is not None
+        assert await everything(gateway.trace_store) == []
         listed = await channel.ask("/memory proposals")
         assert "**1**, a fact of assistant, " in listed
         assert "on `fake`. It had read: quoted mail." in listed
@@ -57,14 +57,14 @@ async def test_a_fact_is_shown_with_author_source_and_difference_and_written_aft
         assert await channel.ask("/memory approve 1") == "Proposal 1 is in my memory now."
         assert await channel.ask("/memory approve 1") == "Proposal 1 is in my memory now."
         assert await contents(gateway, "cat") == ["Rex is a cat"]
-        [trace_id] = [each async for each in ids(gateway.brain)]
-        kept = await gateway.brain.get(await viewer(gateway), trace_id)
+        [trace_id] = [each async for each in ids(gateway.trace_store)]
+        kept = await gateway.trace_store.get(await viewer(gateway), trace_id)
         assert kept is not None
         assert (kept.type, kept.tags, kept.author) == ("semantic", ("pets",), (await viewer(gateway)).user_id)
         assert (kept.metadata["proposal"], kept.metadata["channel"]) == (1, "fake")
 
 
-async def ids(brain: Brain) -> Any:
+async def ids(brain: TraceStore) -> Any:
     for row in await brain.database.read(
         lambda connection: connection.execute("SELECT id FROM traces ORDER BY number").fetchall()
     ):
@@ -84,14 +84,14 @@ async def test_what_is_refused_is_never_written_and_what_is_edited_in_the_new_wo
         assert "Edited." in edited
         assert "+Tom is a cat" in edited
         await channel.ask("/memory approve 2")
-        assert gateway.brain is not None
-        assert await everything(gateway.brain) == ["Tom is a cat"]
+        assert gateway.trace_store is not None
+        assert await everything(gateway.trace_store) == ["Tom is a cat"]
         assert "approved already; it cannot be edited any more" in await channel.ask("/memory edit 2 Tom is a bird")
 
 
 async def test_correcting_deleting_and_merging_wait_too(house: House) -> None:
     async with traced(house, model := Worker()) as (gateway, channel):
-        assert gateway.brain is not None
+        assert gateway.trace_store is not None
         model.answers = [
             using("memory_add", content="Rex is a dog", tags=["pets"]), "Yes.",
             using("memory_add", content="Tom is a cat"), "Yes.", using("memory_add", content="Tom is black"), "Yes.",
@@ -99,8 +99,8 @@ async def test_correcting_deleting_and_merging_wait_too(house: House) -> None:
         for _ in range(3):
             await channel.ask("note it")
         await quiet(gateway)
-        rex, tom, black = [each async for each in ids(gateway.brain)]
-        before = await everything(gateway.brain)
+        rex, tom, black = [each async for each in ids(gateway.trace_store)]
+        before = await everything(gateway.trace_store)
         model.answers = [
             using("memory_update", traceId=rex, content="Rex is a wolf", tags=[]),
             using("memory_merge", traceIds=[tom, black], content="Tom is a black cat"),
@@ -117,7 +117,7 @@ async def test_correcting_deleting_and_merging_wait_too(house: House) -> None:
             "Error: traceIds must contain at least 2 trace IDs.",
             "Error: The content of a trace must not be blank.",
         ]
-        assert await everything(gateway.brain) == before
+        assert await everything(gateway.trace_store) == before
         assert [each[1] for each in await waiting(gateway)] == ["update", "merge", "delete"]
         listed = await channel.ask("/memory proposals")
         assert "-Rex is a dog\n+Rex is a wolf\n-tags: pets\n+tags: none" in listed
@@ -134,12 +134,12 @@ async def test_what_is_gone_or_there_meanwhile_changes_nothing_and_is_shown_so(h
     async with traced(house, model) as (gateway, channel):
         await channel.ask("note it")
         await quiet(gateway)
-        assert gateway.brain is not None
-        [rex] = [each async for each in ids(gateway.brain)]
+        assert gateway.trace_store is not None
+        [rex] = [each async for each in ids(gateway.trace_store)]
         model.answers = [using("memory_delete", traceId=rex), using("memory_add", content="Rex is a dog"), "Done."]
         await read_mail(gateway, channel)
         assert (await channel.ask("/memory proposals")).count("It would change nothing now.") == 1
-        await gateway.brain.delete(await viewer(gateway), rex)
+        await gateway.trace_store.delete(await viewer(gateway), rex)
         assert "-Rex" not in await channel.ask("/memory proposals")
         await channel.ask("/memory approve 1")
         assert await contents(gateway, "Rex") == []
@@ -244,7 +244,7 @@ async def test_a_yes_that_cannot_be_written_now_is_written_later_once(
     model = Worker(using("memory_add", content="Rex is a cat"), "Done.")
     async with traced(house, model) as (gateway, channel):
         await read_mail(gateway, channel)
-        assert gateway.brain is not None
+        assert gateway.trace_store is not None
         assert gateway.traces.facts is not None
         with monkeypatch.context() as full:
 
@@ -254,11 +254,11 @@ async def test_a_yes_that_cannot_be_written_now_is_written_later_once(
             full.setattr(approved, "_write", refuse)
             assert await channel.ask("/memory approve 1") == "Proposal 1 is in my memory now."
             assert gateway.traces.facts.late == 1
-            assert await everything(gateway.brain) == []
+            assert await everything(gateway.trace_store) == []
         while gateway.traces.facts.late:
             await settled(gateway)
             await channel.ask("still there?")
-        assert await everything(gateway.brain) == ["Rex is a cat"]
+        assert await everything(gateway.trace_store) == ["Rex is a cat"]
         assert await gateway.traces.facts.replay() == 0
 
 

@@ -151,14 +151,14 @@ async def test_a_model_that_is_away_is_told_once_in_the_log_and_as_long_as_it_la
             await channel.ask("hello")
             message = await channel.say("are you there?")
             for tries in (2, 3):
-                await gateway.dispatcher.expedite(message.conversation)
+                await gateway.dispatcher.retry_now(message.conversation)
                 await channel.until(lambda: len(channel.sent) == 2)  # it is told once that it has to wait
                 await settled(gateway)
                 health = await gateway.health()
                 assert (len(model.requests), health.status, health.conversations_parked) == (tries, "degraded", 1)
                 assert "the model scripted has not answered since" in health.problems[0]
                 assert health.models[0].last_answer_at is not None
-            await gateway.dispatcher.expedite(message.conversation)
+            await gateway.dispatcher.retry_now(message.conversation)
             assert (await channel.answers_to(message, amount=2))[1] == "here again"
             await settled(gateway)
             assert (await gateway.health()).status == "ok"

@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from gateway.pipeline.scheduler import AGAIN, IDLE, Lanes
+from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
 
 
 @asynccontextmanager
 async def running(
     serve: Callable[[str], Awaitable[float | None]], *, workers: int, workers_per_party: int | None = None
 ):
-    lanes: Lanes[str] = Lanes(
+    lanes: FairQueue[str] = FairQueue(
         serve,
         workers=workers,
         after_fault_s=0.001,
@@ -191,7 +191,7 @@ async def test_they_end_though_what_is_served_keeps_its_cancellation_to_itself()
         except asyncio.CancelledError as error:
             raise TimeoutError from error
 
-    lanes: Lanes[str] = Lanes(serve, workers=2, after_fault_s=0.001)
+    lanes: FairQueue[str] = FairQueue(serve, workers=2, after_fault_s=0.001)
     running = asyncio.create_task(lanes.run())
     lanes.wake("a")
     await serving.wait()

@@ -37,7 +37,7 @@ async def test_what_a_message_needs_of_a_long_memory_is_in_every_prompt(house: H
     write_memory(house.home)
     model = Worker()
     async with house.gateway(model) as (gateway, channel):
-        assert gateway.brain is None
+        assert gateway.trace_store is None
         await channel.answers_to(await channel.say("What is the serial number of our boiler?"))
         await settled(gateway)
     prompt = prompt_of(model)

@@ -13,9 +13,9 @@ from tests.gateway.way.test_traces import Worker, fact, prompt_of, quiet, traced
 
 async def all_rows(gateway: Gateway) -> list[tuple[object, ...]]:
     """Whose each fact is, and what it says."""
-    assert gateway.brain is not None
+    assert gateway.trace_store is not None
     sql = "SELECT traces.id, owners.id, content, strength FROM traces JOIN owners ON owners.number = owner ORDER BY 1"
-    return await gateway.brain.database.read(
+    return await gateway.trace_store.database.read(
         lambda connection: [tuple(row) for row in connection.execute(sql).fetchall()]
     )
 
@@ -37,7 +37,7 @@ async def test_facts_of_both_accounts_are_recalled_searched_and_found_until_they
         for who, question, answer in ((PHONE, "what is my boat?", "Argo"), (DESK, "what is my cat?", "Mia")):
             await says(gateway, channel, question, who)
             assert answer in prompt_of(model)
-        assert gateway.brain is not None
+        assert gateway.trace_store is not None
         assert gateway.traces.memory is not None
         person = await viewer(gateway, "1")
         scope = MemoryScope(personality_id="assistant", user_id=person.user_id, session_id=None, turn_id="t")
@@ -51,7 +51,7 @@ async def test_facts_of_both_accounts_are_recalled_searched_and_found_until_they
         assert "Mia" not in prompt_of(model)
         await says(gateway, channel, "what is my boat?", DESK)
         assert "Argo" in prompt_of(model)
-        assert await gateway.brain.search(await viewer(gateway, "1"), Wanted(query="Argo")) == []
+        assert await gateway.trace_store.search(await viewer(gateway, "1"), Wanted(query="Argo")) == []
         assert [row[:3] for row in await all_rows(gateway)] == [row[:3] for row in rows]
 
 

@@ -157,7 +157,7 @@ async def test_a_platform_that_is_slow_to_take_replies_leaves_senders_to_the_oth
         try:
             for number in range(80):
                 await gateway.inbox.accept(slow.message("a", conversation=str(number), user=str(number)))
-            await gateway.dispatcher._lanes.idle()
+            await gateway.dispatcher._queue.idle()
             assert await channel.ask("b") == "hello"
         finally:
             slow._changed.release()
@@ -272,8 +272,8 @@ async def test_replies_wait_while_the_channel_is_down_and_no_attempt_is_counted(
         await channel.lose_connection()
         await channel.until(lambda: channel.connects == 2)
         await gateway.inbox.accept(message)
-        await gateway.dispatcher._lanes.idle()
-        await gateway.outbox._lanes.idle()
+        await gateway.dispatcher._queue.idle()
+        await gateway.outbox._queue.idle()
         [row] = await gateway.store.deliveries.rows("outbox", chosen="open")
         assert (row.attempts, channel.attempts) == (0, 0)
     async with house.gateway(ScriptedModel()) as (_, channel):  # the next start delivers it

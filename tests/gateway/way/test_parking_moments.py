@@ -31,7 +31,7 @@ class Told:
         self.expedited: list[ConversationRef] = []
         self.parking = Parking(self, Operators(Channels()))  # type: ignore[arg-type]
 
-    async def expedite(self, conversation: ConversationRef) -> None:
+    async def retry_now(self, conversation: ConversationRef) -> None:
         self.expedited.append(conversation)
 
     def is_told(self, conversation: ConversationRef, error: ModelUnavailable, waits_for: str) -> bool:
@@ -79,7 +79,7 @@ async def test_a_thousand_who_wait_are_tried_together_the_longest_wait_first() -
     expedited: list[ConversationRef] = []
 
     class Waiting:
-        async def expedite(self, conversation: ConversationRef) -> None:
+        async def retry_now(self, conversation: ConversationRef) -> None:
             expedited.append(conversation)
             if len(expedited) <= 2 * parking_module.AT_ONCE:
                 await together.wait()

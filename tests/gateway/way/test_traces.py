@@ -23,7 +23,7 @@ from gateway.messages import Attachment
 from gateway.protocols import MemoryScope
 from gateway.traces.search import Wanted
 from gateway.traces.trace import Trace, Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import call
@@ -93,12 +93,12 @@ async def viewer(gateway: Gateway, account: str = "1", conversation: str = "c1")
 
 async def contents(gateway: Gateway, query: str, account: str = "1") -> list[str]:
     """Of the facts that fit, not of those that only stand beside one in their session."""
-    assert gateway.brain is not None
-    found = await gateway.brain.search(await viewer(gateway, account), Wanted(query=query))
+    assert gateway.trace_store is not None
+    found = await gateway.trace_store.search(await viewer(gateway, account), Wanted(query=query))
     return [each.trace.content for each in found if {"words", "meaning"} & each.parts.keys()]
 
 
-async def everything(brain: Brain) -> list[str]:
+async def everything(brain: TraceStore) -> list[str]:
     return await brain.database.read(
         lambda connection: [row[0] for row in connection.execute("SELECT content FROM traces ORDER BY number")]
     )
@@ -144,8 +144,8 @@ async def test_what_the_answer_quotes_grows_and_what_it_does_not_stays_as_it_is(
         await quiet(gateway)
         await channel.ask("where does my sister live?")
         await quiet(gateway)
-        assert gateway.brain is not None
-        found = await gateway.brain.search(await viewer(gateway), Wanted(query="sister"))
+        assert gateway.trace_store is not None
+        found = await gateway.trace_store.search(await viewer(gateway), Wanted(query="sister"))
         by_word = {"Lisbon" if "Lisbon" in each.trace.content else "typewriters": each.trace for each in found}
         assert by_word["Lisbon"].retrieval_count == 1
         assert by_word["Lisbon"].stability_ms > 30 * 86_400_000
@@ -164,8 +164,8 @@ async def test_a_fact_that_the_person_corrects_grows_weaker_and_the_others_that_
         for text in ("about my dog", "no, my dog is called Max"):
             await channel.ask(text)
             await quiet(gateway)
-        assert gateway.brain is not None
-        found = await gateway.brain.search(await viewer(gateway), Wanted(query="dog"))
+        assert gateway.trace_store is not None
+        found = await gateway.trace_store.search(await viewer(gateway), Wanted(query="dog"))
         days = {each.trace.content: each.trace.stability_ms / 86_400_000 for each in found}
         assert days[str(known[0]["fact"])] == pytest.approx(15)
         assert days[str(known[1]["fact"])] == pytest.approx(30)
@@ -178,8 +178,8 @@ async def test_memory_why_tells_where_a_fact_comes_from_that_no_file_holds(house
     async with traced(house, model) as (gateway, channel):
         await channel.ask("my dog is Rex")
         await quiet(gateway)
-        assert gateway.brain is not None
-        found, *_beside = await gateway.brain.search(await viewer(gateway), Wanted(query="Rex"))
+        assert gateway.trace_store is not None
+        found, *_beside = await gateway.trace_store.search(await viewer(gateway), Wanted(query="Rex"))
         told = await channel.ask("/memory why dog called")
         assert told == (
             f"A fact, {found.trace.created_at:%Y-%m-%d %H:%M} UTC, `said by Person 1 on fake`, "
@@ -198,8 +198,8 @@ async def test_facts_of_a_session_stand_in_the_order_in_which_they_were_said(hou
         for text in ("one", "two", "three"):
             await channel.ask(text)
             await quiet(gateway)
-        assert gateway.brain is not None
-        found = await gateway.brain.search(await viewer(gateway), Wanted(query="Ada"))
+        assert gateway.trace_store is not None
+        found = await gateway.trace_store.search(await viewer(gateway), Wanted(query="Ada"))
         places = {each.trace.content: each.trace.position for each in found}
         assert places == {"Ada has a dog": 0, "Ada lives in Turin": 1, "Ada flies to Oslo": 2}
         assert {each.trace.conversation for each in found} == {found[0].trace.metadata["sessionId"]}
@@ -215,8 +215,8 @@ async def test_a_fact_of_the_tool_and_one_that_waited_for_a_yes_have_their_place
         await quiet(gateway)
         await channel.ask("two")
         await quiet(gateway)
-        assert gateway.brain is not None
-        found = await gateway.brain.search(await viewer(gateway), Wanted(query="Ada"))
+        assert gateway.trace_store is not None
+        found = await gateway.trace_store.search(await viewer(gateway), Wanted(query="Ada"))
         assert {each.trace.content: each.trace.position for each in found} == {
             "Ada has a dog": 0,
             "Ada drinks oolong": 1,
@@ -228,7 +228,7 @@ async def test_a_fact_of_the_tool_and_one_that_waited_for_a_yes_have_their_place
         await quiet(gateway)
         [proposal] = await gateway.store.proposals.proposals()
         await channel.ask(f"/memory approve {proposal.id}")
-        found = await gateway.brain.search(await viewer(gateway), Wanted(query="cat"))
+        found = await gateway.trace_store.search(await viewer(gateway), Wanted(query="cat"))
         [cat] = [each.trace for each in found if "cat" in each.trace.content]
         assert cat.conversation == cat.metadata["sessionId"] == proposal.scope.session_id
         assert cat.position is not None
@@ -244,7 +244,7 @@ async def test_nothing_of_it_is_there_where_it_is_off(house: House) -> None:
         assert {tool.name for tool in model.requests[0].tools} == {
             "update_memory", "current_time", "search_conversations",
         }  # fmt: skip
-        assert not (house.home / "brain.sqlite").exists()
+        assert not (house.home / "traces.sqlite").exists()
         assert (await gateway.store.ingest.backlog()).waiting == 0
 
 
@@ -285,8 +285,8 @@ async def test_the_facts_of_a_turn_in_which_others_speak_too_are_proposed_only(
         await channel.deliver(message)
         await channel.answers_to(message)
         await quiet(gateway)
-        assert gateway.brain is not None
-        assert await everything(gateway.brain) == []
+        assert gateway.trace_store is not None
+        assert await everything(gateway.trace_store) == []
         [proposal] = await gateway.store.proposals.proposals()
         assert proposal.fact is not None
         assert (proposal.store, proposal.fact.content) == ("traces", "Ada owes Eve a thousand euros")
@@ -371,15 +371,15 @@ async def test_facts_that_cannot_be_stored_now_are_stored_later_without_asking_a
     model = Worker()
     model.facts = [[fact("Ada's dog is Rex")], [fact("something else")]]
     async with traced(house, model) as (gateway, channel):
-        assert gateway.brain is not None
-        write, failures = gateway.brain.database.write, [StoreUnavailable("full"), StoreUnavailable("full")]
+        assert gateway.trace_store is not None
+        write, failures = gateway.trace_store.database.write, [StoreUnavailable("full"), StoreUnavailable("full")]
 
         async def failing(*args: Any, **keywords: Any) -> Any:
             if failures:
                 raise failures.pop(0)
             return await write(*args, **keywords)
 
-        monkeypatch.setattr(gateway.brain.database, "write", failing)
+        monkeypatch.setattr(gateway.trace_store.database, "write", failing)
         await channel.ask("my dog is Rex")
         await until(lambda: not failures, gateway)
         await quiet(gateway)
@@ -409,8 +409,8 @@ async def test_a_refusal_and_nonsense_leave_no_facts_and_no_job(house: House) ->
         await channel.ask("my dog is Rex")
         await channel.ask("my cat is Tom")
         await quiet(gateway)
-        assert gateway.brain is not None
-        assert await everything(gateway.brain) == []
+        assert gateway.trace_store is not None
+        assert await everything(gateway.trace_store) == []
         assert (await gateway.store.ingest.backlog()).waiting == 0
 
 
@@ -418,12 +418,12 @@ async def test_a_brain_that_cannot_be_read_costs_the_recall_and_not_the_answer(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with traced(house, Worker()) as (gateway, channel):
-        assert gateway.brain is not None
+        assert gateway.trace_store is not None
 
         async def broken(*_: Any) -> Any:
             raise StoreUnavailable("broken")
 
-        monkeypatch.setattr(gateway.brain.database, "read", broken)
+        monkeypatch.setattr(gateway.trace_store.database, "read", broken)
         assert await channel.ask("who is my dog?") == "Fine."
 
 
@@ -534,8 +534,8 @@ async def test_what_others_wrote_moves_the_agent_to_write_or_remove_no_fact(hous
         await channel.deliver(message)
         await channel.answers_to(message)
         await quiet(gateway)
-        assert gateway.brain is not None
-        assert await everything(gateway.brain) == []
+        assert gateway.trace_store is not None
+        assert await everything(gateway.trace_store) == []
         told = model.of("answer")[-1].messages[-1].text
         assert told.startswith('{"note": "Nothing is written yet: it waits for a person\'s yes')
 
@@ -544,8 +544,8 @@ async def test_after_so_many_turns_of_a_person_their_traces_are_consolidated_thr
     house: House,
 ) -> None:
     async def reasons(gateway: Gateway) -> list[str]:
-        assert gateway.brain is not None
-        return await gateway.brain.database.read(
+        assert gateway.trace_store is not None
+        return await gateway.trace_store.database.read(
             lambda connection: [row[0] for row in connection.execute("SELECT reason FROM consolidation_log")]
         )
 
@@ -572,10 +572,10 @@ async def test_an_insight_is_paid_from_the_persons_budget(house: House) -> None:
     async with traced(house, model, traces=traces, models=models) as (gateway, channel):
         await channel.ask("hello")
         ada = await viewer(gateway)
-        assert gateway.brain is not None
+        assert gateway.trace_store is not None
         for plant in ("basil", "mint", "thyme", "sage", "dill"):
             text = f"The {plant} on the balcony of the old house by the river wants water"
-            await gateway.brain.add(ada, Trace(content=text, owner=ada.owner("user")))
+            await gateway.trace_store.add(ada, Trace(content=text, owner=ada.owner("user")))
         reflect = [tool for tool in gateway.traces.tools if tool.name == "memory_reflect"]
         context = ToolContext(
             scope=MemoryScope(personality_id="assistant", user_id=ada.user_id, session_id="s", turn_id="t_reflect"),

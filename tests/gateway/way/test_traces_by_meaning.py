@@ -91,11 +91,11 @@ async def test_a_reload_that_exchanges_the_model_makes_all_vectors_anew_and_ques
 ) -> None:
     before = settings(server)
     async with traced(house, Worker("Noted."), **before) as (gateway, channel):
-        assert gateway.brain is not None
+        assert gateway.trace_store is not None
         await channel.ask("Hello")
         user = (await viewer(gateway)).user_id
         fact_of = Trace(content="Rex sleeps all day", owner=Owner("user", user or ""))
-        await gateway.brain.add(await viewer(gateway), fact_of)
+        await gateway.trace_store.add(await viewer(gateway), fact_of)
         await quiet(gateway)
         assert await models_of(gateway) == ["minilm"]
         assert await contents(gateway, "puppy") == ["Rex sleeps all day"]
@@ -113,6 +113,6 @@ async def test_a_reload_that_exchanges_the_model_makes_all_vectors_anew_and_ques
 
 
 async def models_of(gateway: Gateway) -> list[str]:
-    assert gateway.brain is not None
+    assert gateway.trace_store is not None
     sql = "SELECT DISTINCT embedding_model FROM traces"
-    return await gateway.brain.database.read(lambda connection: [row[0] for row in connection.execute(sql)])
+    return await gateway.trace_store.database.read(lambda connection: [row[0] for row in connection.execute(sql)])

@@ -13,7 +13,7 @@ ON = {"traces": {"enabled": True}}
 
 async def test_forget_that_i_like_tea_forgets_it_and_nothing_else(house: House) -> None:
     async with asyncio.timeout(60), house.gateway(None, memory=ON) as (gateway, channel):
-        assert gateway.brain is not None
+        assert gateway.trace_store is not None
         assert gateway.traces.memory is not None
 
         async def talk(text: str) -> str:
@@ -28,7 +28,7 @@ async def test_forget_that_i_like_tea_forgets_it_and_nothing_else(house: House) 
         viewer = Viewer(user_id=user.id, personality_id="assistant", session_id=None)
 
         async def facts() -> set[str]:
-            found = await gateway.brain.search(viewer, Wanted(query="tea coffee"))  # type: ignore[union-attr]
+            found = await gateway.trace_store.search(viewer, Wanted(query="tea coffee"))  # type: ignore[union-attr]
             return {each.trace.content for each in found}
 
         assert await facts() == {"They say: I like tea", "They say: I like coffee"}

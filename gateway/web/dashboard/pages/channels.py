@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from gateway.sdk.models.system import ChannelHealth, Health
 from gateway.web.dashboard.page import Page
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 
 # Younger than this, a waiting message is on its way, and not late.
 LATE_S = 60.0
@@ -82,10 +82,10 @@ def _advice(channel: ChannelHealth, dead: int) -> str | None:
     return None
 
 
-def _routes(frame: Frame) -> Sequence[Route]:
+def _routes(context: PageContext) -> Sequence[Route]:
     async def show(request: Request) -> Response:
-        health = await frame.desks.system.health(frame.caller)
-        return frame.render(
+        health = await context.services.system.health(context.caller)
+        return context.render(
             request, "channels/index.html", title=PAGE.title, health=health, channels=channel_rows(health)
         )
 

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from gateway.errors import EthosError
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
 from gateway.web.dashboard.page import BASE, Page
-from gateway.web.dashboard.page_context import Frame, own_path
+from gateway.web.dashboard.page_context import PageContext, own_path
 from gateway.web.forms import Form
 
 ROWS = 50
@@ -37,9 +37,9 @@ WORDS: Mapping[str, tuple[str, str]] = {
 class Deliveries:
     """Both lists, and what can be done with a row."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._desk = frame.desks.deliveries
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.deliveries
 
     async def show(self, request: Request) -> Response:
         """One queue, newest first."""
@@ -48,23 +48,23 @@ class Deliveries:
         state = next((one for one in STATES[queue] if one == asked.get("state")), None)
         channel = asked.get("channel") or None
         before = int(asked["before"]) if asked.get("before", "").isdecimal() else None
-        rows = await self._desk.list(
-            self._frame.caller, queue, state=state, channel=channel, limit=ROWS + 1, before=before
+        rows = await self._service.list(
+            self._context.caller, queue, state=state, channel=channel, limit=ROWS + 1, before=before
         )
         chosen = {"queue": queue, "state": state, "channel": channel}
-        return self._frame.render(
+        return self._context.render(
             request,
             "deliveries/index.html",
             title=PAGE.title,
             rows=rows[:ROWS],
             queue=queue,
             queues=QUEUES,
-            counts={one: await self._desk.counts(self._frame.caller, one) for one in QUEUES},
+            counts={one: await self._service.counts(self._context.caller, one) for one in QUEUES},
             state=state,
             states=[(one, WORDS[one][0]) for one in STATES[queue]],
             words=WORDS,
             channel=channel,
-            channels=sorted(self._frame.sources.config().channels),
+            channels=sorted(self._context.sources.config().channels),
             older=_address(chosen, rows[ROWS - 1].seq) if len(rows) > ROWS else None,
             newest=_address(chosen) if before is not None else None,
             here=_address(chosen, before),
@@ -72,8 +72,8 @@ class Deliveries:
 
     async def badge(self, request: Request) -> Response:
         """For the navigation of every page: how many were given up."""
-        counts = [await self._desk.counts(self._frame.caller, queue) for queue in QUEUES]
-        return self._frame.part(request, "deliveries/badge.html", count=sum(count.dead for count in counts))
+        counts = [await self._service.counts(self._context.caller, queue) for queue in QUEUES]
+        return self._context.part(request, "deliveries/badge.html", count=sum(count.dead for count in counts))
 
     async def change(self, request: Request, form: Form) -> Response:
         """Try a row again, or drop it, which is asked first."""
@@ -81,20 +81,20 @@ class Deliveries:
         queue: Queue = "outbox" if form.get("queue") == "outbox" else "inbox"
         seq = int(form.get("seq")) if form.get("seq").isdecimal() else 0
         is_drop = form.get("do") == "drop"
-        caller = self._frame.caller
+        caller = self._context.caller
         try:
-            row = await self._desk.get(caller, queue, seq)
+            row = await self._service.get(caller, queue, seq)
             if is_drop and not form.is_confirmed:
                 return self._ask(request, form, row, back)
-            await (self._desk.drop if is_drop else self._desk.retry)(caller, queue, seq)
+            await (self._service.drop if is_drop else self._service.retry)(caller, queue, seq)
         except EthosError as error:
-            return self._frame.go(request, back, str(error), is_problem=True)
-        self._frame.live.changed("deliveries", "channels")
-        return self._frame.go(request, back, "It is dropped." if is_drop else "It is tried again now.")
+            return self._context.go(request, back, str(error), is_problem=True)
+        self._context.live.changed("deliveries", "channels")
+        return self._context.go(request, back, "It is dropped." if is_drop else "It is tried again now.")
 
     def _ask(self, request: Request, form: Form, row: Delivery, back: str) -> Response:
         what = "message never gets an answer" if row.queue == "inbox" else "answer is never sent"
-        return self._frame.ask(
+        return self._context.ask(
             request,
             form,
             title="Drop it?",
@@ -109,12 +109,12 @@ def _address(chosen: Mapping[str, str | None], before: int | None = None) -> str
     return f"{BASE}/deliveries?{urlencode(values)}"
 
 
-def _routes(frame: Frame) -> Sequence[Route]:
-    page = Deliveries(frame)
+def _routes(context: PageContext) -> Sequence[Route]:
+    page = Deliveries(context)
     return [
         Route("/deliveries", page.show),
         Route("/deliveries/badge", page.badge),
-        Route("/deliveries/change", frame.taking(page.change), methods=["POST"]),
+        Route("/deliveries/change", context.form_handler(page.change), methods=["POST"]),
     ]
 
 

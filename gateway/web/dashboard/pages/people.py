@@ -17,7 +17,7 @@ from gateway.sdk.models.people import ROLES, ChannelAccess, Link, PairingRequest
 from gateway.services.people import Place, place_of_person
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE, Page, Take
-from gateway.web.dashboard.page_context import Frame, own_path
+from gateway.web.dashboard.page_context import PageContext, own_path
 from gateway.web.downloads import download
 from gateway.web.forms import CONFIRMED_FIELD, Form
 
@@ -42,22 +42,22 @@ _CAME = {
 class People:
     """The list, one person, and what can be done about them."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._desk = frame.desks.people
-        self._pairing = frame.desks.pairing
-        self._personal = frame.desks.personal
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.people
+        self._pairing = context.services.pairing
+        self._personal = context.services.personal
 
     # ---- showing ----------------------------------------------------------------------------------------------------
 
     async def show(self, request: Request) -> Response:
         """Who waits, and everybody."""
-        asked, caller = request.query_params, self._frame.caller
+        asked, caller = request.query_params, self._context.caller
         query = asked.get("q", "").strip()
         after = _place_of(asked.get("after", ""))
-        people = await self._desk.list(caller, query=query, limit=PEOPLE + 1, after=after)
+        people = await self._service.list(caller, query=query, limit=PEOPLE + 1, after=after)
         older = _address(q=query, after=_cursor(people[PEOPLE - 1])) if len(people) > PEOPLE else None
-        return self._frame.render(
+        return self._context.render(
             request,
             "people/index.html",
             title=PAGE.title,
@@ -71,14 +71,14 @@ class People:
 
     async def person(self, request: Request) -> Response:
         """One person."""
-        person = await self._desk.show(self._frame.caller, request.query_params.get("user", ""))
-        return self._frame.render(
+        person = await self._service.show(self._context.caller, request.query_params.get("user", ""))
+        return self._context.render(
             request,
             "people/person.html",
             title=person.name,
             trail=[(PAGE.title, PAGE.path)],
             person=person,
-            names=await self._frame.sources.naming.labels(),
+            names=await self._context.sources.naming.labels(),
             links=[link for link in person.links if link.undone_at is None],
             back=_of(person.id),
             **_words(),
@@ -88,23 +88,23 @@ class People:
 
     async def decide(self, request: Request, form: Form) -> Response:
         """Let a stranger in, or refuse them, which is asked first."""
-        who, caller = form.get("who"), self._frame.caller
+        who, caller = form.get("who"), self._context.caller
         if form.get("do") == "refuse":
             asking = await self._waiting(who)
             if asking is not None and not form.is_confirmed:
                 return self._ask_to_refuse(request, form, asking)
             decided = await self._pairing.refuse(caller, who)
-            return self._frame.go(request, PAGE.path, decided.text)
+            return self._context.go(request, PAGE.path, decided.text)
         decided = await self._pairing.approve(caller, who, _role(form.get("role")))
         undo = Undo(action=f"{BASE}/people/revoke", fields=[("user", decided.account), (CONFIRMED_FIELD, "yes")])
-        return self._frame.go(request, PAGE.path, decided.text, undo=undo)
+        return self._context.go(request, PAGE.path, decided.text, undo=undo)
 
     async def _waiting(self, who: str) -> PairingRequest | None:
-        waiting = await self._pairing.waiting(self._frame.caller)
+        waiting = await self._pairing.waiting(self._context.caller)
         return next((one for one in waiting if one.code == who), None)
 
     def _ask_to_refuse(self, request: Request, form: Form, asking: PairingRequest) -> Response:
-        return self._frame.ask(
+        return self._context.ask(
             request,
             form,
             title=f"Refuse {asking.label or asking.account}?",
@@ -119,9 +119,9 @@ class People:
         """Give somebody a role."""
         role = _role(form.get("role"))
         if role is None:
-            return self._frame.go(request, PAGE.path, "Choose a role.", is_problem=True)
-        before = await self._desk.show(self._frame.caller, form.get("user"))
-        after = await self._desk.set_role(self._frame.caller, before.id, role)
+            return self._context.go(request, PAGE.path, "Choose a role.", is_problem=True)
+        before = await self._service.show(self._context.caller, form.get("user"))
+        after = await self._service.set_role(self._context.caller, before.id, role)
         undo = None
         if before.role is not None and before.role != after.role:
             action = "revoke" if before.role == "revoked" else "role"
@@ -130,13 +130,13 @@ class People:
         text = f"{after.name} is {WORDS[role][0].lower()} from the next message on."
         if not any(account.access for account in after.accounts):
             text += " They have to be let in again: when they write, they are given a code."
-        return self._frame.go(request, _of(after.id), text, undo=undo)
+        return self._context.go(request, _of(after.id), text, undo=undo)
 
     async def revoke(self, request: Request, form: Form) -> Response:
         """Let somebody in nowhere any more, which is asked first: where they were let in is forgotten."""
-        person = await self._desk.show(self._frame.caller, form.get("user"))
+        person = await self._service.show(self._context.caller, form.get("user"))
         if not form.is_confirmed:
-            return self._frame.ask(
+            return self._context.ask(
                 request,
                 form,
                 title=f"Let {person.name} in nowhere any more?",
@@ -146,27 +146,27 @@ class People:
                 yes="Revoke",
                 back=_of(person.id),
             )
-        await self._desk.revoke(self._frame.caller, person.id)
-        return self._frame.go(request, _of(person.id), f"{person.name}: access is revoked everywhere.")
+        await self._service.revoke(self._context.caller, person.id)
+        return self._context.go(request, _of(person.id), f"{person.name}: access is revoked everywhere.")
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
     async def link(self, request: Request, form: Form) -> Response:
         """Make two users one."""
         other = form.get("other").strip()
-        linked = await self._desk.link(
-            self._frame.caller, form.get("user"), other, is_one_kept=form.get("is_one_kept") == "yes"
+        linked = await self._service.link(
+            self._context.caller, form.get("user"), other, is_one_kept=form.get("is_one_kept") == "yes"
         )
         to = _of(linked.person.id)
         if linked.link is None:
             text = f"{other} is {linked.person.name} from the first message on."
-            return self._frame.go(request, to, text)
+            return self._context.go(request, to, text)
         undo = Undo(action=f"{BASE}/people/unlink", fields=[("link", linked.link.id), ("user", linked.person.id)])
-        return self._frame.go(request, to, _linked(linked.link), undo=undo)
+        return self._context.go(request, to, _linked(linked.link), undo=undo)
 
     async def unlink(self, request: Request, form: Form) -> Response:
         """Take a link back; it can be made again."""
-        link = await self._desk.unlink(self._frame.caller, form.get("link"))
+        link = await self._service.unlink(self._context.caller, form.get("link"))
         undo = Undo(
             action=f"{BASE}/people/link",
             fields=[("user", link.survivor), ("other", link.absorbed), ("is_one_kept", "yes")],
@@ -175,33 +175,33 @@ class People:
         text = "They are two people again, as before the link."
         if link.state != "undone":
             text = "It is decided. They are two people again when the answers that are being written have ended."
-        return self._frame.go(request, _of(link.survivor), text, undo=undo)
+        return self._context.go(request, _of(link.survivor), text, undo=undo)
 
     # ---- all of it, and nothing of it -------------------------------------------------------------------------------
 
     async def export(self, request: Request) -> Response:
         """Everything about a person, as a file."""
-        return download(await self._personal.export(self._frame.caller, request.query_params.get("user", "")))
+        return download(await self._personal.export(self._context.caller, request.query_params.get("user", "")))
 
     async def ask_to_erase(self, request: Request) -> Response:
         """Says what will be gone, and asks for the user id."""
-        person = await self._desk.show(self._frame.caller, request.query_params.get("user", ""))
+        person = await self._service.show(self._context.caller, request.query_params.get("user", ""))
         return self._erase_page(request, person)
 
     async def erase(self, request: Request, form: Form) -> Response:
         """Erase somebody, once the user id was typed."""
-        person = await self._desk.show(self._frame.caller, form.get("user"))
+        person = await self._service.show(self._context.caller, form.get("user"))
         typed = form.get("typed").strip()
         if typed != person.id:
             return self._erase_page(request, person, problem=f"Nothing was erased: what you typed is not {person.id}.")
-        erased = await self._personal.erase(self._frame.caller, person.id, confirmed=typed)
+        erased = await self._personal.erase(self._context.caller, person.id, confirmed=typed)
         text = f"{person.name} is erased."
         if not erased.is_done:
             text = f"{person.name} is being erased. This continues automatically, also after a restart."
-        return self._frame.go(request, PAGE.path, text)
+        return self._context.go(request, PAGE.path, text)
 
     def _erase_page(self, request: Request, person: Person, *, problem: str | None = None) -> Response:
-        return self._frame.render(
+        return self._context.render(
             request,
             "people/erase.html",
             title=f"Erase {person.name}?",
@@ -276,11 +276,11 @@ def _place_of(text: str) -> Place | None:
     return (moment, user_id) if moment.tzinfo else None
 
 
-def _routes(frame: Frame) -> Sequence[Route]:
-    page = People(frame)
+def _routes(context: PageContext) -> Sequence[Route]:
+    page = People(context)
 
     def form(name: str, take: Callable[[Request, Form], Awaitable[Response]]) -> Route:
-        return Route(f"/people/{name}", frame.taking(_back_with_problem(frame, take)), methods=["POST"])
+        return Route(f"/people/{name}", context.form_handler(_back_with_problem(context, take)), methods=["POST"])
 
     return [
         Route("/people", page.show),
@@ -296,17 +296,17 @@ def _routes(frame: Frame) -> Sequence[Route]:
     ]
 
 
-def _back_with_problem(frame: Frame, take: Take) -> Take:
+def _back_with_problem(context: PageContext, take: Take) -> Take:
     """What cannot be done is said on the page from which it was asked."""
 
     @wraps(take)
-    async def taking(request: Request, form: Form) -> Response:
+    async def form_handler(request: Request, form: Form) -> Response:
         try:
             return await take(request, form)
         except EthosError as error:
-            return frame.go(request, own_path(form.get("back"), PAGE.path), str(error), is_problem=True)
+            return context.go(request, own_path(form.get("back"), PAGE.path), str(error), is_problem=True)
 
-    return taking
+    return form_handler
 
 
 PAGE = Page(name="people", title="People", icon="people", position=30, routes=_routes)

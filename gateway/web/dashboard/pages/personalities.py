@@ -13,7 +13,7 @@ from gateway.errors import EthosError
 from gateway.memory.history import difference
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE, Page
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
 
 PATH = f"{BASE}/personalities"
@@ -22,9 +22,9 @@ PATH = f"{BASE}/personalities"
 class PersonalitiesPage:
     """The list, the editor and the form for a new one."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._desk = frame.desks.personalities
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.personalities
 
     async def show(self, request: Request) -> Response:
         """All of them."""
@@ -34,8 +34,8 @@ class PersonalitiesPage:
         """Make one, and go on to its editor."""
         personality_id = form.get("id").strip()
         try:
-            made = await self._desk.create(
-                self._frame.caller,
+            made = await self._service.create(
+                self._context.caller,
                 personality_id,
                 name=form.get("name").strip() or None,
                 description=form.get("description").strip(),
@@ -44,14 +44,14 @@ class PersonalitiesPage:
         except EthosError as error:
             return await self._list(request, form, problem=str(error))
         undo = _undo(made.personality.id, made.version)
-        return self._frame.go(
+        return self._context.go(
             request, f"{PATH}/{made.personality.id}", f"{made.personality.id} is made. Say now who that is.", undo=undo
         )
 
     async def edit(self, request: Request) -> Response:
         """The editor."""
         personality_id = request.path_params["id"]
-        files = await self._desk.get(self._frame.caller, personality_id)
+        files = await self._service.get(self._context.caller, personality_id)
         form = Form([("prompt", files.prompt), ("settings", files.settings), ("version", files.version)])
         return self._editor(request, personality_id, form)
 
@@ -59,8 +59,8 @@ class PersonalitiesPage:
         """Put both texts in place, if they are valid and nobody was faster."""
         personality_id = request.path_params["id"]
         try:
-            saved = await self._desk.update(
-                self._frame.caller,
+            saved = await self._service.update(
+                self._context.caller,
                 personality_id,
                 prompt=form.get("prompt"),
                 settings=form.get("settings"),
@@ -77,25 +77,27 @@ class PersonalitiesPage:
         except EthosError as error:
             return self._editor(request, personality_id, form, problem=str(error))
         undo = _undo(personality_id, saved.version)
-        return self._frame.go(request, PATH, f"{personality_id} is saved, and counts from the next turn on.", undo=undo)
+        return self._context.go(
+            request, PATH, f"{personality_id} is saved, and counts from the next turn on.", undo=undo
+        )
 
     async def undo(self, request: Request, form: Form) -> Response:
         """Bring back what stood there before."""
         personality_id = form.get("id")
         try:
-            await self._desk.undo(self._frame.caller, personality_id, form.get("version"))
+            await self._service.undo(self._context.caller, personality_id, form.get("version"))
         except EthosError as error:
-            return self._frame.go(request, PATH, str(error), is_problem=True)
-        return self._frame.go(request, PATH, f"{personality_id} is as it was before.")
+            return self._context.go(request, PATH, str(error), is_problem=True)
+        return self._context.go(request, PATH, f"{personality_id} is as it was before.")
 
     async def _list(self, request: Request, form: Form, *, problem: str | None = None) -> Response:
-        return self._frame.render(
+        return self._context.render(
             request,
             "personalities/index.html",
             title=PAGE.title,
             status=200 if problem is None else 409,
-            personalities=await self._desk.all(self._frame.caller),
-            default=self._frame.sources.config().personality,
+            personalities=await self._service.all(self._context.caller),
+            default=self._context.sources.config().personality,
             typed=dict(form.fields),
             problem=problem,
         )
@@ -103,7 +105,7 @@ class PersonalitiesPage:
     def _editor(
         self, request: Request, personality_id: str, form: Form, *, problem: str | None = None, diff: str = ""
     ) -> Response:
-        return self._frame.render(
+        return self._context.render(
             request,
             "personalities/edit.html",
             title=f"Edit {personality_id}",
@@ -122,14 +124,14 @@ def _undo(personality_id: str, version: str) -> Undo:
     return Undo(action=f"{PATH}/undo", fields=[("id", personality_id), ("version", version)])
 
 
-def _routes(frame: Frame) -> Sequence[Route]:
-    page = PersonalitiesPage(frame)
+def _routes(context: PageContext) -> Sequence[Route]:
+    page = PersonalitiesPage(context)
     return [
         Route("/personalities", page.show),
-        Route("/personalities/create", frame.taking(page.create), methods=["POST"]),
-        Route("/personalities/undo", frame.taking(page.undo), methods=["POST"]),
+        Route("/personalities/create", context.form_handler(page.create), methods=["POST"]),
+        Route("/personalities/undo", context.form_handler(page.undo), methods=["POST"]),
         Route("/personalities/{id}", page.edit),
-        Route("/personalities/{id}", frame.taking(page.save), methods=["POST"]),
+        Route("/personalities/{id}", context.form_handler(page.save), methods=["POST"]),
     ]
 
 

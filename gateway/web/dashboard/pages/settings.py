@@ -17,7 +17,7 @@ from gateway.config.file import Loaded, load_config
 from gateway.config.listing import Setting, settings_of, written
 from gateway.errors import ConfigError
 from gateway.web.dashboard.page import BASE, Page
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
 
 DIFFERS = "not as the file has it now"
@@ -47,16 +47,16 @@ class FileState:
 class SettingsPage:
     """The list, and the reload."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
 
     async def show(self, request: Request) -> Response:
         """Every setting in force."""
         try:
-            loaded = await asyncio.to_thread(load_config, home=self._frame.sources.home)
+            loaded = await asyncio.to_thread(load_config, home=self._context.sources.home)
         except ConfigError as error:
             state = FileState(problems=error.problems)
-            answered = await self._frame.desks.system.settings(self._frame.caller)
+            answered = await self._context.services.system.settings(self._context.caller)
             settings = [Setting(key=key, value=value, source="") for key, value in _flat(answered.values)]
         else:
             state, settings = self._state(loaded), self._settings(loaded)
@@ -64,11 +64,11 @@ class SettingsPage:
         if is_short:
             settings = [one for one in settings if one.source != "default"]
         groups = [(name, list(found)) for name, found in groupby(settings, key=lambda one: one.key.partition(".")[0])]
-        return self._frame.render(
+        return self._context.render(
             request,
             "settings/index.html",
             title=PAGE.title,
-            path=str(self._frame.sources.home / "config.yaml"),
+            path=str(self._context.sources.home / "config.yaml"),
             state=state,
             is_short=is_short,
             general=[one for name, found in groups for one in found if one.key == name],
@@ -78,24 +78,24 @@ class SettingsPage:
 
     async def reload(self, request: Request, form: Form) -> Response:  # noqa: ARG002 (it has no fields)
         """Take the file over as it is now."""
-        done = await self._frame.sources.reload()
+        done = await self._context.sources.reload()
         back = f"{BASE}/settings"
         if done.problems:
             text = "Nothing was taken over: " + "; ".join(done.problems)
-            return self._frame.go(request, back, text, is_problem=True)
-        self._frame.live.changed("channels")
+            return self._context.go(request, back, text, is_problem=True)
+        self._context.live.changed("channels")
         taken = f"In force now: {', '.join(done.at_once)}." if done.at_once else "Nothing to take over at once."
         waits = f" After a restart: {', '.join(done.at_restart)}." if done.at_restart else ""
-        return self._frame.go(request, back, taken + waits)
+        return self._context.go(request, back, taken + waits)
 
     def _state(self, loaded: Loaded) -> FileState:
-        comparison = compare(self._frame.sources.config(), loaded.config)
+        comparison = compare(self._context.sources.config(), loaded.config)
         return FileState(warnings=loaded.warnings, at_once=comparison.at_once, at_restart=comparison.at_restart)
 
     def _settings(self, loaded: Loaded) -> list[Setting]:
         """What is in force; where the file says something else by now, nobody knows any more what was a secret."""
         in_file = {one.key: one for one in settings_of(loaded.config, loaded.sources)}
-        in_force = settings_of(self._frame.sources.config(), dict.fromkeys(in_file, ""))
+        in_force = settings_of(self._context.sources.config(), dict.fromkeys(in_file, ""))
         unmasked = {one.key: one.value for one in settings_of(loaded.config, dict.fromkeys(in_file, ""))}
         return [
             in_file[one.key]
@@ -113,11 +113,11 @@ def _flat(values: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _routes(frame: Frame) -> Sequence[Route]:
-    page = SettingsPage(frame)
+def _routes(context: PageContext) -> Sequence[Route]:
+    page = SettingsPage(context)
     return [
         Route("/settings", page.show),
-        Route("/settings/reload", frame.taking(page.reload), methods=["POST"]),
+        Route("/settings/reload", context.form_handler(page.reload), methods=["POST"]),
     ]
 
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from gateway.people.sign_ins import SignIn
 from gateway.web.auth import SIGN_IN
 from gateway.web.dashboard.page import Page
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
 
 # By the order in which a name decides: every browser also claims to be those behind it.
@@ -30,30 +30,30 @@ _SYSTEMS = (
 class SignInsPage:
     """The list, and its buttons."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
 
     async def show(self, request: Request) -> Response:
         """All, the last seen first."""
         current = _current(request)
-        rows = [(one, browser_name(one.browser), one.id == current) for one in await self._frame.sign_ins.all()]
-        return self._frame.render(request, "sign-ins/index.html", title=PAGE.title, rows=rows)
+        rows = [(one, browser_name(one.browser), one.id == current) for one in await self._context.sign_ins.all()]
+        return self._context.render(request, "sign-ins/index.html", title=PAGE.title, rows=rows)
 
     async def end(self, request: Request, form: Form) -> Response:
         """Sign one browser out."""
         sign_in_id = form.get("id")
-        await self._frame.sign_ins.end(sign_in_id)
+        await self._context.sign_ins.end(sign_in_id)
         if sign_in_id == _current(request):
             return RedirectResponse("/login", status_code=303)
-        return self._frame.go(request, PAGE.path, "The browser is signed out.")
+        return self._context.go(request, PAGE.path, "The browser is signed out.")
 
     async def end_others(self, request: Request, form: Form) -> Response:  # noqa: ARG002 (it has no fields)
         """Sign all others out."""
-        others = [one for one in await self._frame.sign_ins.all() if one.id != _current(request)]
+        others = [one for one in await self._context.sign_ins.all() if one.id != _current(request)]
         for one in others:
-            await self._frame.sign_ins.end(one.id)
+            await self._context.sign_ins.end(one.id)
         count = "1 browser is" if len(others) == 1 else f"{len(others)} browsers are"
-        return self._frame.go(request, PAGE.path, f"{count} signed out.")
+        return self._context.go(request, PAGE.path, f"{count} signed out.")
 
 
 def browser_name(user_agent: str) -> str:
@@ -68,12 +68,12 @@ def _current(request: Request) -> str | None:
     return None if sign_in is None else sign_in.id
 
 
-def _routes(frame: Frame) -> Sequence[Route]:
-    page = SignInsPage(frame)
+def _routes(context: PageContext) -> Sequence[Route]:
+    page = SignInsPage(context)
     return [
         Route("/sign-ins", page.show),
-        Route("/sign-ins/end", frame.taking(page.end), methods=["POST"]),
-        Route("/sign-ins/end-others", frame.taking(page.end_others), methods=["POST"]),
+        Route("/sign-ins/end", context.form_handler(page.end), methods=["POST"]),
+        Route("/sign-ins/end-others", context.form_handler(page.end_others), methods=["POST"]),
     ]
 
 

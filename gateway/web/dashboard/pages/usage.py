@@ -15,7 +15,7 @@ from gateway.config import DayBudget
 from gateway.web.dashboard.chart import Chart, chart
 from gateway.web.dashboard.filters import number, usd
 from gateway.web.dashboard.page import Page
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 
 PERIODS: Mapping[str, str] = {
     "month": "This month",
@@ -104,21 +104,21 @@ def day_chart(
     return chart(points, None if budget is None else budget * step)
 
 
-def _routes(frame: Frame) -> Sequence[Route]:
+def _routes(context: PageContext) -> Sequence[Route]:
     async def show(request: Request) -> Response:
         asked = request.query_params
         chosen = asked["days"] if asked.get("days") in PERIODS else DEFAULT_PERIOD
         measure = asked["measure"] if asked.get("measure") in MEASURES else "tokens"
-        desk = frame.desks.system
-        zone, today = desk.usage_since(1)
+        service = context.services.system
+        zone, today = service.usage_since(1)
         period = period_of(chosen, today)
-        found = await desk.usage_sums(frame.caller, since=period.first)
-        by_day, earlier = period.used(await desk.usage_by_day(frame.caller, since=period.earlier_first))
+        found = await service.usage_sums(context.caller, since=period.first)
+        by_day, earlier = period.used(await service.usage_by_day(context.caller, since=period.earlier_first))
         _, said, figure, budget_of = MEASURES[measure]
-        budget = budget_of(desk.day_budget())
+        budget = budget_of(service.day_budget())
         by_part = {"By person": found.by_user, "By personality": found.by_personality, "By model": found.by_model}
         parts = [(title, *largest(sums, figure)) for title, sums in by_part.items()]
-        return frame.render(
+        return context.render(
             request,
             "usage/index.html",
             title=PAGE.title,
@@ -137,7 +137,7 @@ def _routes(frame: Frame) -> Sequence[Route]:
             budget=budget,
             chart=day_chart(by_day, period.first, period.days, measure, budget),
             parts=parts,
-            names=await frame.sources.naming.labels(),
+            names=await context.sources.naming.labels(),
         )
 
     return [Route("/usage", show)]

@@ -32,7 +32,7 @@ def test_facts_are_imported_once_found_and_exported(ethos: Ethos, home: Path, ad
     """Import, again, search with the parts of the score, export in every format, and import what was exported."""
     dry = ethos("traces", "import", str(facts), "--user", "fake:1", "--dry-run")
     assert dry.out == "2 traces would be new, 0 were there already or hold nothing, 0 errors.\n"
-    assert not (home / "brain.sqlite").exists()
+    assert not (home / "traces.sqlite").exists()
     answer = ethos("traces", "import", str(facts), "--user", "fake:1")
     assert (answer.code, answer.out) == (0, "2 traces are new, 0 were there already or hold nothing, 0 errors.\n")
     again = ethos("traces", "import", str(facts), "--user", ada, "--dry-run", "--json")
@@ -108,7 +108,7 @@ def make_vectors(home: Path, url: str) -> None:
         sys.executable,
         "-m",
         "tests.gateway.memory.traces.vectors_process",
-        str(home / "brain.sqlite"),
+        str(home / "traces.sqlite"),
         url,
         "64",
     ]
@@ -122,10 +122,10 @@ def test_a_whole_export_brings_everybody_s_facts_back_to_whom_they_belong(
         ethos("traces", "import", str(facts), "--user", user)
     out = facts.with_name("all.json")
     assert ethos("traces", "export", str(out)).out.startswith("4 traces of everybody are in ")
-    for name in ("brain.sqlite", "brain.sqlite-wal", "brain.sqlite-shm"):
+    for name in ("traces.sqlite", "traces.sqlite-wal", "traces.sqlite-shm"):
         (home / name).unlink(missing_ok=True)
     assert ethos("traces", "import", str(out)).out.startswith("4 traces are new")
-    with sqlite3.connect(home / "brain.sqlite") as database:
+    with sqlite3.connect(home / "traces.sqlite") as database:
         owners = database.execute("SELECT count(*) FROM owners WHERE kind = 'user'").fetchone()
     database.close()
     assert owners == (2,)
@@ -177,4 +177,4 @@ def test_before_anything_is_remembered_the_commands_say_so(ethos: Ethos, home: P
         assert answer.code == 1
         assert "the trace memory, the facts beside MEMORY.md and USER.md, and there is none yet" in answer.err
         assert "`memory.traces.enabled: true` in config.yaml switches it on" in answer.err
-    assert not (home / "brain.sqlite").exists()
+    assert not (home / "traces.sqlite").exists()

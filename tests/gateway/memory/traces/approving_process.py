@@ -17,7 +17,7 @@ from gateway.memory.review import MemoryReview
 from gateway.memory.sync import MemorySync
 from gateway.store.sqlite import open_store
 from gateway.traces.approved import ApprovedFacts
-from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 
 STEPS = ("before decide", "after decide", "before fact_is_written", "after fact_is_written")
 
@@ -51,7 +51,7 @@ async def _approve(home: Path, step: str) -> None:
     store = open_store(home / "ethos.sqlite")
     proposals = Mortal(store.proposals, step)
     memory = MarkdownFileMemoryProvider(home, store.journal)
-    async with open_brain(home / BRAIN_NAME) as brain:
+    async with open_trace_store(home / TRACES_NAME) as brain:
         facts = ApprovedFacts(brain, proposals)
         if step == "none":
             await facts.replay()

@@ -10,7 +10,7 @@ import pytest
 from gateway.store.ingest import SqliteIngestJobs
 from gateway.traces.memory import TraceMemory, TurnCounts
 from gateway.traces.personality_traits import IngestRules
-from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from tests.gateway.memory.traces.people import Clock
 from tests.stores import opened_database
 
@@ -21,8 +21,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def brain(tmp_path: Path, clock: Clock) -> AsyncIterator[Brain]:
-    async with open_brain(tmp_path / BRAIN_NAME, now=clock) as brain:
+async def brain(tmp_path: Path, clock: Clock) -> AsyncIterator[TraceStore]:
+    async with open_trace_store(tmp_path / TRACES_NAME, now=clock) as brain:
         yield brain
 
 
@@ -34,6 +34,6 @@ async def counts(tmp_path: Path) -> AsyncIterator[TurnCounts]:
 
 
 @pytest.fixture
-def memory(brain: Brain, counts: TurnCounts) -> TraceMemory:
+def memory(brain: TraceStore, counts: TurnCounts) -> TraceMemory:
     """What a turn asks of the brain; nothing is ingested or consolidated."""
     return TraceMemory(brain, rules=lambda _id: IngestRules(), counts=counts, ingest=None, schedule=None)

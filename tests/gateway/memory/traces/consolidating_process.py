@@ -14,7 +14,7 @@ from pathlib import Path
 from gateway.traces.archive import shorten_old
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.trace import Trace
-from gateway.traces.trace_store import Brain, open_brain
+from gateway.traces.trace_store import TraceStore, open_trace_store
 from tests.gateway.memory.traces.people import Clock
 
 INSIGHT = "The garden is full of roses"
@@ -31,7 +31,7 @@ async def gist(trace: Trace) -> str:
     return trace.content[:20]
 
 
-async def work_on(brain: Brain, work: str) -> int:
+async def work_on(brain: TraceStore, work: str) -> int:
     """Do it; how much was done."""
     if work == "shorten":
         return await shorten_old(brain, gist)
@@ -40,7 +40,7 @@ async def work_on(brain: Brain, work: str) -> int:
 
 
 async def main(path: Path, work: str) -> None:
-    async with open_brain(path, now=Clock()) as brain:
+    async with open_trace_store(path, now=Clock()) as brain:
         sys.stdout.write(f"{await work_on(brain, work)}\n")
 
 

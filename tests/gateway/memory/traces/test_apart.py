@@ -20,7 +20,7 @@ from gateway.traces.personality_traits import IngestRules
 from gateway.traces.search import Wanted
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import Trace, Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.turn_facts import TurnFactsTaker
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 from tests.scripted_model import ScriptedModel
@@ -39,7 +39,7 @@ def scope(viewer: Viewer, turn_id: str) -> MemoryScope:
     )
 
 
-async def state(brain: Brain, viewer: Viewer) -> list[tuple[Any, ...]]:
+async def state(brain: TraceStore, viewer: Viewer) -> list[tuple[Any, ...]]:
     """Every column of all that is the viewer's, hidden ones too."""
     ids = [owner.id for owner in viewer.owners if owner.kind != "organization"]
 
@@ -50,7 +50,7 @@ async def state(brain: Brain, viewer: Viewer) -> list[tuple[Any, ...]]:
     return await brain.database.read(work)
 
 
-async def fill(brain: Brain, viewer: Viewer, clock: Clock) -> list[str]:
+async def fill(brain: TraceStore, viewer: Viewer, clock: Clock) -> list[str]:
     ids = []
     for number, content in enumerate(FACTS):
         is_old = number >= len(PLANTS)
@@ -63,7 +63,7 @@ async def fill(brain: Brain, viewer: Viewer, clock: Clock) -> list[str]:
 
 
 async def test_nothing_crosses_between_two_people_in_any_operation(
-    brain: Brain, memory: TraceMemory, clock: Clock
+    brain: TraceStore, memory: TraceMemory, clock: Clock
 ) -> None:
     ada_ids, ben_ids = await fill(brain, ADA, clock), await fill(brain, BEN, clock)
     before = await state(brain, BEN)

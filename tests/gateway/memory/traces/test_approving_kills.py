@@ -13,7 +13,7 @@ from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import Proposal
 from gateway.store.sqlite import open_store
 from gateway.traces.trace import Trace, Viewer
-from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests import forks
 from tests.conformance.proposals import SCOPE
 from tests.gateway.memory.traces import approving_process
@@ -28,7 +28,7 @@ async def approve(home: Path, step: str) -> int:
 
 
 async def contents(home: Path) -> list[str]:
-    async with open_brain(home / BRAIN_NAME) as brain:
+    async with open_trace_store(home / TRACES_NAME) as brain:
         sql = "SELECT content FROM traces WHERE deleted_at IS NULL ORDER BY number"
         return await brain.database.read(lambda connection: [row[0] for row in connection.execute(sql)])
 
@@ -54,12 +54,12 @@ async def test_a_kill_at_any_step_of_a_yes_loses_no_fact_and_writes_none_twice(t
 
 async def test_a_correction_that_was_written_is_not_written_over_a_later_one(tmp_path: Path) -> None:
     """The process died before it could say that it is written; meanwhile somebody else corrected the fact again."""
-    async with open_brain(tmp_path / BRAIN_NAME) as brain:
+    async with open_trace_store(tmp_path / TRACES_NAME) as brain:
         kept = await brain.add(ADA, Trace(content="Rex is a dog", owner=ADA.owner("user")))
     await propose(tmp_path, FactChange(action="update", scope="user", trace_ids=(kept.id,), content="Rex is a cat"))
     assert await approve(tmp_path, "before fact_is_written") == -signal.SIGKILL
     assert await contents(tmp_path) == ["Rex is a cat"]
-    async with open_brain(tmp_path / BRAIN_NAME) as brain:
+    async with open_trace_store(tmp_path / TRACES_NAME) as brain:
         assert await brain.update(replace(ADA), kept.id, content="Rex is a wolf")
     assert await approve(tmp_path, "none") == 0
     assert await contents(tmp_path) == ["Rex is a wolf"]

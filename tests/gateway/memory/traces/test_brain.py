@@ -10,31 +10,31 @@ import pytest
 from gateway.errors import TraceError
 from gateway.traces.search import Wanted
 from gateway.traces.trace import Trace
-from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
 
 TEA = "Ada drinks green tea without sugar"
 
 
-async def the(brain: Brain, trace_id: str) -> Trace:
+async def the(brain: TraceStore, trace_id: str) -> Trace:
     found = await brain.get(ADA, trace_id)
     assert found is not None
     return found
 
 
-async def edges(brain: Brain) -> list[tuple[str, str, float]]:
+async def edges(brain: TraceStore) -> list[tuple[str, str, float]]:
     def work(connection):  # type: ignore[no-untyped-def]
         return [tuple(row) for row in connection.execute("SELECT source, target, weight FROM edges ORDER BY 1, 2")]
 
     return await brain.database.read(work)
 
 
-async def link(brain: Brain, source: str, target: str, weight: float) -> None:
+async def link(brain: TraceStore, source: str, target: str, weight: float) -> None:
     sql = "INSERT INTO edges (source, target, kind, weight, created_at) VALUES (?, ?, 'co_activated', ?, 0)"
     await brain.database.write(lambda connection: connection.execute(sql, (source, target, weight)).rowcount)
 
 
-async def test_a_trace_comes_back_with_all_its_fields(brain: Brain, clock: Clock) -> None:
+async def test_a_trace_comes_back_with_all_its_fields(brain: TraceStore, clock: Clock) -> None:
     trace = of(
         ADA,
         TEA,
@@ -57,7 +57,7 @@ async def test_a_trace_comes_back_with_all_its_fields(brain: Brain, clock: Clock
     assert await brain.get(ADA, added.id) == trace
 
 
-async def test_the_same_content_again_is_the_same_trace_with_the_tags_of_both(brain: Brain) -> None:
+async def test_the_same_content_again_is_the_same_trace_with_the_tags_of_both(brain: TraceStore) -> None:
     first = await brain.add(ADA, of(ADA, TEA, tags=("tea",)))
     again = await brain.add(ADA, of(ADA, TEA, tags=("drinks", "tea")))
     assert (again.id, again.is_new) == (first.id, False)
@@ -65,7 +65,7 @@ async def test_the_same_content_again_is_the_same_trace_with_the_tags_of_both(br
     assert await brain.count(ADA) == 1
 
 
-async def test_another_type_scope_or_person_makes_another_trace(brain: Brain) -> None:
+async def test_another_type_scope_or_person_makes_another_trace(brain: TraceStore) -> None:
     ids = {
         (await brain.add(viewer, trace)).id
         for viewer, trace in (
@@ -81,7 +81,7 @@ async def test_another_type_scope_or_person_makes_another_trace(brain: Brain) ->
 
 
 @pytest.mark.parametrize("content", ["", "  \n\t"])
-async def test_blank_content_is_refused(brain: Brain, content: str) -> None:
+async def test_blank_content_is_refused(brain: TraceStore, content: str) -> None:
     with pytest.raises(TraceError, match="must not be blank"):
         await brain.add(ADA, of(ADA, content))
     kept = await brain.add(ADA, of(ADA, TEA))
@@ -89,7 +89,7 @@ async def test_blank_content_is_refused(brain: Brain, content: str) -> None:
         await brain.update(ADA, kept.id, content=content)
 
 
-async def test_nobody_writes_into_somebody_elses_scope(brain: Brain) -> None:
+async def test_nobody_writes_into_somebody_elses_scope(brain: TraceStore) -> None:
     with pytest.raises(TraceError, match="not yours"):
         await brain.add(BEN, of(ADA, TEA))
     with pytest.raises(TraceError, match="others read along"):
@@ -98,13 +98,13 @@ async def test_nobody_writes_into_somebody_elses_scope(brain: Brain) -> None:
         await brain.add(NOBODY, of(ADA, TEA))
 
 
-async def test_a_hundred_callers_with_the_same_fact_make_one_trace(brain: Brain) -> None:
+async def test_a_hundred_callers_with_the_same_fact_make_one_trace(brain: TraceStore) -> None:
     added = await asyncio.gather(*(brain.add(ADA, of(ADA, TEA)) for _ in range(100)))
     assert len({each.id for each in added}) == 1
     assert sum(each.is_new for each in added) == 1
 
 
-async def test_an_update_changes_what_is_given_and_is_found_under_the_new_words(brain: Brain) -> None:
+async def test_an_update_changes_what_is_given_and_is_found_under_the_new_words(brain: TraceStore) -> None:
     added = await brain.add(ADA, of(ADA, TEA, tags=("a",), embedding=b"\x00<", embedding_model="small"))
     assert await brain.update(ADA, added.id, tags=("b", "b"))
     assert (await the(brain, added.id)).tags == ("b",)
@@ -118,7 +118,7 @@ async def test_an_update_changes_what_is_given_and_is_found_under_the_new_words(
     assert again.id == added.id  # the hash follows
 
 
-async def test_deleting_hides_and_a_second_time_says_false(brain: Brain) -> None:
+async def test_deleting_hides_and_a_second_time_says_false(brain: TraceStore) -> None:
     added = await brain.add(ADA, of(ADA, TEA))
     assert await brain.delete(ADA, added.id)
     assert not await brain.delete(ADA, added.id)
@@ -130,7 +130,7 @@ async def test_deleting_hides_and_a_second_time_says_false(brain: Brain) -> None
     assert not await brain.restore(ADA, added.id)
 
 
-async def test_no_call_reaches_somebody_elses_trace_by_its_id(brain: Brain) -> None:
+async def test_no_call_reaches_somebody_elses_trace_by_its_id(brain: TraceStore) -> None:
     mine = [await brain.add(ADA, of(ADA, f"{TEA} {number}")) for number in range(2)]
     ids = [each.id for each in mine]
     for viewer in (BEN, NOBODY):
@@ -145,7 +145,7 @@ async def test_no_call_reaches_somebody_elses_trace_by_its_id(brain: Brain) -> N
     assert (await the(brain, ids[0])).content == f"{TEA} 0"
 
 
-async def test_merging_unites_and_redirects_what_pointed_at_the_sources(brain: Brain, clock: Clock) -> None:
+async def test_merging_unites_and_redirects_what_pointed_at_the_sources(brain: TraceStore, clock: Clock) -> None:
     one = await brain.add(ADA, of(ADA, "Ada has a cat", tags=("pet",), strength=0.4, retrieval_count=2))
     clock.move(days=1)
     two = await brain.add(
@@ -167,7 +167,7 @@ async def test_merging_unites_and_redirects_what_pointed_at_the_sources(brain: B
     assert (await the(brain, named.id)).content == "One text for both"
 
 
-async def test_what_cannot_be_merged_is_refused_in_the_words_of_the_contract(brain: Brain) -> None:
+async def test_what_cannot_be_merged_is_refused_in_the_words_of_the_contract(brain: TraceStore) -> None:
     mine = await brain.add(ADA, of(ADA, TEA))
     shared = await brain.add(ADA, of(ADA, TEA, "organization"))
     for ids in ([], [mine.id], [mine.id, mine.id]):
@@ -182,7 +182,7 @@ async def test_what_cannot_be_merged_is_refused_in_the_words_of_the_contract(bra
     assert await brain.count(ADA) == 2
 
 
-async def test_use_strengthens_once_for_each_query(brain: Brain, clock: Clock) -> None:
+async def test_use_strengthens_once_for_each_query(brain: TraceStore, clock: Clock) -> None:
     used = await brain.add(ADA, of(ADA, TEA, strength=0.5, created_at=clock.now, last_accessed_at=clock.now))
     assert await brain.offered(ADA, "q1", used=[used.id]) == 1
     assert await brain.offered(ADA, "q1", used=[used.id]) == 0
@@ -191,7 +191,7 @@ async def test_use_strengthens_once_for_each_query(brain: Brain, clock: Clock) -
     assert after.stability_ms == pytest.approx(30 * 86_400_000 * 2.5)
 
 
-async def test_a_new_trace_and_those_like_it_weaken_each_other(brain: Brain, clock: Clock) -> None:
+async def test_a_new_trace_and_those_like_it_weaken_each_other(brain: TraceStore, clock: Clock) -> None:
     words = " ".join(f"word{number}" for number in range(19))
     old = await brain.add(ADA, of(ADA, f"{words} one", last_accessed_at=clock.now))
     new = await brain.add(ADA, of(ADA, f"{words} two", last_accessed_at=clock.now))
@@ -205,8 +205,8 @@ async def test_a_new_trace_and_those_like_it_weaken_each_other(brain: Brain, clo
 
 
 async def test_what_was_added_is_there_after_the_brain_was_opened_again(tmp_path: Path, clock: Clock) -> None:
-    async with open_brain(tmp_path / BRAIN_NAME, now=clock) as brain:
+    async with open_trace_store(tmp_path / TRACES_NAME, now=clock) as brain:
         added = await brain.add(ADA, of(ADA, TEA))
-    async with open_brain(tmp_path / BRAIN_NAME, now=clock) as brain:
+    async with open_trace_store(tmp_path / TRACES_NAME, now=clock) as brain:
         assert [found.trace.id for found in await brain.search(ADA, Wanted(query="sugar"))] == [added.id]
-    assert (tmp_path / BRAIN_NAME).stat().st_mode & 0o077 == 0
+    assert (tmp_path / TRACES_NAME).stat().st_mode & 0o077 == 0

@@ -23,11 +23,11 @@ from gateway.traces.consolidation import LOCK_NAME, Consolidation, Consolidation
 from gateway.traces.rows import insert
 from gateway.traces.search import Wanted
 from gateway.traces.trace import Trace
-from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 
 
-async def put(brain: Brain, *traces: Trace) -> None:
+async def put(brain: TraceStore, *traces: Trace) -> None:
     """Insert as an import does, without interference."""
 
     def work(connection: sqlite3.Connection) -> None:
@@ -37,17 +37,17 @@ async def put(brain: Brain, *traces: Trace) -> None:
     await brain.database.write(work)
 
 
-async def contents(brain: Brain, sql: str = "deleted_at IS NULL") -> list[str]:
+async def contents(brain: TraceStore, sql: str = "deleted_at IS NULL") -> list[str]:
     query = f"SELECT content FROM traces WHERE {sql} ORDER BY number"  # noqa: S608 (the test's own)
     return await brain.database.read(lambda connection: [row[0] for row in connection.execute(query)])
 
 
-async def edges(brain: Brain) -> list[tuple[str, str, str, float]]:
+async def edges(brain: TraceStore) -> list[tuple[str, str, str, float]]:
     query = "SELECT kind, source, target, weight FROM edges ORDER BY 1, 2, 3"
     return await brain.database.read(lambda connection: [tuple(row) for row in connection.execute(query)])
 
 
-async def test_what_has_faded_is_pruned_unless_a_feeling_or_a_tag_keeps_it(brain: Brain, clock: Clock) -> None:
+async def test_what_has_faded_is_pruned_unless_a_feeling_or_a_tag_keeps_it(brain: TraceStore, clock: Clock) -> None:
     old = clock.now - timedelta(days=91)  # e^-3.03 is 0.048
     for content, more in (
         ("faded", {}),
@@ -62,7 +62,7 @@ async def test_what_has_faded_is_pruned_unless_a_feeling_or_a_tag_keeps_it(brain
     assert await contents(brain) == ["felt", "kept", "fresh enough"]
 
 
-async def test_the_same_text_becomes_one_trace_and_each_owner_keeps_their_own(brain: Brain) -> None:
+async def test_the_same_text_becomes_one_trace_and_each_owner_keeps_their_own(brain: TraceStore) -> None:
     await put(brain, *(of(ADA, "tea", tags=(str(number),), strength=0.5) for number in range(4)))
     await put(brain, of(ADA, "tea", type="semantic"), of(BEN, "tea"), of(BEN, "tea"))
     report = await Consolidation(brain).run(ADA)
@@ -75,7 +75,7 @@ async def test_the_same_text_becomes_one_trace_and_each_owner_keeps_their_own(br
     assert await Consolidation(brain).run() == ConsolidationReport(duration_ms=pytest.approx(0, abs=10_000))
 
 
-async def test_a_chain_of_near_identical_traces_is_merged_whole(brain: Brain) -> None:
+async def test_a_chain_of_near_identical_traces_is_merged_whole(brain: TraceStore) -> None:
     def vector(*parts: float) -> bytes:
         return struct.pack(f"<{len(parts)}e", *parts)
 
@@ -96,7 +96,7 @@ async def test_a_chain_of_near_identical_traces_is_merged_whole(brain: Brain) ->
     ]
 
 
-async def test_use_together_becomes_an_edge_counted_once_and_never_above_one(brain: Brain) -> None:
+async def test_use_together_becomes_an_edge_counted_once_and_never_above_one(brain: TraceStore) -> None:
     one, two, three = [await brain.add(ADA, of(ADA, text)) for text in ("alpha", "beta", "gamma")]
     await brain.offered(ADA, "q1", used=[one.id, two.id])
     for _ in range(2):
@@ -112,7 +112,7 @@ async def test_use_together_becomes_an_edge_counted_once_and_never_above_one(bra
     assert weights[tuple(sorted([one.id, three.id]))] == pytest.approx(0.1)
 
 
-async def test_what_was_used_often_a_week_ago_becomes_knowledge(brain: Brain, clock: Clock) -> None:
+async def test_what_was_used_often_a_week_ago_becomes_knowledge(brain: TraceStore, clock: Clock) -> None:
     week = clock.now - timedelta(days=7, seconds=1)
     await put(
         brain,
@@ -125,7 +125,7 @@ async def test_what_was_used_often_a_week_ago_becomes_knowledge(brain: Brain, cl
     assert await contents(brain, "type = 'semantic'") == ["often"]
 
 
-async def test_a_cluster_becomes_an_insight_by_the_model_once(brain: Brain) -> None:
+async def test_a_cluster_becomes_an_insight_by_the_model_once(brain: TraceStore) -> None:
     seen: list[Sequence[Trace]] = []
 
     async def insight(traces: Sequence[Trace]) -> str:
@@ -145,7 +145,7 @@ async def test_a_cluster_becomes_an_insight_by_the_model_once(brain: Brain) -> N
     assert len(seen) == 1
 
 
-async def test_without_a_model_or_while_it_is_down_nothing_is_derived_and_the_rest_is_done(brain: Brain) -> None:
+async def test_without_a_model_or_while_it_is_down_nothing_is_derived_and_the_rest_is_done(brain: TraceStore) -> None:
     async def down(_: Sequence[Trace]) -> str:
         raise ModelUnavailable("the model is down")
 
@@ -156,7 +156,7 @@ async def test_without_a_model_or_while_it_is_down_nothing_is_derived_and_the_re
 
 
 async def test_one_that_is_cancelled_ends_so_though_its_lock_cannot_be_taken(
-    brain: Brain, monkeypatch: pytest.MonkeyPatch
+    brain: TraceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_taking, may_fail = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -175,7 +175,7 @@ async def test_one_that_is_cancelled_ends_so_though_its_lock_cannot_be_taken(
     assert running.cancelled()
 
 
-async def test_while_one_is_running_another_gives_all_zeros(brain: Brain) -> None:
+async def test_while_one_is_running_another_gives_all_zeros(brain: TraceStore) -> None:
     await put(brain, of(ADA, "tea"), of(ADA, "tea"))
     lock = await asyncio.to_thread(hold, brain.database.path.with_name(LOCK_NAME))
     assert await Consolidation(brain).run() == ConsolidationReport()
@@ -184,7 +184,7 @@ async def test_while_one_is_running_another_gives_all_zeros(brain: Brain) -> Non
 
 
 async def test_two_processes_at_once_merge_everything_once(tmp_path: Path, clock: Clock) -> None:
-    async with open_brain(tmp_path / BRAIN_NAME, now=clock) as brain:
+    async with open_trace_store(tmp_path / TRACES_NAME, now=clock) as brain:
         await put(brain, *(of(ADA, f"fact {number % 200}") for number in range(1_000)))
     program = (
         "import asyncio, sys; from pathlib import Path; from gateway.traces.trace_store import open_brain; "
@@ -194,18 +194,18 @@ async def test_two_processes_at_once_merge_everything_once(tmp_path: Path, clock
         "asyncio.run(main())"
     )
     processes = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path / BRAIN_NAME)], stdout=subprocess.PIPE)
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path / TRACES_NAME)], stdout=subprocess.PIPE)
         for _ in range(2)
     ]
     merged = sum(int(process.communicate(timeout=60)[0].split()[-1]) for process in processes)
-    with closing(sqlite3.connect(tmp_path / BRAIN_NAME)) as connection:
+    with closing(sqlite3.connect(tmp_path / TRACES_NAME)) as connection:
         left = connection.execute("SELECT count(*) FROM traces WHERE deleted_at IS NULL").fetchone()[0]
     assert left == 1_000 - merged
     assert left == 200
 
 
 async def test_a_killed_consolidation_leaves_each_step_done_or_not_begun(tmp_path: Path, clock: Clock) -> None:
-    async with open_brain(tmp_path / BRAIN_NAME, now=clock) as brain:
+    async with open_trace_store(tmp_path / TRACES_NAME, now=clock) as brain:
         await put(brain, *(of(ADA, f"fact {number % 1_500}") for number in range(3_000)))
     program = (
         "import asyncio, os, signal, sys; from pathlib import Path\n"
@@ -223,20 +223,20 @@ async def test_a_killed_consolidation_leaves_each_step_done_or_not_begun(tmp_pat
         "asyncio.run(main())"
     )
     for merges in (0, 1, 499, 700):
-        process = subprocess.run([sys.executable, "-c", program, str(tmp_path / BRAIN_NAME), str(merges)], check=False)
+        process = subprocess.run([sys.executable, "-c", program, str(tmp_path / TRACES_NAME), str(merges)], check=False)
         assert process.returncode == -signal.SIGKILL
-        with closing(sqlite3.connect(tmp_path / BRAIN_NAME)) as connection:
+        with closing(sqlite3.connect(tmp_path / TRACES_NAME)) as connection:
             texts = [row[0] for row in connection.execute("SELECT content FROM traces WHERE deleted_at IS NULL")]
             assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         assert set(texts) == {f"fact {number}" for number in range(1_500)}
-    async with open_brain(tmp_path / BRAIN_NAME, now=clock) as brain:
+    async with open_trace_store(tmp_path / TRACES_NAME, now=clock) as brain:
         await Consolidation(brain).run()
         assert await brain.count(ADA) == 1_500
     assert (tmp_path / LOCK_NAME).exists()
 
 
 async def test_no_step_of_a_consolidation_keeps_other_writers_waiting_for_all_traces(
-    brain: Brain, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    brain: TraceStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many there are, one transaction changes some hundred rows at most, those of the index among them."""
     old = clock.now - timedelta(days=8)

@@ -20,7 +20,7 @@ from gateway.runtime.failpoints import VARIABLE
 from gateway.traces.consolidation import LOCK_NAME
 from gateway.traces.rows import insert
 from gateway.traces.trace import Viewer
-from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from tests.gateway.memory.traces.consolidating_process import INSIGHT, work_on
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 
@@ -56,7 +56,7 @@ def state_of(path: Path) -> State:
         return {name: connection.execute(sql).fetchall() for name, sql in _STATE.items()}
 
 
-async def fill(brain: Brain, *viewers: Viewer) -> None:
+async def fill(brain: TraceStore, *viewers: Viewer) -> None:
     """Something to do for every step, for each of them the same."""
     now = brain.now()
     old = now - timedelta(days=200)
@@ -75,7 +75,7 @@ async def fill(brain: Brain, *viewers: Viewer) -> None:
 
 def copied(template: Path, to: Path) -> Path:
     to.mkdir()
-    return Path(shutil.copy(template, to / BRAIN_NAME))
+    return Path(shutil.copy(template, to / TRACES_NAME))
 
 
 async def run(path: Path, work: str = "consolidate", *, killed_at: str = "") -> tuple[int, str]:
@@ -92,7 +92,7 @@ async def run(path: Path, work: str = "consolidate", *, killed_at: str = "") -> 
 async def states_after_each_commit(path: Path, work: str) -> list[State]:
     """Of an undisturbed run: first what was there before."""
     states = [state_of(path)]
-    async with open_brain(path, now=Clock()) as brain:
+    async with open_trace_store(path, now=Clock()) as brain:
         write = brain.database.write
 
         async def watched(*arguments: Any, **more: Any) -> Any:
@@ -108,7 +108,7 @@ async def states_after_each_commit(path: Path, work: str) -> list[State]:
 @pytest.fixture
 async def template(tmp_path: Path) -> Path:
     path = tmp_path / "template.sqlite"
-    async with open_brain(path, now=Clock()) as brain:
+    async with open_trace_store(path, now=Clock()) as brain:
         await fill(brain, ADA)
     return path
 
@@ -121,7 +121,7 @@ async def killed_everywhere(template: Path, root: Path, work: str, states: list[
         code, _ = await run(path, work, killed_at=f"{point} {step}")
         assert code == -signal.SIGKILL, f"{point} {step}"
         assert state_of(path) == expected, f"{point} {step}"
-        async with open_brain(path, now=Clock()) as brain:
+        async with open_trace_store(path, now=Clock()) as brain:
             await work_on(brain, work)
         assert {name: rows for name, rows in state_of(path).items() if name not in WORK_LEFT} == end, f"{point} {step}"
 
@@ -149,7 +149,7 @@ async def test_a_kill_while_old_traces_are_shortened_loses_no_word_of_them(tmp_p
     clock = Clock()
     old = clock.now - timedelta(days=90)
     texts = [f"{number} was told at great length " * 12 for number in range(2)]
-    async with open_brain(template, now=clock) as brain:
+    async with open_trace_store(template, now=clock) as brain:
         traces = [of(ADA, text, created_at=old, last_accessed_at=old, strength=0.5) for text in texts]
         await brain.database.write(lambda connection: [insert(connection, each) for each in traces])
     states = await states_after_each_commit(copied(template, tmp_path / "undisturbed"), "shorten")
@@ -161,8 +161,8 @@ async def test_a_kill_while_old_traces_are_shortened_loses_no_word_of_them(tmp_p
 
 
 async def test_two_processes_at_once_do_everything_once_and_each_person_keeps_their_own(tmp_path: Path) -> None:
-    path = tmp_path / BRAIN_NAME
-    async with open_brain(path, now=Clock()) as brain:
+    path = tmp_path / TRACES_NAME
+    async with open_trace_store(path, now=Clock()) as brain:
         await fill(brain, ADA, BEN)
     async with asyncio.TaskGroup() as group:
         both = [group.create_task(run(path)) for _ in range(2)]

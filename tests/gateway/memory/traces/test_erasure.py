@@ -9,17 +9,17 @@ from pathlib import Path
 from gateway.traces.erasure import erase_person, forget, traces_of
 from gateway.traces.search import Wanted
 from gateway.traces.trace import ScopeKind
-from gateway.traces.trace_store import BRAIN_NAME, Brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, of
 
 SCOPES: tuple[ScopeKind, ...] = ("user", "persona", "thread")
 
 
 def bytes_of(directory: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in directory.glob(f"{BRAIN_NAME}*"))
+    return b"".join(path.read_bytes() for path in directory.glob(f"{TRACES_NAME}*"))
 
 
-async def fill(brain: Brain) -> None:
+async def fill(brain: TraceStore) -> None:
     """Both say the same of themselves, in all scopes, use it, and have some of it archived and hidden."""
     for viewer, word in ((ADA, "kanarieada"), (BEN, "kanarieben")):
         ids = []
@@ -44,7 +44,7 @@ async def fill(brain: Brain) -> None:
         await brain.database.write(archive)
 
 
-async def test_nothing_of_the_person_is_left_in_the_file(brain: Brain, tmp_path: Path) -> None:
+async def test_nothing_of_the_person_is_left_in_the_file(brain: TraceStore, tmp_path: Path) -> None:
     """Traces of all scopes, hidden ones, what was archived, linked, used and imported, and the index."""
     await fill(brain)
     assert b"kanarieada" in bytes_of(tmp_path)
@@ -57,7 +57,7 @@ async def test_nothing_of_the_person_is_left_in_the_file(brain: Brain, tmp_path:
     assert await erase_person(brain, user_ids=["u_ada"], session_ids=["s_ada"]) == 0
 
 
-async def test_others_find_what_they_found(brain: Brain) -> None:
+async def test_others_find_what_they_found(brain: TraceStore) -> None:
     """The same traces with the same strength, by search, by id and in the export."""
     await fill(brain)
     before = await brain.database.read(lambda connection: traces_of(connection, {"u_ben", "s_ben"}))
@@ -68,7 +68,7 @@ async def test_others_find_what_they_found(brain: Brain) -> None:
     assert len(found) == 3
 
 
-async def test_one_trace_is_forgotten_for_good(brain: Brain, tmp_path: Path) -> None:
+async def test_one_trace_is_forgotten_for_good(brain: TraceStore, tmp_path: Path) -> None:
     """Hidden or not; only by whom it belongs to."""
     trace = of(ADA, "kanarieada forgets this", author="u_ada")
     hidden = replace(of(ADA, "kanarieada forgets that"), author="u_ada")

@@ -10,11 +10,11 @@ from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.traces.archive import SHORTENED_AT_ONCE, shorten_old
 from gateway.traces.rows import insert
 from gateway.traces.trace import Trace
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
 
-async def old(brain: Brain, clock: Clock, count: int, *, strength: float) -> list[Trace]:
+async def old(brain: TraceStore, clock: Clock, count: int, *, strength: float) -> list[Trace]:
     at = clock.now - timedelta(days=90)
     about = {"created_at": at, "last_accessed_at": clock.now, "strength": strength}
     traces = [of(ADA, f"{strength} {number} was told at great length " * 10, **about) for number in range(count)]
@@ -22,7 +22,7 @@ async def old(brain: Brain, clock: Clock, count: int, *, strength: float) -> lis
     return traces
 
 
-async def test_strong_facts_do_not_stand_in_the_way_of_those_behind_them(brain: Brain, clock: Clock) -> None:
+async def test_strong_facts_do_not_stand_in_the_way_of_those_behind_them(brain: TraceStore, clock: Clock) -> None:
     await old(brain, clock, 3 * SHORTENED_AT_ONCE, strength=1.0)
     await old(brain, clock, 2, strength=0.5)
     asked: list[str] = []
@@ -37,7 +37,7 @@ async def test_strong_facts_do_not_stand_in_the_way_of_those_behind_them(brain: 
 
 @pytest.mark.parametrize("answer", [None, "longer than it was " * 100, ModelRefused("never")])
 async def test_what_no_model_makes_shorter_is_asked_about_once(
-    brain: Brain, clock: Clock, answer: str | ModelRefused | None
+    brain: TraceStore, clock: Clock, answer: str | ModelRefused | None
 ) -> None:
     refused = await old(brain, clock, SHORTENED_AT_ONCE, strength=0.5)
     await old(brain, clock, 1, strength=0.4)
@@ -61,7 +61,7 @@ async def test_what_no_model_makes_shorter_is_asked_about_once(
     assert asked[SHORTENED_AT_ONCE + 1 :] == [refused[0].id]
 
 
-async def test_a_model_that_is_down_is_asked_the_next_night(brain: Brain, clock: Clock) -> None:
+async def test_a_model_that_is_down_is_asked_the_next_night(brain: TraceStore, clock: Clock) -> None:
     await old(brain, clock, 2, strength=0.5)
 
     async def down(_trace: Trace) -> str:

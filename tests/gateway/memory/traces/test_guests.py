@@ -18,7 +18,7 @@ from gateway.traces.memory import TraceMemory
 from gateway.traces.origins import origins
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.turn_facts import viewer_of
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
@@ -34,7 +34,7 @@ def in_turn(turn_id: str) -> MemoryScope:
 class Desk:
     """The tools of a turn."""
 
-    def __init__(self, brain: Brain) -> None:
+    def __init__(self, brain: TraceStore) -> None:
         self.brain = brain
         self._toolbox = Toolbox(trace_tools(brain, Consolidation(brain)))
 
@@ -62,7 +62,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(brain: Brain) -> Desk:
+def desk(brain: TraceStore) -> Desk:
     return Desk(brain)
 
 
@@ -112,7 +112,7 @@ async def test_only_who_may_read_shared_memory_is_told_shared_facts(
         assert "Friday" not in by_id
 
 
-async def test_a_guest_in_a_group_reads_what_the_group_said(desk: Desk, brain: Brain) -> None:
+async def test_a_guest_in_a_group_reads_what_the_group_said(desk: Desk, brain: TraceStore) -> None:
     await brain.add(IN_A_GROUP, of(IN_A_GROUP, "We meet at nine", "thread"))
     assert "We meet at nine" in await desk.use("memory_search", "guest", is_direct=False, query="when do we meet")
 
@@ -128,7 +128,7 @@ async def test_a_guest_keeps_corrects_and_forgets_what_is_theirs(desk: Desk) -> 
         assert json.loads(await desk.use("memory_delete", "guest", traceId=merged["mergedTraceId"]))["deleted"]
 
 
-async def test_in_a_group_what_a_conversation_shares_is_no_guests_to_change(desk: Desk, brain: Brain) -> None:
+async def test_in_a_group_what_a_conversation_shares_is_no_guests_to_change(desk: Desk, brain: TraceStore) -> None:
     kept = (await brain.add(IN_A_GROUP, of(IN_A_GROUP, "We meet at nine", "thread"))).id
     before = await desk.dump()
     for name, arguments in (
@@ -142,7 +142,7 @@ async def test_in_a_group_what_a_conversation_shares_is_no_guests_to_change(desk
 
 
 async def test_what_a_guest_asks_makes_no_shared_fact_stronger(
-    desk: Desk, brain: Brain, memory: TraceMemory, clock: Clock
+    desk: Desk, brain: TraceStore, memory: TraceMemory, clock: Clock
 ) -> None:
     """Though the answer holds its words; a guest's own facts learn as everybody's do, and what a member asks counts."""
     learning = asyncio.create_task(memory.run())
@@ -170,12 +170,14 @@ async def test_what_a_guest_asks_makes_no_shared_fact_stronger(
     await asyncio.wait([learning])
 
 
-async def weights(brain: Brain) -> set[tuple[Any, ...]]:
+async def weights(brain: TraceStore) -> set[tuple[Any, ...]]:
     sql = "SELECT content, strength, stability_ms, last_accessed_at, retrieval_count FROM traces"
     return await brain.database.read(lambda connection: {tuple(row) for row in connection.execute(sql)})
 
 
-async def test_a_guest_who_has_the_agent_tidy_up_touches_nothing_shared(desk: Desk, brain: Brain, clock: Clock) -> None:
+async def test_a_guest_who_has_the_agent_tidy_up_touches_nothing_shared(
+    desk: Desk, brain: TraceStore, clock: Clock
+) -> None:
     """What had faded would be dropped for everybody, and what is alike would be merged."""
     await desk.shared("The wall is green and high", "The wall is green and high!")
     own = (await brain.add(ADA, of(ADA, "I row"))).id

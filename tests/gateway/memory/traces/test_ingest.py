@@ -16,7 +16,7 @@ from gateway.traces.ingest import IngestReport, TurnFacts, keep_facts
 from gateway.traces.personality_traits import IngestRules, modulated
 from gateway.traces.search import Wanted
 from gateway.traces.trace import DAY_MS, Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
 from tests.scripted_model import ScriptedModel
 
@@ -33,7 +33,7 @@ def turn(clock: Clock, *facts: Fact, turn_id: str = "t1") -> TurnFacts:
     return TurnFacts(turn_id=turn_id, exchange=exchange, facts=facts, author="u_ada", channel="web", session_id="s1")
 
 
-async def test_the_most_important_facts_are_stored_with_where_they_are_from(brain: Brain, clock: Clock) -> None:
+async def test_the_most_important_facts_are_stored_with_where_they_are_from(brain: TraceStore, clock: Clock) -> None:
     report = await keep_facts(brain, ADA, turn(clock, SMALL, GOAL, TRIP, BORN, LIKES), RULES)
     assert report == IngestReport(extracted=5, stored=3, duplicate=0, below_threshold=1, over_limit=1)
     found = (await brain.search(ADA, Wanted(query="green tea")))[0].trace
@@ -44,7 +44,9 @@ async def test_the_most_important_facts_are_stored_with_where_they_are_from(brai
     assert not await brain.search(ADA, Wanted(query="marathon OR hello"))
 
 
-async def test_equal_to_the_threshold_passes_and_a_trait_lifts_what_it_cares_for(brain: Brain, clock: Clock) -> None:
+async def test_equal_to_the_threshold_passes_and_a_trait_lifts_what_it_cares_for(
+    brain: TraceStore, clock: Clock
+) -> None:
     even = replace(SMALL, importance=0.4)
     assert (await keep_facts(brain, ADA, turn(clock, even), RULES)).stored == 1
     rules = modulated(RULES, {"honesty": 1.0})
@@ -53,7 +55,7 @@ async def test_equal_to_the_threshold_passes_and_a_trait_lifts_what_it_cares_for
     assert (await keep_facts(brain, ADA, turn(clock, put_right, turn_id="t3"), RULES)).below_threshold == 1
 
 
-async def test_a_correction_weakens_what_it_contradicts_once_a_day(brain: Brain, clock: Clock) -> None:
+async def test_a_correction_weakens_what_it_contradicts_once_a_day(brain: TraceStore, clock: Clock) -> None:
     rex = await brain.add(ADA, of(ADA, "Ada's dog is called Rex", last_accessed_at=clock.now))
     tea = await brain.add(ADA, of(ADA, "Ada likes green tea", last_accessed_at=clock.now))
     bens = await brain.add(BEN, of(BEN, "Ben's dog is called Rex", last_accessed_at=clock.now))
@@ -88,14 +90,14 @@ async def test_a_correction_weakens_what_it_contradicts_once_a_day(brain: Brain,
     assert await left(ADA, rex.id) == (round(0.9 * 0.9 * math.exp(-1 / 15), 3), 7.5)
 
 
-async def test_what_is_there_in_the_same_words_is_a_duplicate(brain: Brain, clock: Clock) -> None:
+async def test_what_is_there_in_the_same_words_is_a_duplicate(brain: TraceStore, clock: Clock) -> None:
     await keep_facts(brain, ADA, turn(clock, LIKES), RULES)
     shuffled = replace(LIKES, text="Green TEA Ada likes!")
     report = await keep_facts(brain, ADA, turn(clock, shuffled, BORN, turn_id="t2"), RULES)
     assert report == IngestReport(extracted=2, stored=1, duplicate=1, below_threshold=0, over_limit=0)
 
 
-async def test_the_same_turn_again_stores_nothing_more_even_after_a_deletion(brain: Brain, clock: Clock) -> None:
+async def test_the_same_turn_again_stores_nothing_more_even_after_a_deletion(brain: TraceStore, clock: Clock) -> None:
     facts = turn(clock, LIKES, BORN, TRIP, GOAL)
     await keep_facts(brain, ADA, facts, RULES)
     hit = (await brain.search(ADA, Wanted(query="Turin")))[0]
@@ -105,7 +107,7 @@ async def test_the_same_turn_again_stores_nothing_more_even_after_a_deletion(bra
     assert await brain.count(ADA) == 2
 
 
-async def test_where_nobody_is_known_nothing_personal_is_kept(brain: Brain, clock: Clock) -> None:
+async def test_where_nobody_is_known_nothing_personal_is_kept(brain: TraceStore, clock: Clock) -> None:
     with pytest.raises(Exception, match="no scope 'user'"):
         await keep_facts(brain, NOBODY, turn(clock, LIKES), RULES)
 
@@ -162,7 +164,7 @@ def test_whatever_a_model_says_is_read_without_a_fault(answer: str) -> None:
     assert all(0 < len(fact.text) <= MAX_FACT_CHARS for fact in read_facts(answer, RULES))
 
 
-async def test_the_index_stays_in_few_pieces_however_many_turns_add_to_it(brain: Brain, clock: Clock) -> None:
+async def test_the_index_stays_in_few_pieces_however_many_turns_add_to_it(brain: TraceStore, clock: Clock) -> None:
     """A question looks into each piece."""
     for number in range(60):
         fact = Fact(text=f"Ada met number {number} of the {number * 37}th street", category="episodic", importance=0.9)
@@ -170,7 +172,7 @@ async def test_the_index_stays_in_few_pieces_however_many_turns_add_to_it(brain:
     assert await segments(brain) <= 3
 
 
-async def segments(brain: Brain) -> int:
+async def segments(brain: TraceStore) -> int:
     return await brain.database.read(
         lambda connection: connection.execute("SELECT count(DISTINCT segid) FROM search_idx").fetchone()[0]
     )

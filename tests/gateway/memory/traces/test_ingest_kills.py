@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.store.sqlite import open_store
-from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests import forks
 from tests.conformance.ingest import answered
 from tests.conformance.stores import House
@@ -24,7 +24,7 @@ async def do_jobs(home: Path, fact: str, step: str) -> int:
 
 async def kept(home: Path) -> tuple[list[str], int]:
     """All facts, and how many jobs are left."""
-    async with open_brain(home / BRAIN_NAME) as brain:
+    async with open_trace_store(home / TRACES_NAME) as brain:
         facts = await brain.database.read(
             lambda connection: [row[0] for row in connection.execute("SELECT content FROM traces ORDER BY number")]
         )

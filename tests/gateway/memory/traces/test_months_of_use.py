@@ -12,7 +12,7 @@ import pytest
 from gateway.protocols import MemoryScope
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.memory import TraceMemory
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
 TURNS_A_DAY = 12
@@ -36,7 +36,7 @@ def facts() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("days", [14, 90])
 async def test_no_fact_is_hidden_that_was_asked_for_in_the_last_sixty_days(
-    brain: Brain, memory: TraceMemory, clock: Clock, days: int
+    brain: TraceStore, memory: TraceMemory, clock: Clock, days: int
 ) -> None:
     """Most turns ask for a few favourites, so each offers other facts in vain; a night comes after every day."""
     known = facts()

@@ -22,7 +22,7 @@ from gateway.traces.consolidation import Consolidation
 from gateway.traces.search import Wanted
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer
-from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.importing import import_traces
@@ -48,22 +48,22 @@ def links() -> Links:
 
 
 @pytest.fixture
-async def brain(tmp_path: Path, clock: Clock, links: Links) -> AsyncIterator[Brain]:
-    async with open_brain(tmp_path / BRAIN_NAME, now=clock, person_ids=links.person_ids) as brain:
+async def brain(tmp_path: Path, clock: Clock, links: Links) -> AsyncIterator[TraceStore]:
+    async with open_trace_store(tmp_path / TRACES_NAME, now=clock, person_ids=links.person_ids) as brain:
         yield brain
 
 
-async def found(brain: Brain, viewer: Viewer, query: str) -> set[str]:
+async def found(brain: TraceStore, viewer: Viewer, query: str) -> set[str]:
     return {each.trace.content for each in await brain.search(viewer, Wanted(query=query))}
 
 
-async def use(brain: Brain, viewer: Viewer, name: str, role: Role = "member", **arguments: Any) -> str:
+async def use(brain: TraceStore, viewer: Viewer, name: str, role: Role = "member", **arguments: Any) -> str:
     toolbox = Toolbox(trace_tools(brain, Consolidation(brain)))
     context = ToolContext(scope=scope(viewer, "t"), memory=None, role=role)
     return await toolbox.call(ToolCall(id="c", name=name, arguments=json.dumps(arguments)), context)
 
 
-async def test_a_person_sees_what_was_kept_under_either_id_until_the_link_ends(brain: Brain, links: Links) -> None:
+async def test_a_person_sees_what_was_kept_under_either_id_until_the_link_ends(brain: TraceStore, links: Links) -> None:
     await brain.add(ADA, of(ADA, "The cat is Mia"))
     await brain.add(DESK, of(DESK, "The boat is Argo"))
     await brain.add(DESK, of(DESK, "The boat sails on Sundays", "persona"))
@@ -84,7 +84,9 @@ async def test_a_person_sees_what_was_kept_under_either_id_until_the_link_ends(b
     assert (await state(brain, ADA), await state(brain, DESK)) == before
 
 
-async def test_every_operation_reaches_either_id_and_nobody_elses(brain: Brain, links: Links, clock: Clock) -> None:
+async def test_every_operation_reaches_either_id_and_nobody_elses(
+    brain: TraceStore, links: Links, clock: Clock
+) -> None:
     """Get, update, delete, restore, use, reflect and rehydrate."""
     clock.move(days=-90)
     text = "The key lies under the third pot " + "and the pot is red " * 12
@@ -118,7 +120,9 @@ async def test_every_operation_reaches_either_id_and_nobody_elses(brain: Brain, 
     assert await use(brain, ADA, "memory_delete", traceId=bens) == '{"deleted": false}'
 
 
-async def test_what_is_new_is_the_id_s_that_lives_and_what_both_said_is_told_once(brain: Brain, links: Links) -> None:
+async def test_what_is_new_is_the_id_s_that_lives_and_what_both_said_is_told_once(
+    brain: TraceStore, links: Links
+) -> None:
     """So that the end of a link leaves both with all that they have said."""
     await brain.add(DESK, of(DESK, "Tea at five"))
     links.absorbed["u_ada"] = ["u_desk"]
@@ -130,7 +134,7 @@ async def test_what_is_new_is_the_id_s_that_lives_and_what_both_said_is_told_onc
         assert await found(brain, viewer, "tea") == {"Tea at five"}
 
 
-async def test_what_the_ids_of_a_person_hold_is_not_merged_over_them(brain: Brain, links: Links) -> None:
+async def test_what_the_ids_of_a_person_hold_is_not_merged_over_them(brain: TraceStore, links: Links) -> None:
     mine = (await brain.add(ADA, of(ADA, "Tea at five"))).id
     theirs = (await brain.add(DESK, of(DESK, "Tea at five"))).id
     links.absorbed["u_ada"] = ["u_desk"]
@@ -141,14 +145,14 @@ async def test_what_the_ids_of_a_person_hold_is_not_merged_over_them(brain: Brai
         assert await found(brain, viewer, "tea") == {"Tea at five"}
 
 
-async def test_in_a_group_a_link_shows_nothing_personal(brain: Brain, links: Links) -> None:
+async def test_in_a_group_a_link_shows_nothing_personal(brain: TraceStore, links: Links) -> None:
     await brain.add(DESK, of(DESK, "The boat is Argo"))
     links.absorbed["u_ada"] = ["u_desk"]
     assert await found(brain, NOBODY, "boat") == set()
     assert replace(NOBODY, other_ids=("u_desk",)).owners == NOBODY.owners
 
 
-async def test_an_export_holds_all_ids_and_comes_back_to_each(brain: Brain, links: Links, tmp_path: Path) -> None:
+async def test_an_export_holds_all_ids_and_comes_back_to_each(brain: TraceStore, links: Links, tmp_path: Path) -> None:
     await brain.add(ADA, of(ADA, "The cat is Mia"))
     await brain.add(DESK, of(DESK, "The boat is Argo"))
     await brain.add(DESK, of(DESK, "It sails on Sundays", "persona"))
@@ -163,7 +167,7 @@ async def test_where_links_cannot_be_read_nothing_is_answered_rather_than_half(t
     async def broken(_user_id: str) -> Sequence[str]:
         raise StoreUnavailable("the disk is full")
 
-    async with open_brain(tmp_path / BRAIN_NAME, now=clock, person_ids=broken) as brain:
+    async with open_trace_store(tmp_path / TRACES_NAME, now=clock, person_ids=broken) as brain:
         with pytest.raises(StoreUnavailable):
             await brain.search(ADA, Wanted(query="tea"))
 
@@ -174,7 +178,7 @@ def _is_unknown(answer: str) -> bool:
 
 
 @pytest.mark.parametrize("owner", [Owner("organization", ORGANIZATION), Owner("thread", "s_group")])
-async def test_a_guest_changes_nothing_that_others_read(brain: Brain, owner: Owner) -> None:
+async def test_a_guest_changes_nothing_that_others_read(brain: TraceStore, owner: Owner) -> None:
     """Neither what everybody shares, which a guest does not see, nor what a group does; members do."""
     viewer = NOBODY if owner.kind == "thread" else BEN
     kept = (await brain.add(viewer, Trace(content="The door code is 4711", owner=owner))).id

@@ -14,7 +14,7 @@ from gateway.traces.personality_traits import IngestRules
 from gateway.traces.provider import TraceMemoryProvider
 from gateway.traces.search import Wanted
 from gateway.traces.trace import Trace, Viewer
-from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.turn_facts import viewer_of
 from tests.conformance.memory import MemoryConformance, scope
 from tests.conformance.searchable_memory import SearchableMemoryConformance
@@ -24,13 +24,13 @@ Put = Callable[[MemoryScope, str], Awaitable[None]]
 
 
 @pytest.fixture
-async def real_brain(tmp_path: Path) -> AsyncIterator[Brain]:
-    async with open_brain(tmp_path / BRAIN_NAME) as brain:
+async def real_brain(tmp_path: Path) -> AsyncIterator[TraceStore]:
+    async with open_trace_store(tmp_path / TRACES_NAME) as brain:
         yield brain
 
 
 @pytest.fixture
-def provider(real_brain: Brain) -> TraceMemoryProvider:
+def provider(real_brain: TraceStore) -> TraceMemoryProvider:
     return TraceMemoryProvider(real_brain)
 
 
@@ -52,7 +52,7 @@ class TestSearchOfProvider(SearchableMemoryConformance):
 
 class TestSearchOfTraces(SearchableMemoryConformance):
     @pytest.fixture
-    def searchable(self, real_brain: Brain, counts: TurnCounts) -> tuple[TraceMemory, Put]:
+    def searchable(self, real_brain: TraceStore, counts: TurnCounts) -> tuple[TraceMemory, Put]:
         async def put(at: MemoryScope, text: str) -> None:
             viewer = viewer_of(at)
             await real_brain.add(viewer, Trace(content=text, owner=viewer.owner("user")))
@@ -67,7 +67,7 @@ def test_it_can_be_edited_and_asked(provider: TraceMemoryProvider) -> None:
 
 
 async def test_what_is_added_is_found_and_what_is_removed_is_gone_from_both(
-    provider: TraceMemoryProvider, real_brain: Brain
+    provider: TraceMemoryProvider, real_brain: TraceStore
 ) -> None:
     viewer = Viewer(user_id="u_1", personality_id="assistant", session_id="s")
 
@@ -107,13 +107,13 @@ async def test_who_shares_the_text_finds_its_lines_and_nobody_else(
 
 async def test_it_is_all_there_after_a_restart_and_no_turn_is_applied_again(tmp_path: Path) -> None:
     for expected in ("applied", "replayed"):
-        async with open_brain(tmp_path / BRAIN_NAME) as brain:
+        async with open_trace_store(tmp_path / TRACES_NAME) as brain:
             provider = TraceMemoryProvider(brain)
             assert (await provider.sync(scope("t"), [add("user", "Ada")])).outcomes == (expected,)
             assert (await provider.read(scope("t"), "user")).content == "Ada\n"
 
 
-async def test_what_a_text_has_no_room_for_is_archived_and_still_found(real_brain: Brain) -> None:
+async def test_what_a_text_has_no_room_for_is_archived_and_still_found(real_brain: TraceStore) -> None:
     provider = TraceMemoryProvider(real_brain, max_bytes=100)
     for number in range(10):
         await provider.sync(scope(f"t{number}"), [add("user", f"Fact number {number} of ten")])
@@ -129,7 +129,7 @@ async def test_what_a_text_has_no_room_for_is_archived_and_still_found(real_brai
 
 
 async def test_a_brain_that_cannot_be_used_is_an_error_of_files(
-    provider: TraceMemoryProvider, real_brain: Brain, monkeypatch: pytest.MonkeyPatch
+    provider: TraceMemoryProvider, real_brain: TraceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: object, **__: object) -> None:
         raise StoreUnavailable("the disk is full")

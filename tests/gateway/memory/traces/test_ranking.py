@@ -15,21 +15,21 @@ from gateway.traces.ranking import Ranked, best_of
 from gateway.traces.rows import insert
 from gateway.traces.search import Wanted
 from gateway.traces.trace import Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, BEN, of
 
 T = TypeVar("T")
 
 
-async def put(brain: Brain, viewer: Viewer, contents: Sequence[str]) -> None:
+async def put(brain: TraceStore, viewer: Viewer, contents: Sequence[str]) -> None:
     await brain.database.write(lambda connection: [insert(connection, of(viewer, each)) for each in contents])
 
 
-async def read(brain: Brain, work: Callable[[sqlite3.Connection], T]) -> T:
+async def read(brain: TraceStore, work: Callable[[sqlite3.Connection], T]) -> T:
     return await brain.database.read(work)
 
 
-async def found(brain: Brain, query: str, viewer: Viewer = ADA, limit: int = 100) -> list[str]:
+async def found(brain: TraceStore, query: str, viewer: Viewer = ADA, limit: int = 100) -> list[str]:
     return [hit.trace.content for hit in await brain.search(viewer, Wanted(query=query, limit=limit))]
 
 
@@ -44,7 +44,7 @@ def few_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranking, "_FEW", 0)
 
 
-async def test_words_that_only_raise_weigh_what_they_would_as_words_that_find(brain: Brain) -> None:
+async def test_words_that_only_raise_weigh_what_they_would_as_words_that_find(brain: TraceStore) -> None:
     await put(brain, ADA, ["green tea", "green tea with milk", "tea with milk and tea", "milk", "green", "water"])
 
     def work(connection: sqlite3.Connection) -> None:
@@ -56,7 +56,7 @@ async def test_words_that_only_raise_weigh_what_they_would_as_words_that_find(br
     await read(brain, work)
 
 
-async def test_of_few_matches_the_owners_ones_are_the_same_as_of_many(brain: Brain) -> None:
+async def test_of_few_matches_the_owners_ones_are_the_same_as_of_many(brain: TraceStore) -> None:
     await put(brain, ADA, ["green tea", "green tea with milk", "milk"])
     await put(brain, BEN, ["green tea of Ben's", "tea"])
 
@@ -70,14 +70,14 @@ async def test_of_few_matches_the_owners_ones_are_the_same_as_of_many(brain: Bra
 
 
 @pytest.mark.usefixtures("few_ranked")
-async def test_of_a_word_that_is_everywhere_the_newest_are_ranked(brain: Brain) -> None:
+async def test_of_a_word_that_is_everywhere_the_newest_are_ranked(brain: TraceStore) -> None:
     await put(brain, ADA, [f"tea number{number}" for number in range(300)])
     assert set(await found(brain, "tea")) == {f"tea number{number}" for number in range(280, 300)}
     assert await read(brain, lambda connection: best_of(connection, (1,), "tea", limit=5).among) == 20
 
 
 @pytest.mark.usefixtures("few_ranked")
-async def test_what_holds_a_rare_word_is_found_however_old_it_is(brain: Brain) -> None:
+async def test_what_holds_a_rare_word_is_found_however_old_it_is(brain: TraceStore) -> None:
     await put(brain, ADA, ["the zebra drinks tea", *(f"tea number{number} {number % 7}" for number in range(300))])
     await put(brain, ADA, [f"coffee number{number}" for number in range(40)])
     answer = await found(brain, "tea zebra coffee")
@@ -86,7 +86,7 @@ async def test_what_holds_a_rare_word_is_found_however_old_it_is(brain: Brain) -
 
 
 @pytest.mark.usefixtures("few_ranked")
-async def test_what_others_have_keeps_nobody_from_finding_by_any_word(brain: Brain) -> None:
+async def test_what_others_have_keeps_nobody_from_finding_by_any_word(brain: TraceStore) -> None:
     """The rare word stands in many of Ben's traces, so that those of Ada with the other word are looked for after."""
     await put(brain, BEN, [*(f"river bank{number}" for number in range(19)), *(f"stone{n}" for n in range(300))])
     await put(brain, ADA, ["a river runs", *(f"a boat{number} and a boat" for number in range(15))])
@@ -95,7 +95,7 @@ async def test_what_others_have_keeps_nobody_from_finding_by_any_word(brain: Bra
     }  # fmt: skip
 
 
-async def test_how_many_traces_hold_a_word_is_counted_or_estimated_from_the_newest(brain: Brain) -> None:
+async def test_how_many_traces_hold_a_word_is_counted_or_estimated_from_the_newest(brain: TraceStore) -> None:
     await put(brain, ADA, [f"{'tea' if number % 4 == 0 else 'water'} and {number}" for number in range(1_000)])
 
     def work(connection: sqlite3.Connection) -> None:
@@ -107,7 +107,7 @@ async def test_how_many_traces_hold_a_word_is_counted_or_estimated_from_the_newe
     await read(brain, work)
 
 
-async def test_a_type_is_looked_for_before_the_newest_are_taken(brain: Brain, few_ranked: None) -> None:
+async def test_a_type_is_looked_for_before_the_newest_are_taken(brain: TraceStore, few_ranked: None) -> None:
     old = of(ADA, "tea as a rule", type="semantic")
     await brain.database.write(lambda connection: insert(connection, old))
     await put(brain, ADA, [f"tea number{number}" for number in range(300)])

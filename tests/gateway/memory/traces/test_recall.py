@@ -12,7 +12,7 @@ from gateway.memory.recall import Recollection, recalled_section
 from gateway.protocols import MemoryScope
 from gateway.traces.memory import TraceMemory, TurnCounts
 from gateway.traces.personality_traits import IngestRules
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
 SCOPE = MemoryScope(personality_id="assistant", user_id="u_ada", session_id="s_ada", turn_id="t")
@@ -22,7 +22,7 @@ Offered = Callable[..., Awaitable[list[Recollection]]]
 
 
 @pytest.fixture
-def offered(brain: Brain, counts: TurnCounts) -> Offered:
+def offered(brain: TraceStore, counts: TurnCounts) -> Offered:
     """Asks what a turn is offered for a message."""
 
     async def ask(message: str, recall_chars: int = 20_000) -> list[Recollection]:
@@ -33,18 +33,18 @@ def offered(brain: Brain, counts: TurnCounts) -> Offered:
     return ask
 
 
-async def keep(brain: Brain, *contents: str) -> None:
+async def keep(brain: TraceStore, *contents: str) -> None:
     for content in contents:
         await brain.add(ADA, of(ADA, content))
 
 
-async def test_all_that_bears_on_a_question_is_offered_where_there_is_room(brain: Brain, offered: Offered) -> None:
+async def test_all_that_bears_on_a_question_is_offered_where_there_is_room(brain: TraceStore, offered: Offered) -> None:
     await keep(brain, *(f"The greenhouse of garden number{number} grows tomatoes" for number in range(40)))
     assert len(await offered("What grows in the greenhouse?")) == 40
 
 
 @pytest.mark.parametrize("room_chars", [0, 200, 1_000, 5_000])
-async def test_the_section_is_never_longer_than_the_room(brain: Brain, offered: Offered, room_chars: int) -> None:
+async def test_the_section_is_never_longer_than_the_room(brain: TraceStore, offered: Offered, room_chars: int) -> None:
     await keep(brain, *(f"The greenhouse number{number} grows tomatoes {'and more ' * number}" for number in range(90)))
     recollections = await offered("What grows in the greenhouse?", recall_chars=room_chars)
     section = recalled_section(recollections) or ""
@@ -63,7 +63,9 @@ async def test_the_section_is_never_longer_than_the_room(brain: Brain, offered: 
         "Thank you, that is exactly what I needed",
     ],
 )
-async def test_a_message_about_something_else_is_offered_nothing(brain: Brain, offered: Offered, message: str) -> None:
+async def test_a_message_about_something_else_is_offered_nothing(
+    brain: TraceStore, offered: Offered, message: str
+) -> None:
     await keep(
         brain,
         "Rex is a good dog and likes bones",
@@ -75,7 +77,9 @@ async def test_a_message_about_something_else_is_offered_nothing(brain: Brain, o
     assert len(await offered("What is the name of my dog?")) == 1
 
 
-async def test_a_question_inside_a_long_message_is_still_answered_from_memory(brain: Brain, offered: Offered) -> None:
+async def test_a_question_inside_a_long_message_is_still_answered_from_memory(
+    brain: TraceStore, offered: Offered
+) -> None:
     await keep(brain, "Rex the dog sleeps in the kitchen", "My sister Emily lives in Lisbon near the harbour")
     message = (
         "The train stood still again and the office was loud, so I am tired, but the soup was warm at least. "
@@ -84,14 +88,14 @@ async def test_a_question_inside_a_long_message_is_still_answered_from_memory(br
     assert [each.text for each in await offered(message)] == ["Rex the dog sleeps in the kitchen"]
 
 
-async def test_what_matches_weakly_is_left_out_beside_what_matches_well(brain: Brain, offered: Offered) -> None:
+async def test_what_matches_weakly_is_left_out_beside_what_matches_well(brain: TraceStore, offered: Offered) -> None:
     await keep(brain, *(f"On day {day} the house was cleaned" for day in range(60)))
     await keep(brain, "The violin of my grandmother hangs in the house of the Petersens")
     found = await offered("In whose house hangs the violin of my grandmother?")
     assert [each.text for each in found] == ["The violin of my grandmother hangs in the house of the Petersens"]
 
 
-async def test_the_model_is_told_who_said_it(brain: Brain, offered: Offered) -> None:
+async def test_the_model_is_told_who_said_it(brain: TraceStore, offered: Offered) -> None:
     await brain.add(ADA, of(ADA, "I keep bees on the roof", speaker="Caroline", source="turn"))
     await brain.add(ADA, of(ADA, "Somebody keeps bees in the yard", source="turn"))
     lines = (recalled_section(await offered("Who keeps bees?")) or "").split("\n")[-2:]
@@ -99,7 +103,7 @@ async def test_the_model_is_told_who_said_it(brain: Brain, offered: Offered) -> 
 
 
 async def test_a_question_for_a_day_is_offered_what_is_of_it_and_what_only_names_a_day_is_not(
-    brain: Brain, offered: Offered, clock: Clock
+    brain: TraceStore, offered: Offered, clock: Clock
 ) -> None:
     await brain.add(ADA, of(ADA, "Planted twelve saplings", created_at=clock.now - timedelta(days=1)))
     await brain.add(ADA, of(ADA, "Sold the car", created_at=clock.now - timedelta(days=40)))

@@ -14,7 +14,7 @@ from gateway.traces import schedule as schedule_module
 from gateway.traces.consolidation import Consolidation, ConsolidationReport
 from gateway.traces.schedule import ConsolidationSchedule, next_at
 from gateway.traces.trace import Viewer
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 
 NIGHT = time(3)
@@ -30,13 +30,13 @@ async def running(schedule: ConsolidationSchedule) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
-async def reasons(brain: Brain) -> list[str]:
+async def reasons(brain: TraceStore) -> list[str]:
     return await brain.database.read(
         lambda connection: [row[0] for row in connection.execute("SELECT reason FROM consolidation_log ORDER BY id")]
     )
 
 
-async def until(brain: Brain, amount: int) -> list[str]:
+async def until(brain: TraceStore, amount: int) -> list[str]:
     async with asyncio.timeout(60):
         while len(found := await reasons(brain)) < amount:
             await asyncio.sleep(0.005)
@@ -56,7 +56,7 @@ def test_the_next_night_is_the_next_time_that_it_is_three(after: datetime, expec
 
 
 async def test_at_night_everything_is_consolidated_once_and_the_next_night_again(
-    brain: Brain, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    brain: TraceStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule_module, "_LONGEST_SLEEP_S", 0.005)  # so often it looks at the clock
     for viewer in (ADA, BEN):
@@ -74,14 +74,14 @@ async def test_at_night_everything_is_consolidated_once_and_the_next_night_again
         assert await until(brain, 2) == ["nightly", "nightly"]
 
 
-async def test_a_night_in_which_the_gateway_was_off_is_made_up_for(brain: Brain, clock: Clock) -> None:
+async def test_a_night_in_which_the_gateway_was_off_is_made_up_for(brain: TraceStore, clock: Clock) -> None:
     await Consolidation(brain).run(reason="nightly")
     clock.move(days=3)
     async with running(ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT)):
         assert await until(brain, 2) == ["nightly", "nightly"]
 
 
-async def test_who_wants_it_gets_their_own_consolidated_and_nobody_elses(brain: Brain) -> None:
+async def test_who_wants_it_gets_their_own_consolidated_and_nobody_elses(brain: TraceStore) -> None:
     for viewer in (ADA, BEN):
         await brain.add(viewer, of(viewer, "faded", strength=0.01))
     schedule = ConsolidationSchedule(brain, Consolidation(brain), at=NIGHT)
@@ -92,7 +92,7 @@ async def test_who_wants_it_gets_their_own_consolidated_and_nobody_elses(brain: 
         assert (await brain.count(ADA), await brain.count(BEN)) == (0, 1)
 
 
-async def test_a_full_disk_or_a_fault_is_no_end_of_the_schedule(brain: Brain) -> None:
+async def test_a_full_disk_or_a_fault_is_no_end_of_the_schedule(brain: TraceStore) -> None:
     failures: list[Exception] = [StoreUnavailable("full"), RuntimeError("a bug")]
 
     class Failing(Consolidation):
@@ -109,7 +109,7 @@ async def test_a_full_disk_or_a_fault_is_no_end_of_the_schedule(brain: Brain) ->
         assert await reasons(brain) == ["try 2"]
 
 
-async def test_old_traces_are_shortened_after_the_night_where_that_is_wanted(brain: Brain, clock: Clock) -> None:
+async def test_old_traces_are_shortened_after_the_night_where_that_is_wanted(brain: TraceStore, clock: Clock) -> None:
     nights: list[int] = []
 
     async def gists() -> int:
@@ -126,7 +126,7 @@ async def test_old_traces_are_shortened_after_the_night_where_that_is_wanted(bra
     assert nights == [2]
 
 
-async def test_the_log_tells_what_each_consolidation_did_newest_first(brain: Brain, clock: Clock) -> None:
+async def test_the_log_tells_what_each_consolidation_did_newest_first(brain: TraceStore, clock: Clock) -> None:
     consolidation = Consolidation(brain)
     for number in range(3):
         await brain.add(ADA, of(ADA, f"faded {number}", strength=0.01))

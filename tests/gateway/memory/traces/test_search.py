@@ -12,27 +12,27 @@ from hypothesis import strategies as st
 
 from gateway.traces.search import Closeness, Wanted, search
 from gateway.traces.search_words import register_functions
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
 
 
-async def keep(brain: Brain, *contents: str) -> None:
+async def keep(brain: TraceStore, *contents: str) -> None:
     for content in contents:
         await brain.add(ADA, of(ADA, content))
 
 
-async def found(brain: Brain, query: str, **wanted: object) -> list[str]:
+async def found(brain: TraceStore, query: str, **wanted: object) -> list[str]:
     hits = await brain.search(ADA, Wanted(query=query, **wanted))  # type: ignore[arg-type]
     return [hit.trace.content for hit in hits]
 
 
-async def test_a_question_finds_what_holds_any_of_its_telling_words(brain: Brain) -> None:
+async def test_a_question_finds_what_holds_any_of_its_telling_words(brain: TraceStore) -> None:
     await keep(brain, "Ada's bicycle is blue", "The harbour froze in February", "He had it with them")
     assert await found(brain, "What colour was the bicycle that I had?") == ["Ada's bicycle is blue"]
     assert await found(brain, "Did the harbour or the lake freeze?") == ["The harbour froze in February"]
 
 
-async def test_words_are_found_by_their_stem(brain: Brain) -> None:
+async def test_words_are_found_by_their_stem(brain: TraceStore) -> None:
     await keep(brain, "She runs marathons and keeps running shoes by the door")
     assert await found(brain, "run")
     assert await found(brain, "marathon")
@@ -51,12 +51,14 @@ async def test_words_are_found_by_their_stem(brain: Brain) -> None:
         ("tea NOT (green OR noon)", ["black tea"]),
     ],
 )
-async def test_operators_phrases_and_prefixes_mean_what_they_say(brain: Brain, query: str, expected: list[str]) -> None:
+async def test_operators_phrases_and_prefixes_mean_what_they_say(
+    brain: TraceStore, query: str, expected: list[str]
+) -> None:
     await keep(brain, "green tea at noon", "black tea", "tea, and green cups", "water")
     assert sorted(await found(brain, query)) == sorted(expected)
 
 
-async def test_a_prefix_finds_a_word_whose_ending_the_index_does_not_hold(brain: Brain) -> None:
+async def test_a_prefix_finds_a_word_whose_ending_the_index_does_not_hold(brain: TraceStore) -> None:
     await keep(brain, "He was running late")
     assert await found(brain, "runni*") == ["He was running late"]
 
@@ -65,7 +67,7 @@ async def test_a_prefix_finds_a_word_whose_ending_the_index_does_not_hold(brain:
     "query",
     ["AND", "NOT tea", "tea AND", "(tea", "tea)", '"', '"" OR', "* * *", "a:b", "scope : 1", "^", "", "?!", "\0"],
 )
-async def test_no_input_is_a_syntax_error(brain: Brain, query: str) -> None:
+async def test_no_input_is_a_syntax_error(brain: TraceStore, query: str) -> None:
     await keep(brain, "green tea")
     hits = await found(brain, query)
     assert hits == (["green tea"] if "tea" in query else [])
@@ -73,7 +75,7 @@ async def test_no_input_is_a_syntax_error(brain: Brain, query: str) -> None:
 
 @given(query=st.text(max_size=60))
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-async def test_whatever_is_typed_gives_an_answer(brain: Brain, query: str) -> None:
+async def test_whatever_is_typed_gives_an_answer(brain: TraceStore, query: str) -> None:
     assert isinstance(await found(brain, query), list)
 
 
@@ -88,12 +90,12 @@ async def test_whatever_is_typed_gives_an_answer(brain: Brain, query: str) -> No
         ("Šárka má ráda švestky", "svestky"),
     ],
 )
-async def test_words_of_every_script_are_found(brain: Brain, content: str, query: str) -> None:
+async def test_words_of_every_script_are_found(brain: TraceStore, content: str, query: str) -> None:
     await keep(brain, content, "Something else in English")
     assert (await found(brain, query))[0] == content
 
 
-async def test_speaker_and_date_are_searched_too(brain: Brain, clock: Clock) -> None:
+async def test_speaker_and_date_are_searched_too(brain: TraceStore, clock: Clock) -> None:
     await brain.add(ADA, of(ADA, "we went sailing", speaker="Caroline", created_at=clock.now))
     await brain.add(ADA, of(ADA, "we went skating", speaker="Melanie", created_at=clock.now))
     assert (await found(brain, "Where did Caroline go?"))[0] == "we went sailing"
@@ -101,7 +103,7 @@ async def test_speaker_and_date_are_searched_too(brain: Brain, clock: Clock) -> 
     assert not await found(brain, "october")
 
 
-async def test_a_named_speaker_is_preferred(brain: Brain) -> None:
+async def test_a_named_speaker_is_preferred(brain: TraceStore) -> None:
     await brain.add(ADA, of(ADA, "Melanie, I paint a lake near the house", speaker="Caroline"))
     await brain.add(ADA, of(ADA, "I paint a lake near the house", speaker="Melanie"))
     hits = await brain.search(ADA, Wanted(query="What lake does Melanie paint?"))
@@ -111,7 +113,7 @@ async def test_a_named_speaker_is_preferred(brain: Brain) -> None:
     assert "named" not in other.factors
 
 
-async def test_the_answer_beside_the_question_is_found_though_it_shares_no_word(brain: Brain) -> None:
+async def test_the_answer_beside_the_question_is_found_though_it_shares_no_word(brain: TraceStore) -> None:
     for position, content in enumerate(
         ["Which instrument do you play at weekends?", "The violoncello, since childhood", "Lovely!"]
     ):
@@ -124,7 +126,7 @@ async def test_the_answer_beside_the_question_is_found_though_it_shares_no_word(
 
 
 async def test_what_is_of_the_day_that_is_asked_for_is_found_without_a_word_in_common(
-    brain: Brain, clock: Clock
+    brain: TraceStore, clock: Clock
 ) -> None:
     day = timedelta(days=1)
     for far, content in ((0, "It rains"), (7, "Planted twelve saplings"), (30, "Planted roses"), (30, "In the garden")):
@@ -138,7 +140,7 @@ async def test_what_is_of_the_day_that_is_asked_for_is_found_without_a_word_in_c
 
 
 async def test_a_match_on_a_busy_day_comes_before_what_is_newer_and_only_of_that_day(
-    brain: Brain, clock: Clock
+    brain: TraceStore, clock: Clock
 ) -> None:
     yesterday = clock.now - timedelta(days=1)
     await brain.add(ADA, of(ADA, "Lunch with Rachel", created_at=yesterday))
@@ -147,7 +149,7 @@ async def test_a_match_on_a_busy_day_comes_before_what_is_newer_and_only_of_that
     assert (await found(brain, "Lunch yesterday?"))[0] == "Lunch with Rachel"
 
 
-async def test_type_and_scope_limit_the_answer_and_the_limit_its_length(brain: Brain) -> None:
+async def test_type_and_scope_limit_the_answer_and_the_limit_its_length(brain: TraceStore) -> None:
     for number in range(120):
         await brain.add(ADA, of(ADA, f"tea number{number}", type="semantic" if number % 2 else "episodic"))
     await brain.add(ADA, of(ADA, "tea of all", "organization"))
@@ -160,7 +162,7 @@ async def test_type_and_scope_limit_the_answer_and_the_limit_its_length(brain: B
     assert len(hits) == 60
 
 
-async def test_nobody_finds_what_is_somebody_elses(brain: Brain) -> None:
+async def test_nobody_finds_what_is_somebody_elses(brain: TraceStore) -> None:
     await keep(brain, "the canary sings at four")
     await brain.add(ADA, of(ADA, "the shared canary", "organization"))
     for viewer in (BEN, NOBODY):
@@ -168,13 +170,13 @@ async def test_nobody_finds_what_is_somebody_elses(brain: Brain) -> None:
         assert [hit.trace.content for hit in hits] == ["the shared canary"]
 
 
-async def test_neighbours_in_a_conversation_of_the_same_name_stay_apart(brain: Brain) -> None:
+async def test_neighbours_in_a_conversation_of_the_same_name_stay_apart(brain: TraceStore) -> None:
     await brain.add(ADA, of(ADA, "Where is the treasure buried?", conversation="c", position=0))
     await brain.add(BEN, of(BEN, "Under the old oak", conversation="c", position=1))
     assert await found(brain, "treasure buried") == ["Where is the treasure buried?"]
 
 
-async def test_strength_now_is_told_and_weighs_a_little(brain: Brain, clock: Clock) -> None:
+async def test_strength_now_is_told_and_weighs_a_little(brain: TraceStore, clock: Clock) -> None:
     await keep(brain, "green tea in the old kettle")
     clock.move(days=30)
     await keep(brain, "green tea in the new kettle")
@@ -184,7 +186,7 @@ async def test_strength_now_is_told_and_weighs_a_little(brain: Brain, clock: Clo
     assert old.score < fresh.score
 
 
-async def test_the_named_persons_words_outrank_a_better_match_of_another(brain: Brain) -> None:
+async def test_the_named_persons_words_outrank_a_better_match_of_another(brain: TraceStore) -> None:
     await keep(brain, *(f"The weather of day {day} was fair" for day in range(30)))
     await brain.add(ADA, of(ADA, "I sail to the lake, a lake I love, to sail", speaker="Caroline"))
     await brain.add(
@@ -194,7 +196,7 @@ async def test_the_named_persons_words_outrank_a_better_match_of_another(brain: 
     assert (await found(brain, "Where does Caroline sail on a lake?"))[0].startswith("I sail to the lake")
 
 
-async def test_the_answer_to_a_question_comes_before_what_was_said_before_it(brain: Brain) -> None:
+async def test_the_answer_to_a_question_comes_before_what_was_said_before_it(brain: TraceStore) -> None:
     said = [
         ("Ada", "The trains were late again"),
         ("Ben", "Which instrument do you play at weekends?"),
@@ -216,7 +218,7 @@ async def test_the_answer_to_a_question_comes_before_what_was_said_before_it(bra
     ],
 )
 async def test_a_question_says_whether_the_persons_words_count_or_the_assistants(
-    brain: Brain, question: str, speaker: str
+    brain: TraceStore, question: str, speaker: str
 ) -> None:
     await brain.add(ADA, of(ADA, "Mint is the favourite tea", speaker="assistant"))
     await brain.add(ADA, of(ADA, "Mint is the favourite tea!", speaker="user"))
@@ -224,7 +226,7 @@ async def test_a_question_says_whether_the_persons_words_count_or_the_assistants
     assert hits[0].trace.speaker == speaker
 
 
-async def test_a_score_says_something_in_a_memory_of_a_few_facts_too(brain: Brain) -> None:
+async def test_a_score_says_something_in_a_memory_of_a_few_facts_too(brain: TraceStore) -> None:
     await keep(brain, "Rex is a dog")
     (hit,) = await brain.search(ADA, Wanted(query="dog"))
     assert hit.parts == {"words": 1.0}
@@ -236,7 +238,7 @@ def pair(question: str, answer: str) -> str:
     return f"[user]: {question}\n[assistant]: {answer}"
 
 
-async def test_a_long_answer_does_not_hide_the_question_it_goes_with(brain: Brain) -> None:
+async def test_a_long_answer_does_not_hide_the_question_it_goes_with(brain: TraceStore) -> None:
     """As an import of conversations makes them: an answer holds words of everything."""
     await keep(brain, *(f"The weather of day {day} was fair" for day in range(30)))
     asked = pair("I keep my violin in the attic, is that too dry for it?", "Wood needs moisture. " * 60)
@@ -248,7 +250,7 @@ async def test_a_long_answer_does_not_hide_the_question_it_goes_with(brain: Brai
     assert (await found(brain, "attic violin"))[0] == asked
 
 
-async def test_the_beginning_of_an_answer_is_searched_and_its_end_is_not(brain: Brain) -> None:
+async def test_the_beginning_of_an_answer_is_searched_and_its_end_is_not(brain: TraceStore) -> None:
     await keep(
         brain, pair("Which museum do you advise?", f"The Kunsthalle. {'It has many rooms. ' * 60} Bring an umbrella.")
     )
@@ -256,7 +258,7 @@ async def test_the_beginning_of_an_answer_is_searched_and_its_end_is_not(brain: 
     assert not await found(brain, "umbrella")
 
 
-async def test_a_pair_that_changes_is_found_by_what_it_says_now(brain: Brain) -> None:
+async def test_a_pair_that_changes_is_found_by_what_it_says_now(brain: TraceStore) -> None:
     await keep(brain, pair("Where is the key?", "Under the stone"))
     trace = (await brain.search(ADA, Wanted(query="key")))[0].trace
     assert await brain.update(ADA, trace.id, content=pair("Where is the ladder?", "In the barn"))
@@ -267,7 +269,7 @@ async def test_a_pair_that_changes_is_found_by_what_it_says_now(brain: Brain) ->
     assert not await found(brain, "ladder")
 
 
-async def test_a_search_asks_few_things_however_much_it_finds(brain: Brain) -> None:
+async def test_a_search_asks_few_things_however_much_it_finds(brain: TraceStore) -> None:
     async def statements() -> int:
         asked: list[str] = []
 
@@ -286,7 +288,7 @@ async def test_a_search_asks_few_things_however_much_it_finds(brain: Brain) -> N
 
 
 @pytest.mark.parametrize("change", ["DELETE FROM traces", "UPDATE traces SET deleted_at = 1"])
-async def test_what_is_deleted_while_a_search_runs_is_left_out(brain: Brain, change: str) -> None:
+async def test_what_is_deleted_while_a_search_runs_is_left_out(brain: TraceStore, change: str) -> None:
     await keep(brain, "green tea", "green tea in the old kettle")
 
     def work(connection: sqlite3.Connection) -> list[str]:

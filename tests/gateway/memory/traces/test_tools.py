@@ -16,7 +16,7 @@ from gateway.traces.archive import shorten_old
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import Trace
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, Clock, of
 
 Use = Callable[..., Coroutine[Any, Any, Any]]
@@ -28,7 +28,7 @@ def context(user_id: str | None = "u_ada") -> ToolContext:
 
 
 @pytest.fixture
-def use(brain: Brain) -> Use:
+def use(brain: TraceStore) -> Use:
     toolbox = Toolbox(trace_tools(brain, Consolidation(brain)))
 
     async def use(name: str, user_id: str | None = "u_ada", **arguments: Any) -> Any:
@@ -39,7 +39,7 @@ def use(brain: Brain) -> Use:
     return use
 
 
-def test_there_are_seven_and_each_says_when_to_use_it(brain: Brain) -> None:
+def test_there_are_seven_and_each_says_when_to_use_it(brain: TraceStore) -> None:
     tools = trace_tools(brain, Consolidation(brain))
     assert [tool.name for tool in tools] == [
         "memory_add",
@@ -124,7 +124,7 @@ async def test_type_scope_and_decay_show_in_a_search(use: Use, clock: Clock) -> 
     assert (shared["content"], shared["scope"]) == ("tea for everybody", "organization")
 
 
-async def test_reflecting_reports_what_it_did_to_the_callers_traces(use: Use, brain: Brain, clock: Clock) -> None:
+async def test_reflecting_reports_what_it_did_to_the_callers_traces(use: Use, brain: TraceStore, clock: Clock) -> None:
     old = clock.now - timedelta(days=365)
     await brain.add(ADA, of(ADA, "faded", created_at=old, last_accessed_at=old))
     report = await use("memory_reflect", user_id="u_ben", topic="tidy")
@@ -139,7 +139,7 @@ async def test_reflecting_reports_what_it_did_to_the_callers_traces(use: Use, br
 
 
 async def test_a_shortened_fact_comes_back_whole_to_its_owner_and_each_reading_is_noted(
-    use: Use, brain: Brain, clock: Clock
+    use: Use, brain: TraceStore, clock: Clock
 ) -> None:
     text = "Ada told at length of the regatta on the lake, who steered, who fell in, and what was eaten after. " * 3
     added = await use("memory_add", content=text)

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.traces.query_vectors import PAUSE_S, QueryVectors
 from gateway.traces.search import Found, Wanted
-from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.vectorizing import Vectorizing
 from tests.embedding_server import EmbeddingServer
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, of
@@ -36,7 +36,7 @@ async def embedder(server: EmbeddingServer) -> AsyncIterator[Unpaid]:
     await embedder.wire.close()
 
 
-async def made(brain: Brain, embedder: Unpaid, *, batch: int = 64) -> Vectorizing:
+async def made(brain: TraceStore, embedder: Unpaid, *, batch: int = 64) -> Vectorizing:
     """All vectors that can be made now."""
     vectorizing = Vectorizing(brain, embedder, batch=batch)
     async with running(vectorizing):
@@ -52,15 +52,15 @@ async def running(vectorizing: Vectorizing) -> AsyncIterator[None]:
     await asyncio.wait([task])
 
 
-async def rows(brain: Brain, sql: str) -> list[tuple[object, ...]]:
+async def rows(brain: TraceStore, sql: str) -> list[tuple[object, ...]]:
     return await brain.database.read(lambda connection: [tuple(row) for row in connection.execute(sql)])
 
 
-async def keep(brain: Brain, *contents: str) -> list[str]:
+async def keep(brain: TraceStore, *contents: str) -> list[str]:
     return [(await brain.add(ADA, of(ADA, content))).id for content in contents]
 
 
-async def found(brain: Brain, query: str, viewer: object = ADA, **more: object) -> Sequence[Found]:
+async def found(brain: TraceStore, query: str, viewer: object = ADA, **more: object) -> Sequence[Found]:
     return await brain.search(viewer, Wanted(query=query, **more))  # type: ignore[arg-type]
 
 
@@ -72,7 +72,7 @@ def meaning(embedder: Unpaid, **more: object) -> QueryVectors:
 
 
 async def test_every_trace_gets_a_float16_vector_in_batches(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     await keep(brain, *(f"fact number{number}" for number in range(25)))
     vectorizing = await made(brain, embedder, batch=10)
@@ -84,7 +84,7 @@ async def test_every_trace_gets_a_float16_vector_in_batches(
 
 
 async def test_an_edited_trace_gets_a_new_vector_and_the_others_keep_theirs(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     first, _ = await keep(brain, "Ada has a dog", "Ada has a boat")
     await made(brain, embedder)
@@ -98,7 +98,7 @@ async def test_an_edited_trace_gets_a_new_vector_and_the_others_keep_theirs(
 
 
 async def test_an_edit_while_the_endpoint_answers_is_not_given_the_vector_of_the_old_text(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     (one,) = await keep(brain, "Ada has a dog")
     server.behaviour.held = threading.Event()
@@ -113,12 +113,14 @@ async def test_an_edit_while_the_endpoint_answers_is_not_given_the_vector_of_the
     assert hit.cosine == pytest.approx(1.0, abs=1e-3)
 
 
-async def with_meaning(brain: Brain, embedder: Unpaid) -> Brain:
+async def with_meaning(brain: TraceStore, embedder: Unpaid) -> TraceStore:
     brain.meaning = meaning(embedder)
     return brain
 
 
-async def test_another_model_makes_all_of_them_anew(brain: Brain, server: EmbeddingServer, embedder: Unpaid) -> None:
+async def test_another_model_makes_all_of_them_anew(
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
+) -> None:
     await keep(brain, "Ada has a dog", "Ada has a boat")
     await made(brain, embedder)
     for other in (Unpaid(server.url, "a-model"), Unpaid(server.url, "z-model", dimensions=64)):
@@ -133,7 +135,7 @@ async def test_another_model_makes_all_of_them_anew(brain: Brain, server: Embedd
 
 
 async def test_a_model_that_gives_other_dimensions_under_the_same_name_makes_all_anew(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     await keep(brain, "Ada has a dog", "Ada has a boat")
     await made(brain, embedder)
@@ -144,7 +146,7 @@ async def test_a_model_that_gives_other_dimensions_under_the_same_name_makes_all
 
 
 async def test_a_refused_text_keeps_no_other_waiting_and_a_long_one_is_cut(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     server.behaviour.longest_chars = 600
     server.behaviour.poison = "unspeakable"
@@ -167,7 +169,7 @@ async def test_a_refused_text_keeps_no_other_waiting_and_a_long_one_is_cut(
 
 
 async def test_a_server_that_calls_a_text_its_own_fault_keeps_no_other_waiting(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     """llama.cpp answers 500 where a text is longer than its batch."""
     server.behaviour.poison, server.behaviour.poison_status = "unspeakable", 500
@@ -180,7 +182,7 @@ async def test_a_server_that_calls_a_text_its_own_fault_keeps_no_other_waiting(
 
 
 async def test_an_endpoint_that_is_down_loses_nothing_and_is_found_again(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     server.behaviour.is_down = True
     await keep(brain, "Ada has a dog", "Ada has a boat")
@@ -202,8 +204,8 @@ async def process(path: Path, url: str, batch: int) -> asyncio.subprocess.Proces
 async def test_a_kill_between_batches_keeps_what_is_made_and_makes_the_rest(
     tmp_path: Path, server: EmbeddingServer
 ) -> None:
-    path = tmp_path / BRAIN_NAME
-    async with open_brain(path) as brain:
+    path = tmp_path / TRACES_NAME
+    async with open_trace_store(path) as brain:
         await keep(brain, *(f"fact number{number}" for number in range(30)))
         first = await process(path, server.url, 5)
         await asyncio.to_thread(server.wait_for_requests, 3)
@@ -221,8 +223,8 @@ async def test_a_kill_between_batches_keeps_what_is_made_and_makes_the_rest(
 
 
 async def test_two_processes_do_no_harm_to_each_other(tmp_path: Path, server: EmbeddingServer) -> None:
-    path = tmp_path / BRAIN_NAME
-    async with open_brain(path) as brain:
+    path = tmp_path / TRACES_NAME
+    async with open_trace_store(path) as brain:
         await keep(brain, *(f"fact number{number}" for number in range(40)))
         both = [await process(path, server.url, 4) for _ in range(2)]
         assert [await one.wait() for one in both] == [0, 0]
@@ -233,7 +235,7 @@ async def test_two_processes_do_no_harm_to_each_other(tmp_path: Path, server: Em
 # ---- searching ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_trace_is_found_by_its_meaning_and_the_score_is_explained(brain: Brain, embedder: Unpaid) -> None:
+async def test_a_trace_is_found_by_its_meaning_and_the_score_is_explained(brain: TraceStore, embedder: Unpaid) -> None:
     await keep(brain, "Rex is three years old", "The boat is blue", "Ada paints at night", "The dog sleeps outside")
     await made(brain, embedder)
     assert await found(brain, "my puppy") == []
@@ -252,7 +254,7 @@ async def test_a_trace_is_found_by_its_meaning_and_the_score_is_explained(brain:
     assert "The boat is blue" not in [hit.trace.content for hit in hits], "what has nothing to do with it is not found"
 
 
-async def test_nothing_of_another_person_is_found_by_its_meaning(brain: Brain, embedder: Unpaid) -> None:
+async def test_nothing_of_another_person_is_found_by_its_meaning(brain: TraceStore, embedder: Unpaid) -> None:
     await keep(brain, "Ada has a dog")
     await brain.add(BEN, of(BEN, "Ben has a dog"))
     await brain.add(ADA, of(ADA, "the house has a dog", "organization"))
@@ -266,7 +268,7 @@ async def test_nothing_of_another_person_is_found_by_its_meaning(brain: Brain, e
 
 
 async def test_deleted_traces_are_not_found_by_their_meaning_and_erased_ones_leave_no_vector(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     server.behaviour.poison = "unspeakable"
     one, _ = await keep(brain, "Ada has a dog", "unspeakable")
@@ -282,7 +284,7 @@ async def test_deleted_traces_are_not_found_by_their_meaning_and_erased_ones_lea
 
 @pytest.mark.parametrize("query", ['"puppy"', "puppy AND outside", "pupp*", "puppy NOT boat"])
 async def test_what_is_written_as_an_expression_is_taken_at_its_word(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid, query: str
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid, query: str
 ) -> None:
     await keep(brain, "The dog sleeps outside")
     await made(brain, embedder)
@@ -292,7 +294,9 @@ async def test_what_is_written_as_an_expression_is_taken_at_its_word(
     assert len(server.requests) == asked
 
 
-async def test_traces_without_a_vector_are_found_by_their_words_all_the_same(brain: Brain, embedder: Unpaid) -> None:
+async def test_traces_without_a_vector_are_found_by_their_words_all_the_same(
+    brain: TraceStore, embedder: Unpaid
+) -> None:
     await keep(brain, "The dog sleeps outside")
     await made(brain, embedder)
     await keep(brain, "A dog barks at night")
@@ -301,7 +305,7 @@ async def test_traces_without_a_vector_are_found_by_their_words_all_the_same(bra
 
 
 async def test_an_endpoint_that_is_down_or_slow_leaves_the_words_and_is_not_asked_for_a_while(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     await keep(brain, "The dog sleeps outside")
     await made(brain, embedder)
@@ -322,7 +326,7 @@ async def test_an_endpoint_that_is_down_or_slow_leaves_the_words_and_is_not_aske
 
 
 async def test_the_same_question_is_asked_once_and_on_the_account_of_who_asks(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     await keep(brain, "The dog sleeps outside")
     await with_meaning(brain, embedder)

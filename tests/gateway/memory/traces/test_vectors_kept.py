@@ -18,7 +18,7 @@ from gateway.traces.consolidation import Consolidation
 from gateway.traces.erasure import erase_person, forget
 from gateway.traces.rows import insert
 from gateway.traces.trace import Trace
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.importing import import_traces
@@ -49,7 +49,7 @@ async def embedder(server: EmbeddingServer) -> AsyncIterator[Unpaid]:
 @pytest.mark.parametrize("bounds", [EVERYTHING, OfPerson(ADA)])
 @pytest.mark.parametrize("form", ["sqlite", "json", "markdown", "obsidian"])
 async def test_vectors_come_back_as_they_were_and_are_searched_without_being_made_anew(
-    brain: Brain, embedder: Unpaid, tmp_path: Path, form: Any, bounds: Any
+    brain: TraceStore, embedder: Unpaid, tmp_path: Path, form: Any, bounds: Any
 ) -> None:
     await keep(brain, "Ada has a dog", "Ada has a boat")
     await made(brain, embedder)
@@ -66,7 +66,7 @@ async def test_vectors_come_back_as_they_were_and_are_searched_without_being_mad
 
 @pytest.mark.parametrize("form", ["json", "markdown", "obsidian"])
 async def test_an_export_without_vectors_holds_none_and_they_are_made_anew(
-    brain: Brain, embedder: Unpaid, tmp_path: Path, form: Any
+    brain: TraceStore, embedder: Unpaid, tmp_path: Path, form: Any
 ) -> None:
     await keep(brain, "Ada has a dog", "Ada has a boat")
     await made(brain, embedder)
@@ -95,7 +95,7 @@ def packed(*numbers: float) -> str:
     ],
 )
 async def test_what_is_no_vector_is_not_taken_for_one(
-    brain: Brain, embedder: Unpaid, tmp_path: Path, embedding: str, problem: str
+    brain: TraceStore, embedder: Unpaid, tmp_path: Path, embedding: str, problem: str
 ) -> None:
     """Else one trace of a file could come first in every search, or break them all."""
     trace = {"content": "Ada has a dog", "embedding": embedding, "embeddingModel": "minilm"}
@@ -106,7 +106,7 @@ async def test_what_is_no_vector_is_not_taken_for_one(
     assert await Vectorizing(brain, embedder).lacking() == 1
 
 
-async def test_a_vector_of_an_unknown_model_is_left_out(brain: Brain, tmp_path: Path) -> None:
+async def test_a_vector_of_an_unknown_model_is_left_out(brain: TraceStore, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps([{"content": "Ada", "embedding": packed(1.0, 0.0)}]))
     result = await import_traces(brain, tmp_path / "x.json", bounds=OfPerson(ADA))
     assert (result.imported, result.errors) == (1, [])
@@ -114,7 +114,7 @@ async def test_a_vector_of_an_unknown_model_is_left_out(brain: Brain, tmp_path: 
 
 
 async def test_what_is_there_keeps_its_vector_when_the_same_is_imported(
-    brain: Brain, embedder: Unpaid, tmp_path: Path
+    brain: TraceStore, embedder: Unpaid, tmp_path: Path
 ) -> None:
     await keep(brain, "Ada has a dog")
     await made(brain, embedder)
@@ -126,7 +126,7 @@ async def test_what_is_there_keeps_its_vector_when_the_same_is_imported(
 
 
 async def test_a_shortened_trace_gets_the_vector_of_its_gist_and_the_whole_text_stays(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid, clock: Clock
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid, clock: Clock
 ) -> None:
     (one,) = await keep(brain, "Rex the dog ran along the river for a long time and came home wet. " * 5)
     await made(brain, embedder)
@@ -148,7 +148,7 @@ async def test_a_shortened_trace_gets_the_vector_of_its_gist_and_the_whole_text_
 
 
 async def test_a_merged_trace_gets_a_vector_of_its_own_text_and_its_sources_are_compared_no_more(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid
 ) -> None:
     traces = [of(ADA, text, tags=(text,)) for text in ("Ada has a dog", "Ada has a dog", "Ada has a boat")]
     await brain.database.write(lambda connection: [insert(connection, each) for each in traces])
@@ -164,7 +164,7 @@ async def test_a_merged_trace_gets_a_vector_of_its_own_text_and_its_sources_are_
     assert [hit.trace.owner.id for hit in await found(brain, "puppy", BEN)] == ["u_ben"]
 
 
-async def test_near_identical_vectors_merge_within_one_person_only(brain: Brain, embedder: Unpaid) -> None:
+async def test_near_identical_vectors_merge_within_one_person_only(brain: TraceStore, embedder: Unpaid) -> None:
     """The words differ, the meaning does not; the same of somebody else stays what it is."""
     alike = struct.pack("<2e", 1.0, 0.0)
     for viewer in (ADA, BEN):
@@ -179,7 +179,7 @@ async def test_near_identical_vectors_merge_within_one_person_only(brain: Brain,
 
 
 async def test_what_fades_is_no_longer_compared_and_is_again_when_it_is_restored(
-    brain: Brain, embedder: Unpaid, clock: Clock
+    brain: TraceStore, embedder: Unpaid, clock: Clock
 ) -> None:
     (one,) = await keep(brain, "Ada has a dog")
     await made(brain, embedder)
@@ -192,7 +192,7 @@ async def test_what_fades_is_no_longer_compared_and_is_again_when_it_is_restored
 
 
 async def test_deleted_rows_leave_no_signature_and_no_word_on_why_there_is_no_vector(
-    brain: Brain, server: EmbeddingServer, embedder: Unpaid, tmp_path: Path
+    brain: TraceStore, server: EmbeddingServer, embedder: Unpaid, tmp_path: Path
 ) -> None:
     server.behaviour.poison = "unspeakable"
     ids = await keep(brain, "Ada has a dog", "unspeakable one", "unspeakable two")

@@ -13,7 +13,7 @@ from gateway.agent.embeddings import Embedded
 from gateway.agent.model import Spender
 from gateway.agent.providers.embeddings import WireEmbedder
 from gateway.agent.providers.models import Endpoint
-from gateway.traces.trace_store import open_brain
+from gateway.traces.trace_store import open_trace_store
 from gateway.traces.vectorizing import Vectorizing
 
 
@@ -44,7 +44,7 @@ class Unpaid:
 
 async def main(path: Path, url: str, batch: int) -> None:
     embedder = Unpaid(url)
-    async with open_brain(path) as brain:
+    async with open_trace_store(path) as brain:
         vectorizing = Vectorizing(brain, embedder, batch=batch)
         running = asyncio.create_task(vectorizing.run())
         await vectorizing.idle()

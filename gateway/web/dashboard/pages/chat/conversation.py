@@ -21,11 +21,11 @@ from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, MAX_TE
 from gateway.sdk.models.chat import ChatMessage
 from gateway.sdk.models.sessions import Message, Session
 from gateway.services.caller import NotFound, Refused
-from gateway.services.sessions import Asked
+from gateway.services.sessions import Question
 from gateway.services.stream import Event
 from gateway.web.api.events import EventStreamResponse
 from gateway.web.dashboard.page import BASE
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 from gateway.web.dashboard.pages.chat.stream import rendered
 from gateway.web.markdown import to_html
 
@@ -45,27 +45,27 @@ class Line:
 class ChatConversation:
     """Reading; what is said goes to `Saying`."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._desk = frame.desks.chat
-        self._sessions = frame.desks.sessions
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.chat
+        self._sessions = context.services.sessions
 
     async def begin(self, request: Request) -> Response:
         """Choose who answers, say something, or go on with what there is."""
-        recent, rest = await self._sessions.find(self._frame.caller, Asked(channel=CHANNEL), limit=RECENT)
+        recent, rest = await self._sessions.find(self._context.caller, Question(channel=CHANNEL), limit=RECENT)
         asked = request.query_params
-        return self._frame.render(
+        return self._context.render(
             request,
             "chat/index.html",
             title="Chat",
             recent=recent,
             seed=secrets.token_hex(8),
             has_more=rest is not None,
-            names=await self._frame.sources.naming.labels(),
-            personalities=self._frame.sources.personalities.list(),
-            chosen=asked.get("personality") or self._frame.sources.config().personality,
+            names=await self._context.sources.naming.labels(),
+            personalities=self._context.sources.personalities.list(),
+            chosen=asked.get("personality") or self._context.sources.config().personality,
             own_channel=CHANNEL,
-            has_plain_page=any(one.kind == "web" for one in self._frame.sources.config().channels.values()),
+            has_plain_page=any(one.kind == "web" for one in self._context.sources.config().channels.values()),
         )
 
     async def show(self, request: Request) -> Response:
@@ -73,12 +73,12 @@ class ChatConversation:
         session = await self._session(request)
         last = _last(request)
         try:
-            events = await self._desk.recent(self._frame.caller, session.id, limit=last)
+            events = await self._service.recent(self._context.caller, session.id, limit=last)
         except Refused:  # it belongs to another channel; there it can be read, and copied
-            return self._frame.go(request, f"{BASE}/sessions/{session.id}")
+            return self._context.go(request, f"{BASE}/sessions/{session.id}")
         copied = await self._copied(session)
         said = [event.data for event in events if isinstance(event.data, ChatMessage)]
-        return self._frame.render(
+        return self._context.render(
             request,
             "chat/conversation.html",
             title=session.title or _begun_with(said) or "New conversation",
@@ -91,7 +91,7 @@ class ChatConversation:
             earlier=f"{BASE}/chat/{session.id}?last={min(last * 5, MAX_ROWS)}" if len(events) >= last else None,
             commands=[
                 {"name": one.name, "usage": one.usage, "description": one.description}
-                for one in self._frame.sources.commands()
+                for one in self._context.sources.commands()
             ],
             max_text_chars=MAX_TEXT_CHARS,
             max_file_bytes=MAX_ATTACHMENT_BYTES,
@@ -102,14 +102,14 @@ class ChatConversation:
         last = request.headers.get("last-event-id", "")
         after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else 0
         try:
-            found = await self._desk.events(self._frame.caller, request.path_params["session"], after=after)
+            found = await self._service.events(self._context.caller, request.path_params["session"], after=after)
         except EthosError as error:
             return JSONResponse({"error": str(error)}, 404)
         return EventStreamResponse(rendered(found))
 
     async def _session(self, request: Request) -> Session:
         try:
-            return await self._sessions.get(self._frame.caller, request.path_params["session"])
+            return await self._sessions.get(self._context.caller, request.path_params["session"])
         except NotFound as error:
             raise HTTPException(404) from error
 
@@ -117,7 +117,7 @@ class ChatConversation:
         """What a copy begins with: said elsewhere and so not in the log of this conversation, or not yet."""
         if session.forked_from is None:
             return ()
-        messages, _ = await self._sessions.passage(self._frame.caller, session.id, limit=ROWS)
+        messages, _ = await self._sessions.passage(self._context.caller, session.id, limit=ROWS)
         return [one for one in messages if one.at < session.created_at and one.role in ("user", "assistant")]
 
 

@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse, Response
 from gateway.errors import EthosError
 from gateway.pipeline.local_channel import MAX_TEXT_CHARS
 from gateway.sdk.models.chat import AcceptedMessage, File, SendMessage
-from gateway.services.caller import DeskError
+from gateway.services.caller import ServiceError
 from gateway.web.dashboard.page import BASE
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import TOKEN_FIELD, Form
 
 # The longest text, each character as two \uXXXX, beside the largest files in base64.
@@ -41,24 +41,24 @@ class Said(BaseModel):
 class Saying:
     """Both ways in."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._desk = frame.desks.chat
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.chat
 
     async def send(self, request: Request, form: Form) -> Response:
         """A form: on to the conversation, where the answer comes. What cannot be sent is offered again."""
         text, session_id = form.get("text").strip(), form.get("session") or None
         personality = form.get("personality") or None
         if text == "/new":
-            return self._frame.go(request, CHAT)
+            return self._context.go(request, CHAT)
         if not text:
             back = f"{CHAT}/{session_id}" if session_id else CHAT
-            return self._frame.go(request, back, "There is nothing to send yet: write a message.", is_problem=True)
+            return self._context.go(request, back, "There is nothing to send yet: write a message.", is_problem=True)
         try:
             message = SendMessage(session=session_id, personality=personality, text=text)
             sent = await self._send(message, seed=_seed(form))
         except (EthosError, ValidationError) as error:
-            return self._frame.render(
+            return self._context.render(
                 request,
                 "chat/unsent.html",
                 title="The message was not sent",
@@ -67,13 +67,13 @@ class Saying:
                 text=form.get("text"),
                 status=409,
             )
-        return self._frame.go(request, f"{CHAT}/{sent.session}")
+        return self._context.go(request, f"{CHAT}/{sent.session}")
 
     async def stop(self, request: Request, form: Form) -> Response:
         """End the answer that is being written."""
         session_id = form.get("session")
-        await self._desk.stop(self._frame.caller, session_id)
-        return self._frame.go(request, f"{CHAT}/{session_id}", "The answer is stopped.")
+        await self._service.stop(self._context.caller, session_id)
+        return self._context.go(request, f"{CHAT}/{session_id}", "The answer is stopped.")
 
     async def receive(self, request: Request) -> Response:
         """JSON: 202 says that it is committed; anything else, that the page must keep it."""
@@ -81,23 +81,23 @@ class Saying:
             said = Said.model_validate_json(await _body(request))
         except ValidationError as error:
             return _refused(400, _said_of(error))
-        if not self._frame.believes(request, said.form_token):
+        if not self._context.has_valid_csrf_token(request, said.form_token):
             return _refused(403, "This page is of a login that has ended; load it again.")
         try:
             if said.text.strip() == "/stop":
-                sent = await self._desk.stop(self._frame.caller, said.session, seed=said.id)
+                sent = await self._service.stop(self._context.caller, said.session, seed=said.id)
             else:
                 message = SendMessage(session=said.session, text=said.text, attachments=said.attachments)
                 sent = await self._send(message, seed=said.id)
-        except (DeskError, ValidationError) as error:
+        except (ServiceError, ValidationError) as error:
             return _refused(400, _said_of(error))
         except EthosError as error:  # it may be taken in a while
             return _refused(503, f"The message could not be kept now: {error}")
         return JSONResponse({"id": sent.message, "session": sent.session}, 202)
 
     async def _send(self, message: SendMessage, *, seed: str) -> AcceptedMessage:
-        sent = await self._desk.send(self._frame.caller, message, seed=f"dashboard {seed}")
-        self._frame.live.changed("messages")
+        sent = await self._service.send(self._context.caller, message, seed=f"dashboard {seed}")
+        self._context.live.changed("messages")
         return sent
 
 

@@ -36,7 +36,7 @@ async def rendered(events: AsyncIterator[Event | None]) -> AsyncIterator[bytes]:
             else:
                 data = await _data(event)
                 shown.pop(data.get("id", ""), None)
-            yield _frame(event.name, data, event.place)
+            yield _context(event.name, data, event.place)
             if isinstance(event.data, Preview):
                 await asyncio.sleep(min(PREVIEW_REST * (time.monotonic() - began_s), MAX_REST_S))
 
@@ -53,7 +53,7 @@ async def _data(event: Event) -> dict[str, Any]:
     return {}
 
 
-def _frame(name: str, data: dict[str, Any], place: int | None) -> bytes:
+def _context(name: str, data: dict[str, Any], place: int | None) -> bytes:
     """JSON in ASCII has no line end in it, and lets a lone surrogate do no harm."""
     head = "" if place is None else f"id: {place}\n"
     return f"{head}event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode("ascii")

@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from starlette.routing import Route
 
 from gateway.web.dashboard.page import Page
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 from gateway.web.dashboard.pages.memory.changes import MemoryChanges
 from gateway.web.dashboard.pages.memory.documents import MemoryDocuments
 from gateway.web.dashboard.pages.memory.editing import MemoryEditing
 from gateway.web.dashboard.pages.memory.proposals import MemoryProposals
 
 
-def _routes(frame: Frame) -> Sequence[Route]:
-    documents, editing = MemoryDocuments(frame), MemoryEditing(frame)
-    changes, proposals = MemoryChanges(frame), MemoryProposals(frame)
+def _routes(context: PageContext) -> Sequence[Route]:
+    documents, editing = MemoryDocuments(context), MemoryEditing(context)
+    changes, proposals = MemoryChanges(context), MemoryProposals(context)
     return [
         Route("/memory", documents.show),
         Route("/memory/edit", editing.show),
         Route("/memory/edit/news", editing.news),
-        Route("/memory/edit/difference", frame.taking(editing.difference), methods=["POST"]),
-        Route("/memory/save", frame.taking(editing.save), methods=["POST"]),
+        Route("/memory/edit/difference", context.form_handler(editing.difference), methods=["POST"]),
+        Route("/memory/save", context.form_handler(editing.save), methods=["POST"]),
         Route("/memory/history", changes.show),
-        Route("/memory/undo", frame.taking(changes.undo), methods=["POST"]),
-        Route("/memory/restore", frame.taking(changes.restore), methods=["POST"]),
+        Route("/memory/undo", context.form_handler(changes.undo), methods=["POST"]),
+        Route("/memory/restore", context.form_handler(changes.restore), methods=["POST"]),
         Route("/memory/proposals", proposals.show),
-        Route("/memory/proposals/decide", frame.taking(proposals.decide), methods=["POST"]),
+        Route("/memory/proposals/decide", context.form_handler(proposals.decide), methods=["POST"]),
     ]
 
 

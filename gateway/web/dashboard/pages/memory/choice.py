@@ -16,7 +16,7 @@ FILE_NAMES: Mapping[MemoryStoreName, str] = {"user": "USER.md", "memory": "MEMOR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What an address or a form says. Ids are looked at by the desk."""
+    """What an address or a form says. Ids are looked at by the service."""
 
     personality: str | None = None
     user: str | None = None
@@ -24,7 +24,7 @@ class Choice:
 
     @property
     def wanted(self) -> Wanted:
-        """For the desk."""
+        """For the service."""
         return Wanted(personality=self.personality, user=self.user, store=self.store)
 
     @property

@@ -14,7 +14,7 @@ from gateway.errors import EthosError
 from gateway.sdk.models.memory import Proposal
 from gateway.sdk.models.sessions import Message
 from gateway.web.dashboard.page import BASE
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import Form
 
 MAX_PROPOSALS = 100
@@ -42,21 +42,21 @@ class Waiting:
 class MemoryProposals:
     """The list, and the decision."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._desk = frame.desks.memory
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.memory
 
     async def show(self, request: Request) -> Response:
         """Those that wait, oldest first."""
-        waiting = await self._desk.proposals(self._frame.caller, limit=MAX_PROPOSALS)
-        said = await self._frame.desks.sessions.of_turns(self._frame.caller, {one.turn for one in waiting})
-        return self._frame.render(
+        waiting = await self._service.proposals(self._context.caller, limit=MAX_PROPOSALS)
+        said = await self._context.services.sessions.of_turns(self._context.caller, {one.turn for one in waiting})
+        return self._context.render(
             request,
             "memory/proposals.html",
             title="Proposals",
             trail=[("Memory", f"{BASE}/memory")],
             proposals=[_waiting(one, said[one.turn]) for one in waiting],
-            names=await self._frame.sources.naming.labels(),
+            names=await self._context.sources.naming.labels(),
         )
 
     async def decide(self, request: Request, form: Form) -> Response:
@@ -65,7 +65,7 @@ class MemoryProposals:
         number = int(form.get("proposal")) if form.get("proposal").isdigit() else 0
         back = f"{BASE}/memory/proposals"
         if decision == "refuse" and not form.is_confirmed:
-            return self._frame.ask(
+            return self._context.ask(
                 request,
                 form,
                 title="Refuse this proposal?",
@@ -76,19 +76,19 @@ class MemoryProposals:
         try:
             said = await self._decide(number, decision, form)
         except EthosError as error:
-            return self._frame.go(request, back, str(error), is_problem=True)
-        self._frame.live.changed("memory")
-        return self._frame.go(request, back, said)
+            return self._context.go(request, back, str(error), is_problem=True)
+        self._context.live.changed("memory")
+        return self._context.go(request, back, said)
 
     async def _decide(self, number: int, decision: str, form: Form) -> str:
-        caller = self._frame.caller
+        caller = self._context.caller
         if decision == "refuse":
-            await self._desk.refuse(caller, number)
+            await self._service.refuse(caller, number)
             return "The proposal is refused."
-        if form.has("content") and form.get("content") != added_text(await self._desk.proposal(caller, number)):
-            await self._desk.edit(caller, number, form.get("content"))
+        if form.has("content") and form.get("content") != added_text(await self._service.proposal(caller, number)):
+            await self._service.edit(caller, number, form.get("content"))
         if decision == "approve":
-            await self._desk.approve(caller, number)
+            await self._service.approve(caller, number)
             return "The proposal is in the memory. It can be taken back in the list of changes."
         return "The new wording is kept; the proposal still waits."
 

@@ -18,9 +18,9 @@ from gateway.errors import EthosError
 from gateway.memory.tokenizer import Matcher, parse
 from gateway.pipeline.local_channel import CHANNEL
 from gateway.sdk.models.sessions import Session
-from gateway.services.sessions import Asked, Place
+from gateway.services.sessions import Place, Question
 from gateway.web.dashboard.page import BASE
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 
 ROWS = 50
 MOST_PINNED = 100
@@ -57,9 +57,9 @@ def by_age(rows: Sequence[Session], today: date, zone: tzinfo) -> Sequence[tuple
 class FindingSessions:
     """The start of the page."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._desk = frame.desks.sessions
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.sessions
 
     async def show(self, request: Request) -> Response:
         """The newest first, or those in which something was said."""
@@ -68,10 +68,10 @@ class FindingSessions:
         place = _PLACE.fullmatch(request.query_params.get("after", ""))
         after = (int(place[1]), int(place[2])) if place else None
         found = await self._found(values, after)
-        names = await self._frame.sources.naming.labels()
-        zone, today = self._frame.desks.system.usage_since(1)
-        channels = {*self._frame.sources.config().channels, CHANNEL}
-        return self._frame.render(
+        names = await self._context.sources.naming.labels()
+        zone, today = self._context.services.system.usage_since(1)
+        channels = {*self._context.sources.config().channels, CHANNEL}
+        return self._context.render(
             request,
             "sessions/index.html",
             title="Sessions",
@@ -81,7 +81,7 @@ class FindingSessions:
             is_filtered=any(values.values()),
             names=names,
             people=names if len(names) <= MOST_LISTED_PEOPLE else None,
-            personalities=[one.id for one in self._frame.sources.personalities.list()],
+            personalities=[one.id for one in self._context.sources.personalities.list()],
             channels=sorted(channels | ({values["channel"]} - {""})),
             own_channel=CHANNEL,
             older=_address(values, found.rest) if found.rest else None,
@@ -90,18 +90,18 @@ class FindingSessions:
         )
 
     async def _found(self, values: Mapping[str, str], after: Place | None) -> Found:
-        marks = Asked(
+        marks = Question(
             personality=values["personality"] or None, user=values["user"] or None, channel=values["channel"] or None
         )
-        caller = self._frame.caller
+        caller = self._context.caller
         try:
             if values["q"]:
-                rows, rest = await self._desk.search(caller, values["q"], marks, limit=ROWS, after=after)
+                rows, rest = await self._service.search(caller, values["q"], marks, limit=ROWS, after=after)
                 return Found(rows=rows, rest=rest)
             pinned: Sequence[Session] = ()
             if after is None:
-                pinned, _ = await self._desk.find(caller, replace(marks, is_pinned=True), limit=MOST_PINNED)
-            rows, rest = await self._desk.find(caller, replace(marks, is_pinned=False), limit=ROWS, after=after)
+                pinned, _ = await self._service.find(caller, replace(marks, is_pinned=True), limit=MOST_PINNED)
+            rows, rest = await self._service.find(caller, replace(marks, is_pinned=False), limit=ROWS, after=after)
         except EthosError as error:  # such as a person whom nobody knows: what was typed stays in the form
             return Found(problem=str(error))
         return Found(pinned=pinned, rows=rows, rest=rest)

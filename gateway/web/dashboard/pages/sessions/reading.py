@@ -15,7 +15,7 @@ from gateway.pipeline.local_channel import CHANNEL
 from gateway.sdk.models.sessions import Message, Session
 from gateway.services.caller import NotFound
 from gateway.web.dashboard.page import BASE
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 from gateway.web.markdown import to_html
 
 ROWS = 100
@@ -57,16 +57,16 @@ class Shown:
 class ReadingSession:
     """A session's own page."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._desk = frame.desks.sessions
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.sessions
 
     async def show(self, request: Request) -> Response:
         """Its newest messages; `before` and `after` lead to others, `at` to the one that a search found."""
         session = await self._session(request)
         passage = await self._passage(request, session.id)
-        names = await self._frame.sources.naming.labels()
-        return self._frame.render(
+        names = await self._context.sources.naming.labels()
+        return self._context.render(
             request,
             "sessions/session.html",
             title=session.title or "Session without a title",
@@ -83,27 +83,27 @@ class ReadingSession:
         """What came behind a message, for the open page; it takes the place of its last, empty row."""
         session = await self._session(request)
         after = _number(request, "after") or 0
-        transcript, rest = await self._desk.transcript(self._frame.caller, session.id, limit=ROWS, after=after)
+        transcript, rest = await self._service.transcript(self._context.caller, session.id, limit=ROWS, after=after)
         passage = Passage(messages=transcript.messages, has_earlier=True, has_later=rest is not None)
-        return self._frame.render(
+        return self._context.render(
             request,
             "sessions/news.html",
             title=session.title,
             session=session,
             passage=passage,
             after=passage.last_id or after,
-            messages=await self._shown(session, passage.messages, await self._frame.sources.naming.labels()),
+            messages=await self._shown(session, passage.messages, await self._context.sources.naming.labels()),
         )
 
     async def export(self, request: Request) -> Response:
         """All of it, as a file."""
         session = await self._session(request)
-        caller = self._frame.caller
+        caller = self._context.caller
         if request.query_params.get("format") == "json":
-            transcript = await self._desk.export(caller, session.id)
+            transcript = await self._service.export(caller, session.id)
             text, media_type, ending = transcript.model_dump_json(by_alias=True, indent=2), "application/json", "json"
         else:
-            text, media_type, ending = await self._desk.markdown(caller, session.id), "text/markdown", "md"
+            text, media_type, ending = await self._service.markdown(caller, session.id), "text/markdown", "md"
         headers = {"content-disposition": f'attachment; filename="{session.id}.{ending}"'}
         return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
 
@@ -111,27 +111,27 @@ class ReadingSession:
 
     async def _session(self, request: Request) -> Session:
         try:
-            return await self._desk.get(self._frame.caller, request.path_params["session"])
+            return await self._service.get(self._context.caller, request.path_params["session"])
         except NotFound as error:
             raise HTTPException(404) from error
 
     async def _passage(self, request: Request, session_id: str) -> Passage:
         before, after, at = (_number(request, name) for name in ("before", "after", "at"))
-        caller = self._frame.caller
+        caller = self._context.caller
         if at is not None:
-            earlier, has_earlier = await self._desk.passage(caller, session_id, limit=AROUND, before=at)
-            later, rest = await self._desk.transcript(caller, session_id, limit=ROWS - AROUND, after=at - 1)
+            earlier, has_earlier = await self._service.passage(caller, session_id, limit=AROUND, before=at)
+            later, rest = await self._service.transcript(caller, session_id, limit=ROWS - AROUND, after=at - 1)
             messages = (*earlier, *later.messages)
             return Passage(messages=messages, has_earlier=has_earlier, has_later=rest is not None)
         if after is not None:
-            later, rest = await self._desk.transcript(caller, session_id, limit=ROWS, after=after)
+            later, rest = await self._service.transcript(caller, session_id, limit=ROWS, after=after)
             return Passage(messages=later.messages, has_earlier=after > 0, has_later=rest is not None)
-        messages_before, has_earlier = await self._desk.passage(caller, session_id, limit=ROWS, before=before)
+        messages_before, has_earlier = await self._service.passage(caller, session_id, limit=ROWS, before=before)
         return Passage(messages=messages_before, has_earlier=has_earlier, has_later=before is not None)
 
     async def _shown(self, session: Session, messages: Sequence[Message], names: Mapping[str, str]) -> Sequence[Shown]:
         """A call and its result as one; an answer in HTML. A page of long answers takes time, so a thread does it."""
-        channels = await self._desk.channels(self._frame.caller, messages)
+        channels = await self._service.channels(self._context.caller, messages)
         return await asyncio.to_thread(_rows, session, messages, channels, names)
 
 

@@ -12,7 +12,7 @@ from gateway.sdk.models.traces import AddTrace, ConsolidationResult, Trace
 from gateway.traces.trace import SCOPES, TYPES
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE
-from gateway.web.dashboard.page_context import Frame, own_path
+from gateway.web.dashboard.page_context import PageContext, own_path
 from gateway.web.forms import Form
 
 LIST = f"{BASE}/traces"
@@ -29,9 +29,9 @@ def address_of(trace_id: str) -> str:
 class TraceChanges:
     """Takes the forms."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._desk = frame.desks.traces
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.traces
         self._consolidating: set[asyncio.Task[ConsolidationResult]] = set()
 
     async def add(self, request: Request, form: Form) -> Response:
@@ -46,25 +46,25 @@ class TraceChanges:
             session=None,
         )
         try:
-            trace = await self._desk.add(self._frame.caller, wanted)
+            trace = await self._service.add(self._context.caller, wanted)
         except EthosError as error:
-            return self._frame.go(request, LIST, str(error), is_problem=True)
+            return self._context.go(request, LIST, str(error), is_problem=True)
         undo = Undo(action=f"{LIST}/delete", fields=[("trace", trace.id), ("back", LIST)])
-        return self._frame.go(request, address_of(trace.id), "It is remembered.", undo=undo)
+        return self._context.go(request, address_of(trace.id), "It is remembered.", undo=undo)
 
     async def save(self, request: Request, form: Form) -> Response:
         """Change what it says, and its tags."""
         trace_id = form.get("trace")
-        caller = self._frame.caller
-        before = await self._desk.get(caller, trace_id)
+        caller = self._context.caller
+        before = await self._service.get(caller, trace_id)
         try:
-            await self._desk.update(caller, trace_id, content=form.get("content")[:MOST_CHARS], tags=_tags(form))
+            await self._service.update(caller, trace_id, content=form.get("content")[:MOST_CHARS], tags=_tags(form))
         except EthosError as error:
-            return self._frame.go(request, address_of(trace_id), str(error), is_problem=True)
+            return self._context.go(request, address_of(trace_id), str(error), is_problem=True)
         fields = [("trace", trace_id), ("content", before.content), ("tags", "\n".join(before.tags))]
         undo = Undo(action=f"{LIST}/save", fields=fields)
         fits = len(before.content) < 2_000  # it travels in a cookie
-        return self._frame.go(request, address_of(trace_id), "It is changed.", undo=undo if fits else None)
+        return self._context.go(request, address_of(trace_id), "It is changed.", undo=undo if fits else None)
 
     async def delete(self, request: Request, form: Form) -> Response:
         """Hide it."""
@@ -78,59 +78,59 @@ class TraceChanges:
         trace_id = form.get("trace")
         back = own_path(form.get("back"), address_of(trace_id))
         try:
-            await (self._desk.delete if is_deleted else self._desk.restore)(self._frame.caller, trace_id)
+            await (self._service.delete if is_deleted else self._service.restore)(self._context.caller, trace_id)
         except EthosError as error:
-            return self._frame.go(request, back, str(error), is_problem=True)
+            return self._context.go(request, back, str(error), is_problem=True)
         other = "restore" if is_deleted else "delete"
         undo = Undo(action=f"{LIST}/{other}", fields=[("trace", trace_id), ("back", back)])
         text = "It is deleted: no search, answer or export has it any more." if is_deleted else "It is back."
-        return self._frame.go(request, back, text, undo=undo)
+        return self._context.go(request, back, text, undo=undo)
 
     async def merge(self, request: Request, form: Form) -> Response:
         """Show what would be one trace, for a look and another wording; then do it."""
         ids = list(dict.fromkeys(form.all("trace")))
-        caller = self._frame.caller
+        caller = self._context.caller
         if len(ids) < 2:
-            return self._frame.go(request, LIST, "Choose two traces or more to merge them.", is_problem=True)
+            return self._context.go(request, LIST, "Choose two traces or more to merge them.", is_problem=True)
         if not form.is_confirmed:
-            traces = [await self._desk.get(caller, trace_id) for trace_id in ids]
+            traces = [await self._service.get(caller, trace_id) for trace_id in ids]
             return self._ask_merge(request, traces)
         try:
-            merged = await self._desk.merge(caller, ids, form.get("content")[:MOST_CHARS].strip() or None)
+            merged = await self._service.merge(caller, ids, form.get("content")[:MOST_CHARS].strip() or None)
         except EthosError as error:
-            return self._frame.go(request, LIST, str(error), is_problem=True)
+            return self._context.go(request, LIST, str(error), is_problem=True)
         fields = [("merged", merged.id), *(("trace", trace_id) for trace_id in ids)]
         undo = Undo(action=f"{LIST}/part", fields=fields)
-        return self._frame.go(request, address_of(merged.id), f"{len(ids)} traces are one now.", undo=undo)
+        return self._context.go(request, address_of(merged.id), f"{len(ids)} traces are one now.", undo=undo)
 
     async def part(self, request: Request, form: Form) -> Response:
         """Take a merge back: its sources come back, and it is deleted."""
-        caller = self._frame.caller
+        caller = self._context.caller
         try:
             for trace_id in form.all("trace"):
-                await self._desk.restore(caller, trace_id)
-            await self._desk.delete(caller, form.get("merged"))
+                await self._service.restore(caller, trace_id)
+            await self._service.delete(caller, form.get("merged"))
         except EthosError as error:
-            return self._frame.go(request, LIST, str(error), is_problem=True)
-        return self._frame.go(request, LIST, "They are apart again.")
+            return self._context.go(request, LIST, str(error), is_problem=True)
+        return self._context.go(request, LIST, "They are apart again.")
 
     async def consolidate(self, request: Request, _form: Form) -> Response:
         """Do now what is done every night."""
-        work = asyncio.create_task(self._desk.consolidate(self._frame.caller), name="consolidation by hand")
+        work = asyncio.create_task(self._service.consolidate(self._context.caller), name="consolidation by hand")
         self._consolidating.add(work)
         work.add_done_callback(self._consolidating.discard)
         log = f"{LIST}/log"
         done, _ = await asyncio.wait([work], timeout=WAITED_S)
         if not done:
-            return self._frame.go(request, log, "It takes a while. This page shows it when it is done.")
+            return self._context.go(request, log, "It takes a while. This page shows it when it is done.")
         try:
             report = work.result()
         except EthosError as error:
-            return self._frame.go(request, log, str(error), is_problem=True)
-        return self._frame.go(request, log, _said(report))
+            return self._context.go(request, log, str(error), is_problem=True)
+        return self._context.go(request, log, _said(report))
 
     def _ask_merge(self, request: Request, traces: list[Trace]) -> Response:
-        return self._frame.render(
+        return self._context.render(
             request,
             "traces/merge.html",
             title="Merge these?",

@@ -13,7 +13,7 @@ from gateway.errors import EthosError
 from gateway.services.traces import MOST_RANKED, Filters
 from gateway.traces.trace import SCOPES, TYPES
 from gateway.web.dashboard.page import BASE
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 from gateway.web.dashboard.pages.traces.drawing import plot, web
 
 ROWS = 50
@@ -99,26 +99,26 @@ TITLE_CHARS = 80
 class TraceViews:
     """What is only looked at."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._desk = frame.desks.traces
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.traces
 
     async def list(self, request: Request) -> Response:
         """Found by a question, or all, the last that came in first."""
-        if not self._desk.is_on:
-            return self._frame.render(request, "traces/off.html", title="Traces")
+        if not self._service.is_on:
+            return self._context.render(request, "traces/off.html", title="Traces")
         choice = choice_of(request.query_params)
-        wanted, caller, problem = choice.filters, self._frame.caller, None
+        wanted, caller, problem = choice.filters, self._context.caller, None
         rest: int | None = None
         is_search = bool(wanted.query) and not wanted.is_deleted
         try:
             if is_search:
-                rows = await self._desk.search(caller, wanted, limit=MOST_RANKED, explain=True)
+                rows = await self._service.search(caller, wanted, limit=MOST_RANKED, explain=True)
             else:
-                rows, rest = await self._desk.browse(caller, wanted, limit=ROWS, before=choice.before)
+                rows, rest = await self._service.browse(caller, wanted, limit=ROWS, before=choice.before)
         except EthosError as error:
             rows, problem = [], str(error)
-        return self._frame.render(
+        return self._context.render(
             request,
             "traces/index.html",
             title="Traces",
@@ -129,20 +129,20 @@ class TraceViews:
             is_search=is_search,
             types=TYPE_WORDS,
             scopes=SCOPE_WORDS,
-            count=await self._desk.count(caller),
-            names=await self._frame.sources.naming.labels(),
-            personalities=self._frame.sources.personalities.ids(),
+            count=await self._service.count(caller),
+            names=await self._context.sources.naming.labels(),
+            personalities=self._context.sources.personalities.ids(),
             older=None if rest is None else choice.at(rest),
             newest=choice.address if choice.before is not None else None,
         )
 
     async def one(self, request: Request) -> Response:
         """One trace: what it says, how it fades, what it is linked to."""
-        caller, trace_id = self._frame.caller, request.path_params["trace"]
-        trace = await self._desk.get(caller, trace_id)
-        curve = await self._desk.strength(caller, trace_id, points=POINTS)
-        graph = await self._desk.around(caller, trace_id, limit=NEIGHBOURS)
-        return self._frame.render(
+        caller, trace_id = self._context.caller, request.path_params["trace"]
+        trace = await self._service.get(caller, trace_id)
+        curve = await self._service.strength(caller, trace_id, points=POINTS)
+        graph = await self._service.around(caller, trace_id, limit=NEIGHBOURS)
+        return self._context.render(
             request,
             "traces/one.html",
             title=_shortened(trace.content),
@@ -155,15 +155,15 @@ class TraceViews:
             types=TYPE_WORDS,
             scopes=SCOPE_WORDS,
             known_as=METADATA_WORDS,
-            names=await self._frame.sources.naming.labels(),
+            names=await self._context.sources.naming.labels(),
         )
 
     async def log(self, request: Request) -> Response:
         """What consolidations did, newest first."""
         before = choice_of(request.query_params).before
-        found = await self._desk.log(self._frame.caller, limit=ROWS + 1, before=before)
+        found = await self._service.log(self._context.caller, limit=ROWS + 1, before=before)
         here = f"{BASE}/traces/log"
-        return self._frame.render(
+        return self._context.render(
             request,
             "traces/log.html",
             title="Consolidations",

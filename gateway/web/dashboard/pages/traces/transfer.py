@@ -13,7 +13,7 @@ from gateway.sdk.models.traces import ExportFormat, ImportFormat
 from gateway.services.trace_transfer import KINDS
 from gateway.services.uploads import Incoming, Transfer
 from gateway.web.dashboard.page import BASE
-from gateway.web.dashboard.page_context import Frame
+from gateway.web.dashboard.page_context import PageContext
 from gateway.web.downloads import Download
 from gateway.web.forms import Form
 
@@ -21,7 +21,7 @@ FILES = f"{BASE}/traces/files"
 IMPORTS: Mapping[ImportFormat, str] = {
     "auto": "Detect automatically",
     "json": "JSON",
-    "sqlite": "A brain (SQLite)",
+    "sqlite": "A trace store (SQLite)",
     "markdown": "Markdown notes",
     "obsidian": "Obsidian vault",
     "chatgpt": "ChatGPT export",
@@ -31,7 +31,7 @@ EXPORTS: Mapping[ExportFormat, tuple[str, str]] = {
     "json": ("JSON", "for programs"),
     "markdown": ("Markdown", "a zip of notes"),
     "obsidian": ("Obsidian", "a zip of notes with links"),
-    "sqlite": ("SQLite", "the whole brain, vectors too"),
+    "sqlite": ("SQLite", "the whole trace store, vectors too"),
 }
 SHOWN_ERRORS = 50
 
@@ -39,42 +39,44 @@ SHOWN_ERRORS = 50
 class TraceFiles:
     """What comes in and what goes out."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-        self._desk = frame.desks.trace_transfer
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.trace_transfer
 
     async def show(self, request: Request) -> Response:
         """The two forms."""
-        if not self._frame.desks.traces.is_on:
-            return self._frame.render(request, "traces/off.html", title="Traces")
-        return self._frame.render(
+        if not self._context.services.traces.is_on:
+            return self._context.render(request, "traces/off.html", title="Traces")
+        return self._context.render(
             request,
             "traces/files.html",
             title="Import and export",
             trail=[("Traces", f"{BASE}/traces")],
             imports=IMPORTS,
             exports=EXPORTS,
-            names=await self._frame.sources.naming.labels(),
-            max_bytes=self._frame.sources.config().web.max_upload_bytes,
+            names=await self._context.sources.naming.labels(),
+            max_bytes=self._context.sources.config().web.max_upload_bytes,
         )
 
     async def receive(self, name: str) -> Incoming:
         """A place for the file."""
-        return await self._desk.receive(name)
+        return await self._service.receive(name)
 
     async def look(self, request: Request, form: Form, upload: Transfer | None) -> Response:
         """Say what would happen; the file waits for the yes."""
         if upload is None:
-            return self._frame.go(request, FILES, "Choose a file first.", is_problem=True)
+            return self._context.go(request, FILES, "Choose a file first.", is_problem=True)
         chosen = _format(form.get("format"))
         user = form.get("user") or None
         try:
-            report = await self._desk.import_file(self._frame.caller, upload, form=chosen, user=user, is_dry_run=True)
+            report = await self._service.import_file(
+                self._context.caller, upload, form=chosen, user=user, is_dry_run=True
+            )
         except EthosError as error:
-            await self._desk.discard(upload)
-            return self._frame.go(request, FILES, str(error), is_problem=True)
-        self._desk.transfers.keep(upload)
-        return self._frame.render(
+            await self._service.discard(upload)
+            return self._context.go(request, FILES, str(error), is_problem=True)
+        self._service.transfers.keep(upload)
+        return self._context.render(
             request,
             "traces/look.html",
             title="Import this?",
@@ -90,25 +92,25 @@ class TraceFiles:
     async def import_file(self, request: Request, form: Form) -> Response:
         """After the yes."""
         try:
-            upload = self._desk.transfers.take(form.get("upload"))
+            upload = self._service.transfers.take(form.get("upload"))
         except EthosError as error:
-            return self._frame.go(request, FILES, str(error), is_problem=True)
+            return self._context.go(request, FILES, str(error), is_problem=True)
         chosen = _format(form.get("format"))
         try:
-            report = await self._desk.import_file(
-                self._frame.caller, upload, form=chosen, user=form.get("user") or None, is_dry_run=False
+            report = await self._service.import_file(
+                self._context.caller, upload, form=chosen, user=form.get("user") or None, is_dry_run=False
             )
         except EthosError as error:
-            return self._frame.go(request, FILES, str(error), is_problem=True)
+            return self._context.go(request, FILES, str(error), is_problem=True)
         finally:
-            await self._desk.discard(upload)
+            await self._service.discard(upload)
         came = "1 trace is new" if report.imported == 1 else f"{report.imported:,} traces are new"
         text = f"{came}, {report.skipped:,} were there already or hold nothing."
         if report.left_out or report.is_broken_off:
             text += f" {report.left_out:,} were left out."
         if report.is_broken_off:
             text += " The file cannot be read to its end: more may be missing."
-        return self._frame.go(request, f"{BASE}/traces", text)
+        return self._context.go(request, f"{BASE}/traces", text)
 
     async def export(self, request: Request) -> Response:
         """A file to keep."""
@@ -116,8 +118,8 @@ class TraceFiles:
         form: ExportFormat = next((one for one in KINDS if one == asked.get("format")), "json")
         async with AsyncExitStack() as stack:
             taken = await stack.enter_async_context(
-                self._desk.export_file(
-                    self._frame.caller, form, user=asked.get("user") or None, with_embeddings="embeddings" in asked
+                self._service.export_file(
+                    self._context.caller, form, user=asked.get("user") or None, with_embeddings="embeddings" in asked
                 )
             )
             return Download(taken, stack.pop_all())

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gateway.store.payloads import from_ms
 from gateway.traces.rows import as_json, insert, owner_number
 from gateway.traces.trace import SOURCES, TYPES, Owner, Trace, hash_of
-from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.transfer.bounds import Bounds, Everything
 from tests.gateway.memory.traces.people import Clock
 
@@ -120,7 +120,7 @@ def brains(draw: st.DrawFn) -> Held:
     return Held(found, edges, archive, records)
 
 
-async def fill(brain: Brain, held: Held) -> None:
+async def fill(brain: TraceStore, held: Held) -> None:
     """Put all in as it is."""
 
     def work(connection: Any) -> None:
@@ -135,7 +135,7 @@ async def fill(brain: Brain, held: Held) -> None:
     await brain.database.write(work)
 
 
-async def all_of(brain: Brain, *, with_embeddings: bool = True, bounds: Bounds = EVERYTHING) -> dict[str, Any]:
+async def all_of(brain: TraceStore, *, with_embeddings: bool = True, bounds: Bounds = EVERYTHING) -> dict[str, Any]:
     """All that a brain holds, in an order of its own; read without the code that is tested."""
 
     def work(connection: Any) -> dict[str, Any]:
@@ -160,10 +160,10 @@ async def all_of(brain: Brain, *, with_embeddings: bool = True, bounds: Bounds =
     return await brain.database.read(work)
 
 
-def new_brain(root: Path) -> Brain:
+def new_brain(root: Path) -> TraceStore:
     directory = root / uuid.uuid4().hex
     directory.mkdir()
-    return open_brain(directory / BRAIN_NAME, now=Clock())
+    return open_trace_store(directory / TRACES_NAME, now=Clock())
 
 
 def tree(path: Path) -> dict[str, bytes]:

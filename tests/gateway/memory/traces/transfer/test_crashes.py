@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.traces.trace_store import BRAIN_NAME, Brain, open_brain
+from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.importing import import_traces
@@ -38,11 +38,11 @@ asyncio.run(main())
 
 
 async def test_an_import_that_is_killed_and_repeated_neither_loses_nor_doubles(tmp_path: Path) -> None:
-    source, place = tmp_path / "x.json", tmp_path / BRAIN_NAME
+    source, place = tmp_path / "x.json", tmp_path / TRACES_NAME
     traces = [{"id": f"mt_{number}", "content": f"fact number {number}"} for number in range(COUNT)]
     edges = [{"source": f"mt_{number}", "target": f"mt_{number + 1}", "kind": "next"} for number in range(50)]
     source.write_text(json.dumps({"traces": traces, "edges": edges}))
-    async with open_brain(place, now=Clock()) as brain:
+    async with open_trace_store(place, now=Clock()) as brain:
         for wanted in (500, 3_000):
             process = subprocess.Popen([sys.executable, "-c", IMPORT, place, source], cwd=Path(__file__).parents[5])
             try:
@@ -63,7 +63,7 @@ async def test_an_import_that_is_killed_and_repeated_neither_loses_nor_doubles(t
 
 @pytest.mark.parametrize("form", ["sqlite", "json", "markdown", "obsidian"])
 async def test_an_export_that_fails_leaves_nothing_under_its_name_and_can_be_repeated(
-    brain: Brain, tmp_path: Path, form: Any
+    brain: TraceStore, tmp_path: Path, form: Any
 ) -> None:
     await fill(brain, Held([of(ADA, f"fact {number}") for number in range(600)]))
 
@@ -72,12 +72,14 @@ async def test_an_export_that_fails_leaves_nothing_under_its_name_and_can_be_rep
 
     with pytest.raises(OSError, match="No space left"):
         await export_traces(brain, tmp_path / "out", form=form, progress=broken)
-    assert {path.name for path in tmp_path.iterdir()} <= {BRAIN_NAME, f"{BRAIN_NAME}-wal", f"{BRAIN_NAME}-shm"}
+    assert {path.name for path in tmp_path.iterdir()} <= {TRACES_NAME, f"{TRACES_NAME}-wal", f"{TRACES_NAME}-shm"}
     assert await export_traces(brain, tmp_path / "out", form=form, bounds=EVERYTHING) == 600
 
 
 @pytest.mark.parametrize("form", ["json", "markdown"])
-async def test_an_export_that_is_given_up_stops_and_leaves_nothing(brain: Brain, tmp_path: Path, form: Any) -> None:
+async def test_an_export_that_is_given_up_stops_and_leaves_nothing(
+    brain: TraceStore, tmp_path: Path, form: Any
+) -> None:
     await fill(brain, Held([of(ADA, f"fact {number}") for number in range(3_000)]))
     loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
@@ -94,4 +96,4 @@ async def test_an_export_that_is_given_up_stops_and_leaves_nothing(brain: Brain,
     async with asyncio.timeout(60):
         while any(tmp_path.glob("out*")):
             await brain.count(ADA)  # the thread takes its file away in its own time
-    assert {path.name for path in tmp_path.iterdir()} <= {BRAIN_NAME, f"{BRAIN_NAME}-wal", f"{BRAIN_NAME}-shm"}
+    assert {path.name for path in tmp_path.iterdir()} <= {TRACES_NAME, f"{TRACES_NAME}-wal", f"{TRACES_NAME}-shm"}

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.store.payloads import from_ms
 from gateway.traces.rows import as_json
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import Bounds, OfPerson
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.import_records import ImportResult
@@ -71,7 +71,7 @@ def broken(root: Path) -> Path:
     return root / "y.json"
 
 
-async def both(brain: Brain, path: Path, bounds: Bounds, **more: Any) -> ImportResult:
+async def both(brain: TraceStore, path: Path, bounds: Bounds, **more: Any) -> ImportResult:
     """What a dry run says, which then happens; twice, because the second time all is there."""
     for _ in range(2):
         before = await all_of(brain)
@@ -86,7 +86,7 @@ async def both(brain: Brain, path: Path, bounds: Bounds, **more: Any) -> ImportR
     "written", [agentos, agentos_brain, chatgpt, table, broken, lambda root: vault(root / "vault")]
 )
 async def test_of_a_file_of_another_program_s(
-    brain: Brain, tmp_path: Path, written: Callable[[Path], Path], dedup: bool
+    brain: TraceStore, tmp_path: Path, written: Callable[[Path], Path], dedup: bool
 ) -> None:
     """New ones, doubles, what is broken, and edges that lead nowhere: the same numbers and the same words."""
     last = await both(brain, written(tmp_path), ADAS, dedup=dedup)
@@ -95,7 +95,7 @@ async def test_of_a_file_of_another_program_s(
 
 @pytest.mark.parametrize("bounds", [EVERYTHING, ADAS])
 @pytest.mark.parametrize("form", ["sqlite", "json", "markdown", "obsidian"])
-async def test_of_an_export_of_which_a_part_is_there(brain: Brain, tmp_path: Path, form: Any, bounds: Any) -> None:
+async def test_of_an_export_of_which_a_part_is_there(brain: TraceStore, tmp_path: Path, form: Any, bounds: Any) -> None:
     whole = held()
     await fill(brain, Held(whole.traces[:3]))
     async with new_brain(tmp_path) as other:
@@ -107,6 +107,8 @@ async def test_of_an_export_of_which_a_part_is_there(brain: Brain, tmp_path: Pat
     assert len((await all_of(brain))["edges"]) == 2
 
 
-async def test_of_edges_that_lead_nowhere_the_dry_run_tells_as_the_import_does(brain: Brain, tmp_path: Path) -> None:
+async def test_of_edges_that_lead_nowhere_the_dry_run_tells_as_the_import_does(
+    brain: TraceStore, tmp_path: Path
+) -> None:
     result = await import_traces(brain, agentos(tmp_path), bounds=ADAS, is_dry_run=True)
     assert result.errors[-1] == "x.json: edges[1]: it leads to nowhere, which is not there; it was left out"

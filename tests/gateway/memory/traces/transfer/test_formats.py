@@ -14,7 +14,7 @@ import pytest
 
 from gateway.errors import TraceError
 from gateway.traces.search import Wanted
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer import csv_format
 from gateway.traces.transfer.bounds import Everything, OfPerson
 from gateway.traces.transfer.detection import detected
@@ -29,7 +29,7 @@ from tests.gateway.memory.traces.transfer.corpora import EVERYTHING, all_of, tre
 ADAS = OfPerson(ADA)
 
 
-async def brought_in(brain: Brain, path: Path, **more: Any) -> tuple[ImportResult, list[dict[str, Any]]]:
+async def brought_in(brain: TraceStore, path: Path, **more: Any) -> tuple[ImportResult, list[dict[str, Any]]]:
     result = await import_traces(brain, path, **({"bounds": ADAS} | more))
     return result, (await all_of(brain))["traces"]
 
@@ -79,7 +79,7 @@ EDITED = conversation(
 )
 
 
-async def test_the_active_branch_of_a_chatgpt_conversation_comes_in_as_pairs(brain: Brain, tmp_path: Path) -> None:
+async def test_the_active_branch_of_a_chatgpt_conversation_comes_in_as_pairs(brain: TraceStore, tmp_path: Path) -> None:
     """Edited branches, tool calls, `bio` and thoughts are left out; several answers belong to one question."""
     path = tmp_path / "conversations.json"
     path.write_text(json.dumps([EDITED]))
@@ -95,7 +95,7 @@ async def test_the_active_branch_of_a_chatgpt_conversation_comes_in_as_pairs(bra
     assert (await brought_in(brain, path))[0] == ImportResult(imported=0, skipped=2)
 
 
-async def test_without_a_current_node_the_newest_branch_counts(brain: Brain, tmp_path: Path) -> None:
+async def test_without_a_current_node_the_newest_branch_counts(brain: TraceStore, tmp_path: Path) -> None:
     tree_of = conversation(
         "Tea",
         ("root", None, None),
@@ -107,7 +107,7 @@ async def test_without_a_current_node_the_newest_branch_counts(brain: Brain, tmp
     assert set(by_content((await brought_in(brain, tmp_path))[1])) == {"[user]: Black?"}
 
 
-async def test_a_zip_with_several_files_and_a_broken_conversation_comes_in(brain: Brain, tmp_path: Path) -> None:
+async def test_a_zip_with_several_files_and_a_broken_conversation_comes_in(brain: TraceStore, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
         archive.writestr("x/conversations-000.json", json.dumps([{"title": "Broken"}, 7, EDITED]))
         archive.writestr("x/conversations-001.json", json.dumps([conversation("Loop", ("a", "a", None), current="a")]))
@@ -121,7 +121,7 @@ async def test_a_zip_with_several_files_and_a_broken_conversation_comes_in(brain
     ]
 
 
-async def test_a_chatgpt_file_that_breaks_off_keeps_what_came_before(brain: Brain, tmp_path: Path) -> None:
+async def test_a_chatgpt_file_that_breaks_off_keeps_what_came_before(brain: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "conversations.json"
     path.write_text(json.dumps([EDITED, EDITED])[:-40])
     result, traces = await brought_in(brain, path)
@@ -132,7 +132,7 @@ async def test_a_chatgpt_file_that_breaks_off_keeps_what_came_before(brain: Brai
 # ---- CSV ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_spreadsheet_s_csv_comes_in(brain: Brain, tmp_path: Path) -> None:
+async def test_a_spreadsheet_s_csv_comes_in(brain: TraceStore, tmp_path: Path) -> None:
     """Mark of the byte order, semicolons, line breaks in quotes, tags in three ways, other columns to the metadata."""
     path = tmp_path / "facts.csv"
     path.write_bytes(
@@ -165,13 +165,13 @@ async def test_a_spreadsheet_s_csv_comes_in(brain: Brain, tmp_path: Path) -> Non
         (b"text,type\na,b\n", 'CSV import failed: missing required "content" column.'),
     ],
 )
-async def test_a_csv_without_content_says_so(brain: Brain, tmp_path: Path, data: bytes, error: str) -> None:
+async def test_a_csv_without_content_says_so(brain: TraceStore, tmp_path: Path, data: bytes, error: str) -> None:
     (tmp_path / "x.csv").write_bytes(data)
     assert (await brought_in(brain, tmp_path / "x.csv"))[0].errors == [f"x.csv: {error}"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "cp1252", "utf-8-sig"])
-async def test_csv_of_any_encoding_is_read(brain: Brain, tmp_path: Path, encoding: str) -> None:
+async def test_csv_of_any_encoding_is_read(brain: TraceStore, tmp_path: Path, encoding: str) -> None:
     (tmp_path / "x.csv").write_bytes("content,tags\nÄpfel für Zoë,Obst\n".encode(encoding))
     assert set(by_content((await brought_in(brain, tmp_path / "x.csv", form="csv"))[1])) == {"Äpfel für Zoë"}
 
@@ -205,7 +205,7 @@ AGENTOS = {
 }  # fmt: skip
 
 
-async def test_json_of_agentos_comes_in_as_it_really_is_and_as_documented(brain: Brain, tmp_path: Path) -> None:
+async def test_json_of_agentos_comes_in_as_it_really_is_and_as_documented(brain: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "memories"
     path.write_text(json.dumps(AGENTOS))
     result, traces = await brought_in(brain, path)
@@ -233,7 +233,7 @@ async def test_json_of_agentos_comes_in_as_it_really_is_and_as_documented(brain:
     assert [edge["kind"] for edge in held["edges"]] == ["likes"]
 
 
-async def test_two_people_s_nodes_of_one_name_do_not_meet(brain: Brain, tmp_path: Path) -> None:
+async def test_two_people_s_nodes_of_one_name_do_not_meet(brain: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(AGENTOS))
     await import_traces(brain, path, bounds=ADAS)
@@ -252,12 +252,12 @@ async def test_two_people_s_nodes_of_one_name_do_not_meet(brain: Brain, tmp_path
         '\ufeff{"traces": [{"content": "one"}, {"content": "two"}]}',
     ],
 )
-async def test_lists_and_lines_of_json_are_read_too(brain: Brain, tmp_path: Path, text: str) -> None:
+async def test_lists_and_lines_of_json_are_read_too(brain: TraceStore, tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)
     assert set(by_content((await brought_in(brain, tmp_path / "x"))[1])) == {"one", "two"}
 
 
-async def test_json_that_breaks_off_keeps_what_came_before_and_says_where(brain: Brain, tmp_path: Path) -> None:
+async def test_json_that_breaks_off_keeps_what_came_before_and_says_where(brain: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"traces": [{"content": f"fact {n}"} for n in range(2_000)]})[:-20])
     result, traces = await brought_in(brain, path)
@@ -266,13 +266,13 @@ async def test_json_that_breaks_off_keeps_what_came_before_and_says_where(brain:
     assert "x.json: traces: the file breaks off or is no JSON after traces[" in result.errors[0]
 
 
-async def test_a_brain_of_agentos_comes_in(brain: Brain, tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "brain.sqlite.old") as database:
+async def test_a_brain_of_agentos_comes_in(brain: TraceStore, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "traces.sqlite.old") as database:
         database.execute("CREATE TABLE memory_traces (id, type, scope, content, tags, metadata, created_at, deleted)")
         database.execute("INSERT INTO memory_traces VALUES ('mt_1', 'semantic', 'user', 'Tea', '[]', '{}', 5, 0)")
         database.execute("INSERT INTO memory_traces VALUES ('mt_2', 'semantic', 'user', 'Gone', '[]', '{}', 5, 1)")
     database.close()
-    assert (await brought_in(brain, tmp_path / "brain.sqlite.old"))[0] == ImportResult(imported=1, skipped=1)
+    assert (await brought_in(brain, tmp_path / "traces.sqlite.old"))[0] == ImportResult(imported=1, skipped=1)
 
 
 # ---- Obsidian -------------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def vault(root: Path) -> Path:
     return root
 
 
-async def test_a_real_vault_comes_in(brain: Brain, tmp_path: Path) -> None:
+async def test_a_real_vault_comes_in(brain: TraceStore, tmp_path: Path) -> None:
     result, traces = await brought_in(brain, vault(tmp_path / "vault"))
     found = by_content(traces)
     rex = found["Rex is a dog of [[Ada]]. ![[rex.png]] #good"]
@@ -334,7 +334,7 @@ async def test_a_real_vault_comes_in(brain: Brain, tmp_path: Path) -> None:
 
 
 async def test_what_obsidian_exports_can_be_read_by_people_and_a_changed_note_comes_back(
-    brain: Brain, tmp_path: Path
+    brain: TraceStore, tmp_path: Path
 ) -> None:
     await import_traces(brain, vault(tmp_path / "vault"), bounds=ADAS)
     await export_traces(brain, tmp_path / "out", form="obsidian")
@@ -352,7 +352,7 @@ async def test_what_obsidian_exports_can_be_read_by_people_and_a_changed_note_co
 # ---- whose they are, and what is safe -------------------------------------------------------------------------------
 
 
-async def test_an_import_cannot_write_to_anybody_else_nor_learn_of_them(brain: Brain, tmp_path: Path) -> None:
+async def test_an_import_cannot_write_to_anybody_else_nor_learn_of_them(brain: TraceStore, tmp_path: Path) -> None:
     """A file that names Ben's user id, session, trace and personality becomes Ada's, and Ben's stays as it was."""
     bens = of(BEN, "Ben's secret")
     await brain.add(BEN, bens)
@@ -377,7 +377,7 @@ async def test_an_import_cannot_write_to_anybody_else_nor_learn_of_them(brain: B
 @pytest.mark.parametrize("form", ["sqlite", "json", "markdown", "obsidian"])
 @pytest.mark.parametrize("bounds", [EVERYTHING, ADAS])
 async def test_hidden_traces_and_words_of_others_are_in_no_byte_of_an_export(
-    brain: Brain, tmp_path: Path, form: Any, bounds: Any
+    brain: TraceStore, tmp_path: Path, form: Any, bounds: Any
 ) -> None:
     await brain.add(ADA, of(ADA, "Xylophone kept"))
     gone = of(ADA, "Quagmire forgotten")
@@ -391,7 +391,7 @@ async def test_hidden_traces_and_words_of_others_are_in_no_byte_of_an_export(
     assert (b"zeppelin" in data) is isinstance(bounds, Everything)
 
 
-async def test_a_dry_run_says_what_an_import_would_do_and_changes_nothing(brain: Brain, tmp_path: Path) -> None:
+async def test_a_dry_run_says_what_an_import_would_do_and_changes_nothing(brain: TraceStore, tmp_path: Path) -> None:
     await brain.add(ADA, of(ADA, "one"))
     (tmp_path / "x").write_text('[{"content": "one"}, {"content": "two"}, {"content": "two"}, {"content": ""}]')
     before = await all_of(brain)
@@ -401,14 +401,14 @@ async def test_a_dry_run_says_what_an_import_would_do_and_changes_nothing(brain:
     assert (dry.imported, dry.skipped, len(dry.errors)) == (1, 2, 1)
 
 
-async def test_tags_of_duplicates_are_united_and_dedup_can_be_turned_off(brain: Brain, tmp_path: Path) -> None:
+async def test_tags_of_duplicates_are_united_and_dedup_can_be_turned_off(brain: TraceStore, tmp_path: Path) -> None:
     (tmp_path / "x").write_text('[{"content": "tea", "tags": ["a"]}, {"content": "tea", "tags": ["b"]}]')
     _, (trace,) = await brought_in(brain, tmp_path / "x")
     assert trace["tags"] == ["a", "b"]
     assert (await brought_in(brain, tmp_path / "x", dedup=False))[0].imported == 2
 
 
-async def test_what_does_not_say_whose_it_is_needs_a_name(brain: Brain, tmp_path: Path) -> None:
+async def test_what_does_not_say_whose_it_is_needs_a_name(brain: TraceStore, tmp_path: Path) -> None:
     (tmp_path / "x").write_text('[{"content": "whose?"}]')
     result, _ = await brought_in(brain, tmp_path / "x", bounds=EVERYTHING)
     assert result.errors == [
@@ -416,7 +416,7 @@ async def test_what_does_not_say_whose_it_is_needs_a_name(brain: Brain, tmp_path
     ]
 
 
-async def test_what_was_imported_is_found_by_the_search(brain: Brain, tmp_path: Path) -> None:
+async def test_what_was_imported_is_found_by_the_search(brain: TraceStore, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("content\nRex likes bones\n")
     await import_traces(brain, tmp_path / "x.csv", bounds=ADAS)
     (found,) = await brain.search(ADA, Wanted(query="bone"))
@@ -424,7 +424,9 @@ async def test_what_was_imported_is_found_by_the_search(brain: Brain, tmp_path: 
     assert found.strength == 1.0
 
 
-async def test_nothing_that_is_there_is_overwritten_and_errors_say_what_to_do(brain: Brain, tmp_path: Path) -> None:
+async def test_nothing_that_is_there_is_overwritten_and_errors_say_what_to_do(
+    brain: TraceStore, tmp_path: Path
+) -> None:
     (tmp_path / "there").write_text("mine")
     with pytest.raises(TraceError, match=r"is there already\. Choose another name"):
         await export_traces(brain, tmp_path / "there")
@@ -458,7 +460,7 @@ def test_the_format_is_told_by_content_first(tmp_path: Path, name: str, data: by
     [("{}", "none"), ('{"memories": [{"content": "x"}]}', "memories"), ('{"traces": {"content": "x"}}', "none")],
 )
 async def test_json_without_traces_is_no_import_of_nothing(
-    brain: Brain, tmp_path: Path, document: str, lists: str
+    brain: TraceStore, tmp_path: Path, document: str, lists: str
 ) -> None:
     (tmp_path / "x.json").write_text(document)
     result, _ = await brought_in(brain, tmp_path / "x.json", form="json")
@@ -470,7 +472,7 @@ async def test_json_without_traces_is_no_import_of_nothing(
 
 
 @pytest.mark.parametrize("form", ["auto", "csv"])
-async def test_a_csv_of_an_old_mac_comes_in(brain: Brain, tmp_path: Path, form: str) -> None:
+async def test_a_csv_of_an_old_mac_comes_in(brain: TraceStore, tmp_path: Path, form: str) -> None:
     (tmp_path / "x").write_bytes(b"content,type\rRex likes bones,semantic\rTea at five,\r")
     result, traces = await brought_in(brain, tmp_path / "x", form=form)
     assert (result.errors, by_content(traces).keys()) == ([], {"Rex likes bones", "Tea at five"})
@@ -499,7 +501,7 @@ def test_quotes_that_no_line_closes_are_read_in_time_that_grows_with_the_file(
     ],
 )
 async def test_a_quote_that_is_never_closed_takes_its_own_line_only(
-    brain: Brain, tmp_path: Path, rows: list[str], contents: set[str], places: list[int]
+    brain: TraceStore, tmp_path: Path, rows: list[str], contents: set[str], places: list[int]
 ) -> None:
     (tmp_path / "x.csv").write_text("\n".join(["content", *rows, ""]))
     result, traces = await brought_in(brain, tmp_path / "x.csv")
@@ -509,7 +511,7 @@ async def test_a_quote_that_is_never_closed_takes_its_own_line_only(
     ]
 
 
-async def test_what_chatgpt_was_not_to_remember_is_not_imported(brain: Brain, tmp_path: Path) -> None:
+async def test_what_chatgpt_was_not_to_remember_is_not_imported(brain: TraceStore, tmp_path: Path) -> None:
     secret = conversation("Secret", ("a", None, message("user", "my PIN is 1234")), current="a") | {
         "is_do_not_remember": True
     }
@@ -525,7 +527,7 @@ async def test_what_chatgpt_was_not_to_remember_is_not_imported(brain: Brain, tm
     ]
 
 
-async def test_an_obsidian_export_of_agentos_says_the_same_as_its_json(brain: Brain, tmp_path: Path) -> None:
+async def test_an_obsidian_export_of_agentos_says_the_same_as_its_json(brain: TraceStore, tmp_path: Path) -> None:
     """Its notes carry tags and a list in the text, and no hash: as ObsidianExporter.js of 0.9.164 writes them."""
     front = "---\nid: {id}\ntype: semantic\nscope: user\nstrength: 1\ntags:{tags}\ncreatedAt: 1700000000000\n---\n"
     folder = tmp_path / "vault" / "user" / "semantic"

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.traces.trace_store import BRAIN_NAME, open_brain
+from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from gateway.traces.transfer.bounds import Everything, OfPerson
 from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA, of
@@ -84,13 +84,13 @@ async def test_any_note(front: str, body: str, known: dict[str, Any]) -> None:
 
 async def test_a_database_that_somebody_else_has_filled(tmp_path: Path) -> None:
     """Edges and records that no program of ours wrote are named, after all traces are in."""
-    await open_brain(tmp_path / "hostile.sqlite").close()
+    await open_trace_store(tmp_path / "hostile.sqlite").close()
     with sqlite3.connect(tmp_path / "hostile.sqlite") as connection:
         connection.execute("INSERT INTO owners VALUES (1, 'user', 'u_x')")
         connection.execute("INSERT INTO records VALUES ('node', 'n', 1, 'no json')")
         connection.execute("INSERT INTO edges VALUES ('node:x:y', 'node:::', 'k', 1, 'no json', 0)")
     connection.close()
-    async with open_brain(tmp_path / BRAIN_NAME) as brain:
+    async with open_trace_store(tmp_path / TRACES_NAME) as brain:
         result = await import_traces(brain, tmp_path / "hostile.sqlite", bounds=OfPerson(ADA))
     assert len(result.errors) == 1
     assert "the database cannot be read any further" in result.errors[0]
@@ -98,14 +98,14 @@ async def test_a_database_that_somebody_else_has_filled(tmp_path: Path) -> None:
 
 async def test_a_database_with_a_scope_that_there_is_not(tmp_path: Path) -> None:
     """What no check of theirs forbids is named here, and all else comes in."""
-    async with open_brain(tmp_path / "hostile.sqlite") as theirs:
+    async with open_trace_store(tmp_path / "hostile.sqlite") as theirs:
         await theirs.add(ADA, of(ADA, "a good one"))
     with sqlite3.connect(tmp_path / "hostile.sqlite") as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute("INSERT INTO owners VALUES (9, 'galaxy', 'g')")
         connection.execute("INSERT INTO records VALUES ('node', 'n', 9, '{}')")
     connection.close()
-    async with open_brain(tmp_path / BRAIN_NAME) as brain:
+    async with open_trace_store(tmp_path / TRACES_NAME) as brain:
         result = await import_traces(brain, tmp_path / "hostile.sqlite", bounds=Everything())
     assert (result.imported, result.left_out, result.is_broken_off) == (1, 1, False)
     assert result.errors == [

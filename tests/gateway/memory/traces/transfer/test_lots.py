@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import Everything, OfPerson
 from gateway.traces.transfer.detection import EXPORT_FORMATS, ExportFormat
 from gateway.traces.transfer.exporting import export_traces
@@ -22,7 +22,7 @@ MANY = 2 * LOT + 101
 
 
 @pytest.mark.parametrize("form", EXPORT_FORMATS)
-async def test_many_traces_leave_and_come_back(brain: Brain, tmp_path: Path, form: ExportFormat) -> None:
+async def test_many_traces_leave_and_come_back(brain: TraceStore, tmp_path: Path, form: ExportFormat) -> None:
     traces = [of(ADA, f"fact {number} about tea", created_at=brain.now()) for number in range(MANY)]
     edges = [(one.id, other.id, "related_to", 1.0, "{}", 0) for one, other in pairwise(traces)]
     await fill(brain, Held(traces, edges))
@@ -38,7 +38,7 @@ async def test_many_traces_leave_and_come_back(brain: Brain, tmp_path: Path, for
         assert await other.database.read(lambda connection: connection.execute(pieces).fetchone()[0]) <= 3
 
 
-async def test_many_traces_come_from_a_brain_of_agentos(brain: Brain, tmp_path: Path) -> None:
+async def test_many_traces_come_from_a_brain_of_agentos(brain: TraceStore, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "agent.sqlite") as theirs:
         theirs.execute(
             "CREATE TABLE memory_traces (id TEXT, type TEXT, scope TEXT, content TEXT, strength REAL, created_at INT, "
@@ -53,7 +53,7 @@ async def test_many_traces_come_from_a_brain_of_agentos(brain: Brain, tmp_path: 
     assert (result.imported, result.errors, result.is_whole) == (MANY, [], True)
 
 
-async def test_many_rows_and_many_conversations_come_in(brain: Brain, tmp_path: Path) -> None:
+async def test_many_rows_and_many_conversations_come_in(brain: TraceStore, tmp_path: Path) -> None:
     (tmp_path / "facts.csv").write_text("content\n" + "".join(f"row {number}\n" for number in range(MANY)))
     result = await import_traces(brain, tmp_path / "facts.csv", bounds=ADAS)
     assert (result.imported, result.is_whole) == (MANY, True)
@@ -67,7 +67,9 @@ async def test_many_rows_and_many_conversations_come_in(brain: Brain, tmp_path: 
     assert (result.imported, result.is_whole) == (MANY, True)
 
 
-async def test_what_was_left_out_is_counted_and_a_file_that_breaks_off_says_so(brain: Brain, tmp_path: Path) -> None:
+async def test_what_was_left_out_is_counted_and_a_file_that_breaks_off_says_so(
+    brain: TraceStore, tmp_path: Path
+) -> None:
     lines = [json.dumps({"content": f"fact {number}"}) for number in range(MANY)]
     (tmp_path / "whole.json").write_text(f"[{','.join([*lines, '7', '{}'])}]")
     result = await import_traces(brain, tmp_path / "whole.json", bounds=ADAS)
@@ -77,7 +79,7 @@ async def test_what_was_left_out_is_counted_and_a_file_that_breaks_off_says_so(b
     assert (result.skipped, result.left_out, result.is_broken_off, result.is_whole) == (MANY, 0, True, False)
 
 
-async def test_that_nobody_is_named_is_said_once_and_counted(brain: Brain, tmp_path: Path) -> None:
+async def test_that_nobody_is_named_is_said_once_and_counted(brain: TraceStore, tmp_path: Path) -> None:
 
     (tmp_path / "facts.csv").write_text("content\n" + "".join(f"row {number}\n" for number in range(MANY)))
     result = await import_traces(brain, tmp_path / "facts.csv", bounds=Everything())

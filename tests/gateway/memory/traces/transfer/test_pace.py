@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.importing import import_traces
 from gateway.traces.transfer.pace import LEAST_BYTES, RECORD_BYTES, TOO_SLOW, WINDOW_S, Pace, TooSlow
@@ -43,7 +43,7 @@ def written(directory: Path, form: str) -> Path:
 
 @pytest.mark.parametrize("form", ["json", "csv", "markdown"])
 async def test_a_file_that_is_read_too_slowly_ends_the_import_and_says_what_is_missing(
-    brain: Brain, tmp_path: Path, form: str
+    brain: TraceStore, tmp_path: Path, form: str
 ) -> None:
     path = written(tmp_path, form)
     slow = Pace(ticking(WINDOW_S / (LEAST_BYTES / RECORD_BYTES)))  # a record needs more than one look
@@ -55,7 +55,7 @@ async def test_a_file_that_is_read_too_slowly_ends_the_import_and_says_what_is_m
     assert (again.imported, again.skipped, again.is_whole) == (MANY - result.imported, result.imported, True)
 
 
-async def test_a_database_whose_next_row_never_comes_is_given_up(brain: Brain, tmp_path: Path) -> None:
+async def test_a_database_whose_next_row_never_comes_is_given_up(brain: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "endless.sqlite"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE memory_traces (content, deep AS (hex(zeroblob(30000000)) || content))")

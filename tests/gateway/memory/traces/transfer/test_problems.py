@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import StoreUnavailable, TraceError
-from gateway.traces.trace_store import Brain, open_brain
+from gateway.traces.trace_store import TraceStore, open_trace_store
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.importing import import_traces
@@ -21,7 +21,7 @@ from tests.gateway.memory.traces.transfer.corpora import all_of
 ADAS = OfPerson(ADA)
 
 
-async def problems(brain: Brain, path: Path, **more: Any) -> list[str]:
+async def problems(brain: TraceStore, path: Path, **more: Any) -> list[str]:
     return (await import_traces(brain, path, bounds=ADAS, **more)).errors
 
 
@@ -46,12 +46,12 @@ async def problems(brain: Brain, path: Path, **more: Any) -> list[str]:
         ({"chunks": [{"id": 1}]}, "x.json: chunks[0]: pieces of documents have no place here; it was left out"),
     ],
 )
-async def test_of_json(brain: Brain, tmp_path: Path, document: Any, expected: str) -> None:
+async def test_of_json(brain: TraceStore, tmp_path: Path, document: Any, expected: str) -> None:
     (tmp_path / "x.json").write_text(json.dumps(document))
     assert await problems(brain, tmp_path / "x.json") == [expected]
 
 
-async def test_of_notes(brain: Brain, tmp_path: Path) -> None:
+async def test_of_notes(brain: TraceStore, tmp_path: Path) -> None:
     root = tmp_path / "notes"
     (root / ".ethos").mkdir(parents=True)
     (root / "a.md").symlink_to(tmp_path / "elsewhere")
@@ -65,14 +65,14 @@ async def test_of_notes(brain: Brain, tmp_path: Path) -> None:
     ]
 
 
-async def test_of_a_field_that_is_too_large_for_a_table(brain: Brain, tmp_path: Path) -> None:
+async def test_of_a_field_that_is_too_large_for_a_table(brain: TraceStore, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(f"content\nfirst\n{'x' * (16 * 1024 * 1024 + 1)}\nlast\n")
     [problem] = await problems(brain, tmp_path / "x.csv")
     assert problem.startswith("x.csv: line 3: it cannot be read (field larger than field limit")
     assert {trace["content"] for trace in (await all_of(brain))["traces"]} == {"first", "last"}
 
 
-async def test_what_cannot_be_imported_at_all_is_refused_with_what_to_do(brain: Brain, tmp_path: Path) -> None:
+async def test_what_cannot_be_imported_at_all_is_refused_with_what_to_do(brain: TraceStore, tmp_path: Path) -> None:
     async def refused(path: Path, **more: Any) -> str:
         with pytest.raises(TraceError) as caught:
             await problems(brain, path, **more)
@@ -99,7 +99,7 @@ async def test_what_cannot_be_imported_at_all_is_refused_with_what_to_do(brain: 
     assert await refused(tmp_path / "other.sqlite") == (
         f"{tmp_path / 'other.sqlite'} is a database, but no brain: it has no traces."
     )
-    await open_brain(tmp_path / "newer.sqlite").close()
+    await open_trace_store(tmp_path / "newer.sqlite").close()
     with sqlite3.connect(tmp_path / "newer.sqlite") as newer:
         newer.execute("PRAGMA user_version = 9999")
     newer.close()
@@ -108,7 +108,7 @@ async def test_what_cannot_be_imported_at_all_is_refused_with_what_to_do(brain: 
     )
 
 
-async def test_an_export_onto_a_full_disk_says_that_nothing_was_exported(brain: Brain, tmp_path: Path) -> None:
+async def test_an_export_onto_a_full_disk_says_that_nothing_was_exported(brain: TraceStore, tmp_path: Path) -> None:
     def full(_done: int, _total: int) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
@@ -119,7 +119,9 @@ async def test_an_export_onto_a_full_disk_says_that_nothing_was_exported(brain: 
     assert not target.exists()
 
 
-async def test_the_bar_of_a_json_import_is_nearly_full_when_all_traces_are_in(brain: Brain, tmp_path: Path) -> None:
+async def test_the_bar_of_a_json_import_is_nearly_full_when_all_traces_are_in(
+    brain: TraceStore, tmp_path: Path
+) -> None:
     """The file is read once for each of its sections, and the traces are nearly all the work."""
     (tmp_path / "x.json").write_text(
         json.dumps({"traces": [{"content": f"fact {n} {'x' * 200}"} for n in range(2_000)]})
@@ -139,7 +141,7 @@ def said(key: str, parent: str | None, role: str, **message: Any) -> dict[str, A
 
 
 async def test_what_a_person_never_saw_of_a_conversation_stays_out_and_pictures_are_told(
-    brain: Brain, tmp_path: Path
+    brain: TraceStore, tmp_path: Path
 ) -> None:
     """Several assistants, spoken words, pictures, hidden messages, code that ran, and an answer without a question."""
     picture = {"content_type": "multimodal_text", "parts": [{"content_type": "image_asset_pointer"}, "what is this?"]}

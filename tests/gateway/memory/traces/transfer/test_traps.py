@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import TraceError
-from gateway.traces.trace_store import Brain
+from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.importing import import_traces
 from gateway.traces.transfer.json_stream import BrokenJson, TooLarge, values_at
@@ -96,7 +96,7 @@ def test_a_trap_is_refused_in_flat_memory(tmp_path: Path, kind: str, place: str,
     assert "conversations.json: " in error
 
 
-async def test_a_zip_that_grows_too_much_is_refused_before_it_is_read(brain: Brain, tmp_path: Path) -> None:
+async def test_a_zip_that_grows_too_much_is_refused_before_it_is_read(brain: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "bomb.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for number in range(2):
@@ -107,7 +107,9 @@ async def test_a_zip_that_grows_too_much_is_refused_before_it_is_read(brain: Bra
         await import_traces(brain, path, bounds=OfPerson(ADA))
 
 
-async def test_a_record_that_is_too_large_is_left_out_and_those_around_it_come_in(brain: Brain, tmp_path: Path) -> None:
+async def test_a_record_that_is_too_large_is_left_out_and_those_around_it_come_in(
+    brain: TraceStore, tmp_path: Path
+) -> None:
     many = json.dumps([[] for _ in range(400_000)])
     (tmp_path / "x.json").write_text(
         f'{{"traces": [{{"content": "first"}}, {{"content": "x", "metadata": {many}}}, {{"content": "last"}}]}}'
