@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.retrieval import SETS, load, said_at
 from gateway.memory.prompt_excerpt import Filler
-from gateway.memory.render import render_memory
+from gateway.memory.prompt_section import render_memory
 from gateway.protocols import MemoryContext
 
 ROOMS_CHARS = (10_000, 20_000, 40_000)

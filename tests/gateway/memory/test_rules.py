@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.memory import rules
 from gateway.memory.delta import Delta
-from gateway.memory.render import render_memory
+from gateway.memory.prompt_section import render_memory
 from gateway.protocols import MemoryContext, MemoryUpdate
 
 LINES = st.lists(st.text(alphabet="aB \tß日🙂\u2028", max_size=6), max_size=8)

@@ -26,4 +26,4 @@ async def _begin(home: Path, user_id: str, last: str) -> None:
 
     async with opened(home) as store:
         eraser = replace(eraser_of(home, store), on_step=die)
-        await eraser.erase(await eraser.bury(user_id))
+        await eraser.erase(await eraser.schedule(user_id))

@@ -25,7 +25,7 @@ class Question:
     async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
         raise AssertionError(f"{user_id} asked for no export in {conversation}")
 
-    async def bury(self, user_id: str, farewell_id: str) -> None:
+    async def schedule_erasure(self, user_id: str, farewell_id: str) -> None:
         self.buried.append((user_id, farewell_id))
 
 

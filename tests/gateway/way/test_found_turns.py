@@ -283,7 +283,7 @@ async def test_a_fault_while_a_poison_message_is_buried_does_not_hold_up_its_con
 ) -> None:
     model = ScriptedModel([RuntimeError("boom")], [RuntimeError("boom")], "fine")
     async with house.gateway(model, delivery={"max_attempts": 1}) as (gateway, channel):
-        turns = gateway.dispatcher._turns
+        turns = gateway.turns
         bury, faults = turns.bury, [RuntimeError("a fault of ours")]
 
         async def failing(row, reason):

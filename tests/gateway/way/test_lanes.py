@@ -158,8 +158,8 @@ async def test_a_party_has_no_more_workers_than_its_share_and_loses_no_lane_for_
         await asyncio.wait_for(lanes.idle(), 60)
     assert most == {"ada": 2, "ben": 2}
     assert len(served) == 120
-    assert not lanes._parties
-    assert not lanes._party_of
+    assert not lanes._owners
+    assert not lanes._owner_of
 
 
 async def test_a_lane_whose_next_work_is_somebody_elses_waits_with_theirs() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.domain.channels import Channels
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage, Receipt
 from gateway.pipeline import outbox as outbox_module
@@ -348,12 +349,11 @@ async def test_a_channel_of_a_log_that_is_down_hears_of_its_replies_when_it_is_u
 ) -> None:
     async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
         channel.capabilities = replace(channel.capabilities, shows_log=True)
-        if_up = gateway.outbox._channel_if_up
-        gateway.outbox._channel_if_up = lambda _name: None
+        channels, gateway.outbox._channels = gateway.outbox._channels, Channels()
         message = await channel.say("hi")
         await settled(gateway)
         [row] = await gateway.store.deliveries.rows("outbox", chosen="all")
         assert (row.state, channel.attempts) == ("ready", 0)
-        gateway.outbox._channel_if_up = if_up
+        gateway.outbox._channels = channels
         gateway.outbox.channel_is_up(channel.name)
         assert await channel.answers_to(message) == ["hello"]

@@ -36,9 +36,9 @@ class Written:
 
     def __init__(self, channel: FakeChannel) -> None:
         self.text = ""
-        self.preview = Preview(channel, ANSWER, lambda: self.text, self._rested)
+        self.preview = Preview(channel, ANSWER, self, self)  # type: ignore[arg-type]
 
-    async def _rested(self, conversation: ConversationRef) -> None:
+    async def caught_up(self, conversation: ConversationRef) -> None:
         assert conversation == WHERE
 
     def write(self, text: str) -> None:
@@ -86,7 +86,7 @@ async def test_a_turn_leaves_no_cycle_for_the_collector() -> None:
     gc.collect()
     gc.disable()
     try:
-        shown = Preview(channel, ANSWER, str, _at_once)
+        shown = Preview(channel, ANSWER, Silent(), Silent())  # type: ignore[arg-type]
         async with asyncio.timeout(60), shown:
             await channel.typed.get()
         left = weakref.ref(shown)
@@ -97,5 +97,10 @@ async def test_a_turn_leaves_no_cycle_for_the_collector() -> None:
         gc.enable()
 
 
-async def _at_once(_conversation: ConversationRef) -> None:
-    """Nothing is on its way."""
+class Silent:
+    """An answer that does not grow, after which nothing is on its way."""
+
+    text = ""
+
+    async def caught_up(self, _conversation: ConversationRef) -> None:
+        """At once."""

@@ -128,7 +128,7 @@ async def test_a_channel_that_is_added_is_connected_and_one_that_goes_is_closed_
         write(house, channels={"fake": FAKE, "new": FAKE})
         done = await gateway.reloading.reload()
         assert set(done.at_once) == {"channels.old", "channels.new"}
-        assert [status.name for status in gateway.supervisor.statuses] == ["fake", "new"]
+        assert [status.name for status in gateway.channels.statuses] == ["fake", "new"]
         assert await channel(gateway, "new").ask("Hello")
         assert old.is_closed
         assert (fake.connects, fake.is_closed) == (1, False)

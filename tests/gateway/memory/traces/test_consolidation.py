@@ -187,10 +187,11 @@ async def test_two_processes_at_once_merge_everything_once(tmp_path: Path, clock
     async with open_trace_store(tmp_path / TRACES_NAME, now=clock) as brain:
         await put(brain, *(of(ADA, f"fact {number % 200}") for number in range(1_000)))
     program = (
-        "import asyncio, sys; from pathlib import Path; from gateway.traces.trace_store import open_brain; "
+        "import asyncio, sys; from pathlib import Path; from gateway.traces.trace_store import open_trace_store; "
         "from gateway.traces.consolidation import Consolidation\n"
         "async def main():\n"
-        "    async with open_brain(Path(sys.argv[1])) as brain: print((await Consolidation(brain).run()).merged)\n"
+        "    async with open_trace_store(Path(sys.argv[1])) as store:\n"
+        "        print((await Consolidation(store).run()).merged)\n"
         "asyncio.run(main())"
     )
     processes = [
@@ -210,7 +211,7 @@ async def test_a_killed_consolidation_leaves_each_step_done_or_not_begun(tmp_pat
     program = (
         "import asyncio, os, signal, sys; from pathlib import Path\n"
         "from gateway.traces import changes, consolidation_steps\n"
-        "from gateway.traces.trace_store import open_brain\n"
+        "from gateway.traces.trace_store import open_trace_store\n"
         "from gateway.traces.consolidation import Consolidation\n"
         "merge, left = changes.merge, [int(sys.argv[2])]\n"
         "def dying(*a, **k):\n"
@@ -219,7 +220,7 @@ async def test_a_killed_consolidation_leaves_each_step_done_or_not_begun(tmp_pat
         "    return merge(*a, **k)\n"
         "changes.merge = dying\n"
         "async def main():\n"
-        "    async with open_brain(Path(sys.argv[1])) as brain: await Consolidation(brain).run()\n"
+        "    async with open_trace_store(Path(sys.argv[1])) as brain: await Consolidation(brain).run()\n"
         "asyncio.run(main())"
     )
     for merges in (0, 1, 499, 700):

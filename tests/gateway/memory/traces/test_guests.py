@@ -100,7 +100,7 @@ async def test_only_who_may_read_shared_memory_is_told_shared_facts(
     found = {
         "prompt": [each.text for each in await memory.before_turn(scope, "When is the release?", role)],
         "search": json.loads(await desk.use("memory_search", role, is_direct=is_direct, query="release"))["results"],
-        "why": await origins(memory.brain, viewer_of(scope, role), "release"),
+        "why": await origins(memory.trace_store, viewer_of(scope, role), "release"),
     }
     by_id = await desk.use("memory_rehydrate", role, is_direct=is_direct, traceId=kept)
     if may(role, "read shared memory"):

@@ -24,13 +24,13 @@ COUNT = 6_000
 IMPORT = """
 import asyncio, sys
 from pathlib import Path
-from gateway.traces.trace_store import open_brain
+from gateway.traces.trace_store import open_trace_store
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.importing import import_traces
 from tests.gateway.memory.traces.people import ADA
 
 async def main():
-    async with open_brain(Path(sys.argv[1])) as brain:
+    async with open_trace_store(Path(sys.argv[1])) as brain:
         await import_traces(brain, Path(sys.argv[2]), bounds=OfPerson(ADA))
 
 asyncio.run(main())

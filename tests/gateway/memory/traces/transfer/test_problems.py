@@ -97,7 +97,7 @@ async def test_what_cannot_be_imported_at_all_is_refused_with_what_to_do(brain: 
         other.execute("CREATE TABLE songs (title)")
     other.close()
     assert await refused(tmp_path / "other.sqlite") == (
-        f"{tmp_path / 'other.sqlite'} is a database, but no brain: it has no traces."
+        f"{tmp_path / 'other.sqlite'} is a database, but no trace store: it has no traces."
     )
     await open_trace_store(tmp_path / "newer.sqlite").close()
     with sqlite3.connect(tmp_path / "newer.sqlite") as newer:

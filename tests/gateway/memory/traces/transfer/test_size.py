@@ -12,7 +12,7 @@ import pytest
 PROGRAM = """
 import asyncio, re, sys
 from pathlib import Path
-from gateway.traces.trace_store import open_brain
+from gateway.traces.trace_store import open_trace_store
 from gateway.traces.trace import Viewer
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.importing import import_traces
@@ -20,7 +20,7 @@ from gateway.traces.transfer.importing import import_traces
 async def main():
     path = Path(sys.argv[1])
     viewer = Viewer(user_id="u", personality_id="assistant", session_id=None)
-    async with open_brain(path.with_suffix(".brain")) as brain:
+    async with open_trace_store(path.with_suffix(".brain")) as brain:
         result = await import_traces(brain, path, bounds=OfPerson(viewer), is_dry_run=True)
     # of this program alone; what getrusage says begins with the size of the parent
     used_kb = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]

@@ -26,7 +26,7 @@ LIMIT_MB = 700  # of addresses; the program with its libraries takes some 400 of
 PROGRAM = """
 import asyncio, resource, sys
 from pathlib import Path
-from gateway.traces.trace_store import open_brain
+from gateway.traces.trace_store import open_trace_store
 from gateway.traces.trace import Viewer
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.importing import import_traces
@@ -34,7 +34,7 @@ from gateway.traces.transfer.importing import import_traces
 async def main():
     path, form = Path(sys.argv[1]), sys.argv[2]
     viewer = Viewer(user_id="u", personality_id="assistant", session_id=None)
-    async with open_brain(path.with_suffix(".brain")) as brain:
+    async with open_trace_store(path.with_suffix(".brain")) as brain:
         resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[3]) << 20,) * 2)
         result = await import_traces(brain, path, bounds=OfPerson(viewer), form=form, is_dry_run=True)
     print(result.imported, result.is_broken_off, *result.errors, sep="\\n")
