@@ -27,7 +27,7 @@ from benchmarks.messages import PEOPLE, Corpus, corpus_of, fill, person, quantil
 from gateway.domain.sessions import Session, SessionMessage, new_session
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.pipeline.commit import TurnCommit
-from gateway.pipeline.inbox import InboxRow
+from gateway.pipeline.queues import InboxRow
 from gateway.store.sqlite import SqliteStore, open_store
 from gateway.store.turns import SqliteTurns
 

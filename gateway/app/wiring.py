@@ -35,9 +35,9 @@ from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
 from gateway.pipeline.admission import make_admission
 from gateway.pipeline.answer import TurnDependencies
-from gateway.pipeline.checkup import Checkup
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.dispatcher import Dispatcher
+from gateway.pipeline.health import Checkup
 from gateway.pipeline.history import History
 from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.local_channel import LocalChannel

@@ -34,11 +34,11 @@ from gateway.pipeline.commands import Commands
 from gateway.pipeline.commit import Committer, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher, TurnControl
 from gateway.pipeline.history import History
-from gateway.pipeline.inbox import InboxRow
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.parking import Parking, expired
 from gateway.pipeline.presence import Presence
 from gateway.pipeline.preview import Preview
+from gateway.pipeline.queues import InboxRow
 from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
 from gateway.runtime.observe import span
 

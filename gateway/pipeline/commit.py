@@ -20,8 +20,8 @@ from gateway.memory.proposals import Proposal
 from gateway.memory.sync import CommittedMemory
 from gateway.messages import Action, ConversationRef, InboundMessage, OutboundMessage
 from gateway.people.access_records import AccessRecords, PeopleChange
-from gateway.pipeline.inbox import InboxRow
 from gateway.pipeline.outbox import Outbox
+from gateway.pipeline.queues import InboxRow
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import span

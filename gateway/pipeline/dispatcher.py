@@ -17,8 +17,7 @@ from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.people.access import Access
 from gateway.pipeline.crash_isolation import Company
-from gateway.pipeline.inbox import InboxRow, InboxStore, NotDue, Suspect
-from gateway.pipeline.outbox import DeliveryPolicy
+from gateway.pipeline.queues import DeliveryPolicy, InboxRow, InboxStore, NotDue, Suspect
 from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
 from gateway.runtime.backoff import delay_s
 from gateway.runtime.cancellation import is_cancelled_from_outside
@@ -381,4 +380,4 @@ def _is_the_machines(error: Exception) -> bool:
 
 def _workers_of(of_one: Callable[[str], int], party: Hashable) -> int:
     """How many turns a party may have; it is an account, or a conversation of which no account was said."""
-    return of_one(cast(_Account | ConversationRef, party).channel)
+    return of_one(cast("_Account | ConversationRef", party).channel)

@@ -2,16 +2,198 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from gateway.domain.channels import ChannelState, ChannelStatus
-from gateway.sdk.models.system import ChannelHealth, Health, QueueHealth, Verdict
+from gateway import __version__
+from gateway.agent.model_states import ModelStates
+from gateway.domain.channels import Channels, ChannelState, ChannelStatus
+from gateway.errors import StoreError
+from gateway.memory.sync import MemorySync
+from gateway.people.identity import IdentityMap
+from gateway.pipeline.dispatcher import Dispatcher
+from gateway.pipeline.outbox import Outbox
+from gateway.pipeline.queues import InboxStore, Parked
+from gateway.pipeline.supervisor import Supervisor
+from gateway.sdk.models.system import ChannelHealth, Health, ModelHealth, QueueHealth, Verdict
 
 # Less than this, and writing will soon fail.
 LITTLE_DISK_BYTES = 64 * 1024 * 1024
+
+T = TypeVar("T")
+Seen = TypeVar("Seen", ChannelHealth, ModelHealth)
+# Whoever asks has an answer by then, also while the disk hangs.
+PATIENCE_S = 5.0
 _DOWN: tuple[ChannelState, ...] = ("down", "auth_failed")
+
+
+class StoreFacts(Protocol):
+    """What the store knows of itself."""
+
+    async def problem(self) -> str | None:
+        """Why nothing can be committed now; None where it can."""
+
+    async def backlog(self) -> Sequence[QueueHealth]:
+        """Unfinished rows and dead letters of both queues."""
+
+    async def unsettled_turns(self) -> int:
+        """Turns whose memory updates stand in the journal only."""
+
+
+class Reloads(Protocol):
+    """What became of the last change of the configuration, and what of it nobody may see."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """One line each, for people."""
+
+    def hide(self, text: str) -> str:
+        """A text for people without the secrets of the configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What has to be asked for, and may not come."""
+
+    store_problem: str | None = None
+    queues: Sequence[QueueHealth] = ()
+    free_bytes: int | None = None
+    identity_problems: Sequence[str] = ()
+    parked: int = 0
+    memory_journal: int = 0
+
+
+class Checkup:
+    """Makes a picture when it is asked for one, and never by itself. Who asks meanwhile gets the same."""
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        store: StoreFacts,
+        channels: Channels,
+        supervisor: Supervisor,
+        dispatcher: Dispatcher,
+        outbox: Outbox,
+        inbox: InboxStore,
+        memory: MemorySync,
+        models: ModelStates,
+        identities: IdentityMap,
+        reloading: Reloads,
+        started_at: datetime,
+    ) -> None:
+        """Nothing is asked yet; `home` is the data directory."""
+        self._home = home
+        self._store = store
+        self._channels = channels
+        self._supervisor = supervisor
+        self._dispatcher = dispatcher
+        self._outbox = outbox
+        self._inbox = inbox
+        self._memory = memory
+        self._models = models
+        self._identities = identities
+        self._reloading = reloading
+        self._started_at = started_at
+        self._running: asyncio.Task[_Facts] | None = None
+
+    async def health(self) -> Health:
+        """How the gateway is, now. Takes no longer than `PATIENCE_S`, and says so where the disk does not answer."""
+        if self._running is None:  # anybody may ask; so many at once cost no more than one
+            self._running = asyncio.create_task(self._ask(), name="checkup")
+            self._running.add_done_callback(self._is_done)
+        asking = self._running
+        await asyncio.wait([asking], timeout=PATIENCE_S)
+        if asking.done():
+            return self._seen(asking.result())
+        hanging = f"the database and the disk under {self._home} have not answered for {PATIENCE_S:g} s"
+        return self._seen(_Facts(store_problem=hanging))
+
+    def _is_done(self, task: asyncio.Task[_Facts]) -> None:
+        self._running = None
+        if not task.cancelled():
+            task.exception()  # whoever waited has it
+
+    async def _ask(self) -> _Facts:
+        nothing: Sequence[QueueHealth] = ()
+        nobody: Sequence[Parked] = ()
+        return _Facts(
+            store_problem=await self._store.problem(),
+            queues=await _or(self._store.backlog, nothing),
+            free_bytes=await asyncio.to_thread(_free_bytes, self._home),
+            identity_problems=await self._identities.problems(),
+            parked=len({row.conversation for row in await _or(self._inbox.parked, nobody)}),
+            memory_journal=await _or(self._store.unsettled_turns, 0),
+        )
+
+    def _seen(self, facts: _Facts) -> Health:
+        """Make the picture. An error may quote what a library said, and with it a secret; so each is looked through."""
+        hide = self._reloading.hide
+        channels = self._channels.statuses
+        seen = [channel_health(one, facts.queues, self._channels.problems(one.name)) for one in channels]
+        impaired = [f"{channel.name}: {channel.error}" for channel in seen if channel.error]
+        must_act = [*([facts.store_problem] if facts.store_problem else []), *facts.identity_problems]
+        troubles = self._troubles(facts.free_bytes)
+        is_started = self._supervisor.all_tried.is_set()
+        return Health(
+            status=verdict(
+                channels=channels, must_act=must_act, troubles=[*troubles, *impaired], is_started=is_started
+            ),
+            is_ready=is_started and facts.store_problem is None,
+            version=__version__,
+            pid=os.getpid(),
+            started_at=self._started_at,
+            channels=tuple(_told(channel, hide) for channel in seen),
+            queues=tuple(facts.queues),
+            models=tuple(_told(model, hide) for model in self._models.statuses),
+            store_problem=facts.store_problem and hide(facts.store_problem),
+            disk_free_bytes=facts.free_bytes,
+            turns_running=self._dispatcher.running,
+            conversations_waiting=self._dispatcher.waiting,
+            conversations_parked=facts.parked,
+            memory_late=self._memory.late,
+            memory_journal=facts.memory_journal,
+            problems=tuple(map(hide, (*must_act, *impaired, *troubles, *self._reloading.problems))),
+        )
+
+    def _troubles(self, free_bytes: int | None) -> list[str]:
+        """What works badly, for people."""
+        found = [
+            f"the model {model.name} has not answered since {model.since:%Y-%m-%d %H:%M} UTC: {model.error}"
+            for model in self._models.statuses
+            if model.state == "down"
+        ]
+        if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
+            found.append(f"only {free_bytes / 1024 / 1024:.0f} MiB are free where {self._home} is; make room")
+        found += self._outbox.troubles
+        if self._memory.late:
+            found.append(f"the memory updates of {self._memory.late} turns could not be written yet")
+        return found
+
+
+def _told(part: Seen, hide: Callable[[str], str]) -> Seen:
+    """The same, with an error that can be shown."""
+    return part if part.error is None else part.model_copy(update={"error": hide(part.error)})
+
+
+async def _or(ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
+    try:
+        return await ask()
+    except StoreError:  # `store_problem` says why
+        return otherwise
+
+
+def _free_bytes(home: Path) -> int | None:
+    try:
+        return shutil.disk_usage(home).free
+    except OSError:
+        return None
 
 
 def as_json(health: Health) -> dict[str, Any]:

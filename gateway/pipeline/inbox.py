@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -16,133 +11,19 @@ from gateway.config import LimitsConfig
 from gateway.domain.channels import Channels
 from gateway.domain.codes import without_codes
 from gateway.domain.command_text import in_form, parse_command
-from gateway.messages import ConversationRef, InboundMessage, OutboundMessage
+from gateway.messages import InboundMessage, OutboundMessage
 from gateway.people.access import Access
+from gateway.pipeline.dispatcher import Dispatcher
+from gateway.pipeline.outbox import Outbox
+from gateway.pipeline.queues import InboxStore, Refused, Room
+from gateway.pipeline.storable import storable
 from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, stage
 
-if TYPE_CHECKING:  # both read the rows of this module
-    from gateway.pipeline.dispatcher import Dispatcher
-    from gateway.pipeline.outbox import Outbox
-
-# A message that was being answered at so many deaths of the process is answered alone from then on.
-SUSPECT_DEATHS = 3
 # Of a sender whose queue is full, so many commands are let in all the same: `/stop` is what helps then.
 COMMANDS_BEYOND = 10
-_UNSTORABLE = re.compile("[\0\ufffd\ud800-\udfff]")
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxRow:
-    """A message that is claimed for its turn.
-
-    Attributes:
-        turn_id: chosen at accept, so that it is the same however often the turn is tried.
-        attempts: claims so far, this one included; a parked message's waits do not count, nor does the end of the
-            process.
-        is_told: the person was told already that the message waits.
-        has_steps: an earlier try left steps from which the turn goes on; see `TurnStore.load_steps`.
-        has_more: its conversation has another message behind it.
-        next_sender: who wrote that one; None where there is none.
-        accepted_at: by the wall clock.
-        lone_deaths: how often the process died while this, and nothing else, was being answered.
-    """
-
-    seq: int
-    turn_id: str
-    message: InboundMessage
-    attempts: int
-    is_told: bool
-    has_steps: bool
-    has_more: bool
-    next_sender: str | None
-    accepted_at: datetime
-    lone_deaths: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """The process died so often while the head of the queue was being answered that it is to be answered alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotDue:
-    """The head of the queue waits for a time to come."""
-
-    due_in_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """How much of one sender may wait, over all conversations of the channel.
-
-    Attributes:
-        messages: at most; what comes beyond that is refused.
-        notice: the answer to a refused message, None where it deserves none. It is sent once in each conversation
-            until all is answered that waited when it was sent.
-    """
-
-    messages: int
-    notice: OutboundMessage | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """The message was committed as one that gets no turn; `is_told`: the notice was committed with it."""
-
-    is_told: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
-    """An unfinished message whose sender knows that it waits; `waits_for` is what `TurnCommit` said of it."""
-
-    conversation: ConversationRef
-    waits_for: str | None
-
-
-class InboxStore(Protocol):
-    """The durable queue of what people wrote, one row per message for ever."""
-
-    async def add(self, message: InboundMessage, turn_id: str, room: Room | None = None) -> int | Refused | None:
-        """Commit the message; its sequence number, or None when the event or the message is there already."""
-
-    async def claim(
-        self, conversation: ConversationRef, *, owner: str, lease_s: float, is_alone: bool = False
-    ) -> InboxRow | NotDue | Suspect | None:
-        """Take the conversation's oldest unfinished message, if nobody holds it and its time has come.
-
-        A suspect is taken only by a caller that runs nothing else: `is_alone`.
-        """
-
-    async def renew(self, owner: str, lease_s: float) -> None:
-        """Put off the end of all leases of the owner."""
-
-    async def release(self, seq: int, *, owner: str, after_s: float, error: str | None, is_counted: bool) -> None:
-        """Give the message back, to be claimed again after some seconds; `is_counted` False takes the attempt back."""
-
-    async def make_due(self, conversation: ConversationRef) -> None:
-        """Let what waits in the conversation be claimed now."""
-
-    async def reclaim(self, owner: str, after_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
-        """Give back what other owners hold; for a start, when the others are known to be dead.
-
-        Who of several messages ended the process nobody knows, so a lone death is counted only where it was one.
-
-        Args:
-            after_s: how long a message waits after so many lone deaths.
-        """
-
-    async def waiting(self) -> Sequence[tuple[ConversationRef, float]]:
-        """Every conversation with an unfinished message, and the seconds until its head is due."""
-
-    async def speakers(self) -> Mapping[ConversationRef, str]:
-        """Who wrote the head of every conversation with an unfinished message."""
-
-    async def parked(self) -> Sequence[Parked]:
-        """Messages that wait for a model or for a budget, oldest first."""
 
 
 class Inbox:
@@ -226,75 +107,3 @@ def _say_if_not_kept(keeping: asyncio.Task[int | Refused | None]) -> None:
     """Nobody waits for it any more, and nobody was told that we have the message: its platform delivers it again."""
     if not keeping.cancelled() and (error := keeping.exception()) is not None:
         _log.warning("not_accepted", error=str(error))
-
-
-def storable(message: InboundMessage) -> InboundMessage:
-    """The message without what no database, terminal or model takes: NULs, and surrogates without a partner."""
-    where = message.conversation
-    return replace(
-        message,
-        id=storable_id(message.id),
-        event_id=storable_id(message.event_id),
-        conversation=replace(
-            where,
-            conversation=storable_id(where.conversation),
-            thread=None if where.thread is None else storable_id(where.thread),
-        ),
-        sender=replace(
-            message.sender,
-            user=storable_id(message.sender.user),
-            display_name=_clean(message.sender.display_name),
-        ),
-        text=_clean(message.text),
-        reply_to=None if message.reply_to is None else storable_id(message.reply_to),
-        attachments=tuple(
-            replace(
-                file,
-                media_type=_clean(file.media_type),
-                filename=_file_name(file.filename),
-                size_bytes=max(0, file.size_bytes),
-                ref=storable_id(file.ref),
-            )
-            for file in message.attachments
-        ),
-        command=None if message.command is None else _clean(message.command),
-        quotes=tuple(replace(quote, text=_clean(quote.text), author=_clean(quote.author)) for quote in message.quotes),
-        sent_at=_aware(message.sent_at),
-    )
-
-
-def storable_id(value: str) -> str:
-    """The id in a form that every store takes: the same one each time, and never that of another id.
-
-    Ids of platforms are left as they are. In what a broken or hostile one makes up, each character that cannot be
-    stored becomes U+FFFD and its number, `a<D800>` thus "a", U+FFFD, "d800", and so does U+FFFD itself.
-    """
-    if _UNSTORABLE.search(value) is None:
-        return value
-    # a pair of surrogates is the character that it means
-    whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return _UNSTORABLE.sub(lambda found: f"\ufffd{ord(found[0]):04x}", whole)
-
-
-def _file_name(name: str) -> str:
-    """The name alone, on one line: whoever keeps the file under it keeps it in no other directory."""
-    last = re.split(r"[/\\]", _clean(name))[-1]
-    shown = "".join(character if character.isprintable() else " " for character in last).strip()
-    return "file" if shown in {"", ".", ".."} else shown
-
-
-def _clean(text: str) -> str:
-    if "\0" in text:
-        text = text.replace("\0", "")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # a pair of surrogates becomes the character that it means, a lone one the replacement character
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
-def _aware(moment: datetime) -> datetime:
-    if moment.tzinfo is None:
-        raise ValueError("sent_at must be an aware time")
-    return moment

@@ -6,9 +6,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -16,7 +15,7 @@ from gateway.domain.channels import Channels
 from gateway.domain.codes import without_codes
 from gateway.errors import EthosError, PermanentSendError, StoreError, TransientSendError, UncertainSendError
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
-from gateway.pipeline.inbox import NotDue
+from gateway.pipeline.queues import DeliveryPolicy, NotDue, OutboxRow, OutboxStore
 from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
 from gateway.protocols import ChannelAdapter, SupportsSendLookup
 from gateway.runtime.backoff import delay_s
@@ -42,90 +41,6 @@ _NOTICES = (".late", ".given-up")
 REPEAT_NOTE = "(This may be a repeat.) "
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxRow:
-    """A reply that is claimed for sending.
-
-    Attributes:
-        turn_id: of the turn whose answer it is.
-        attempts: this one included; those that failed for the platform's sake do not count.
-        is_uncertain: an earlier attempt may have arrived.
-        has_more: its conversation has another reply behind it.
-        failing_s: for how long its platform has not been able to take it, without the time in which it was not tried;
-            None where it was not tried in vain.
-    """
-
-    seq: int
-    turn_id: str
-    message: OutboundMessage
-    attempts: int
-    is_uncertain: bool
-    has_more: bool
-    failing_s: float | None = None
-
-
-class OutboxStore(Protocol):
-    """The durable queue of what is to be sent."""
-
-    async def claim_reply(self, conversation: ConversationRef, *, is_durable: bool) -> OutboxRow | NotDue | None:
-        """Mark the conversation's oldest unsent reply as being sent, if its time has come.
-
-        `is_durable` False is enough where sending twice is harmless.
-        """
-
-    async def record_sent(self, seq: int, receipt: Receipt, notice: OutboundMessage | None = None) -> None:
-        """The platform has it; the notice is queued with that."""
-
-    async def record_retry(
-        self,
-        seq: int,
-        *,
-        after_s: float,
-        error: str,
-        is_uncertain: bool,
-        is_counted: bool = True,
-        is_put_off: bool = False,
-    ) -> None:
-        """To be sent again after some seconds.
-
-        Args:
-            is_counted: False: it was the platform's failure, not the reply's.
-            is_put_off: or as soon as its platform takes replies again.
-        """
-
-    async def make_reply_due(self, conversation: ConversationRef) -> None:
-        """Let what waits in the conversation be claimed now."""
-
-    async def record_dead(self, seq: int, error: str, notice: OutboundMessage | None = None) -> None:
-        """Give up; the row stays among the dead letters with its reason. The notice is queued with that."""
-
-    async def recover_replies(self) -> int:
-        """For a start: what was being sent when the process died becomes unsent and uncertain; how many."""
-
-    async def unsent(self) -> Sequence[tuple[ConversationRef, float]]:
-        """Every conversation with an unsent reply, and the seconds until its head is due."""
-
-    async def put_off(self) -> Sequence[ConversationRef]:
-        """Every conversation whose head waits until its platform takes replies again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryPolicy:
-    """When to try again, and when to give up.
-
-    Attributes:
-        max_attempts: failures of one message of its own, or of a reply of which nobody can tell whether it arrived.
-        give_up_after_h: for so long a reply is tried whose platform cannot take it now.
-        hide: takes out of a reason what nobody may see, before it is kept.
-    """
-
-    max_attempts: int = 8
-    first_retry_s: float = 1.0
-    longest_retry_s: float = 900.0
-    give_up_after_h: float = 24.0
-    hide: Callable[[str], str] = str
 
 
 class Outbox:

@@ -11,7 +11,7 @@ from gateway.errors import BudgetExhausted, ModelUnavailable
 from gateway.messages import ConversationRef
 from gateway.people.operators import Operators
 from gateway.pipeline.dispatcher import Dispatcher
-from gateway.pipeline.inbox import InboxRow, Parked
+from gateway.pipeline.queues import InboxRow, Parked
 from gateway.runtime.backoff import delay_s
 
 FIRST_RETRY_S = 2.0

@@ -22,7 +22,7 @@ from gateway.pipeline.commands import CommandCall, CommandResult
 from gateway.pipeline.commands.pairing import PAIR
 from gateway.pipeline.commit import Committer, reply_to
 from gateway.pipeline.dispatcher import TurnControl
-from gateway.pipeline.inbox import InboxRow
+from gateway.pipeline.queues import InboxRow
 from gateway.runtime.observe import note, stage, waited
 
 # Pictures stay in memory until their turn is over, up to 40 MB of them.

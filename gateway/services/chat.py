@@ -13,8 +13,8 @@ from gateway.domain.personalities import Personalities
 from gateway.domain.sessions import Session, conversation_key
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.identity import IdentityMap
-from gateway.pipeline.inbox import Refused as Refusal
 from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, OPERATOR_ACCOUNT, LocalChannel
+from gateway.pipeline.queues import Refused as Refusal
 from gateway.sdk.models import chat as wire
 from gateway.services.caller import Caller, Malformed, NotFound, Refused
 from gateway.services.stream import HIDDEN_STATES, ConversationStream, Event, said

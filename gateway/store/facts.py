@@ -1,4 +1,4 @@
-"""What the store knows of itself, for health and metrics; see `gateway.pipeline.checkup.StoreFacts`."""
+"""What the store knows of itself, for health and metrics; see `gateway.pipeline.health.StoreFacts`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
 from gateway.messages import ConversationRef, InboundMessage
-from gateway.pipeline.inbox import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
+from gateway.pipeline.queues import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
 from gateway.store.clock import correct_waits, steady_ms, wall_ms
 from gateway.store.database import Database
 from gateway.store.erased_events import is_erased_event

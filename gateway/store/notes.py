@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from gateway.pipeline.inbox import storable_id
+from gateway.pipeline.storable import storable_id
 from gateway.runtime.failpoints import reach
 from gateway.store.database import Database
 from gateway.store.payloads import storable

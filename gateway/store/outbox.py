@@ -6,8 +6,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
-from gateway.pipeline.inbox import NotDue
-from gateway.pipeline.outbox import OutboxRow
+from gateway.pipeline.queues import NotDue, OutboxRow
 from gateway.store.clock import correct_waits, steady_ms, wall_ms
 from gateway.store.database import Database
 from gateway.store.payloads import conversation_of, outbound, outbound_json, receipt_json, storable

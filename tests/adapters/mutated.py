@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.messages import InboundMessage
-from gateway.pipeline.inbox import storable
+from gateway.pipeline.storable import storable
 from gateway.store.payloads import inbound_json
 
 SEED = 20_261_122

@@ -29,8 +29,18 @@ from gateway.messages import (
 )
 from gateway.people.access_records import PeopleStore
 from gateway.pipeline.commit import TurnCommit, TurnStore
-from gateway.pipeline.inbox import SUSPECT_DEATHS, InboxRow, InboxStore, NotDue, Parked, Refused, Room, Suspect
-from gateway.pipeline.outbox import OutboxRow, OutboxStore
+from gateway.pipeline.queues import (
+    SUSPECT_DEATHS,
+    InboxRow,
+    InboxStore,
+    NotDue,
+    OutboxRow,
+    OutboxStore,
+    Parked,
+    Refused,
+    Room,
+    Suspect,
+)
 from gateway.protocols import ConversationLog, MemoryScope, MemoryUpdate
 
 HERE = ConversationRef(channel="web", conversation="c1")

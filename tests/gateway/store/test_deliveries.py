@@ -6,7 +6,7 @@ import pytest
 
 from gateway.messages import ConversationRef, Receipt
 from gateway.pipeline.commit import TurnCommit
-from gateway.pipeline.inbox import NotDue
+from gateway.pipeline.queues import NotDue
 from gateway.store.sqlite import SqliteStore
 from tests.conformance.stores import HERE, THERE, House, answer, claimed, claimed_reply, said, turn
 

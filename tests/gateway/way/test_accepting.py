@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
-from gateway.pipeline.inbox import storable_id
+from gateway.pipeline.storable import storable_id
 from tests.adapters.webhook.other_side import SECRET, signed
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled

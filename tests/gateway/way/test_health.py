@@ -25,7 +25,8 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.memory import sync as memory_sync
-from gateway.pipeline import checkup, parking
+from gateway.pipeline import health as health_module
+from gateway.pipeline import parking
 from gateway.protocols import MemoryScope, MemoryUpdate, SyncReport
 from gateway.sdk.models.system import Health
 from tests.gateway.way.conftest import House, settled
@@ -190,7 +191,7 @@ async def test_a_disk_that_takes_nothing_is_failing_and_not_ready_and_is_told_on
 async def test_little_room_on_the_disk_is_told_before_it_is_full(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async with house.gateway(ScriptedModel()) as (gateway, channel):
         await channel.connected()
-        monkeypatch.setattr(checkup, "LITTLE_DISK_BYTES", 1 << 62)
+        monkeypatch.setattr(health_module, "LITTLE_DISK_BYTES", 1 << 62)
         health = await until(gateway, lambda health: health.is_ready)
         assert health.status == "degraded"
         assert "MiB are free" in health.problems[0]
@@ -297,7 +298,7 @@ async def test_a_disk_that_hangs_is_told_in_good_time_and_asked_once_however_man
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It gives no error, and no answer: whoever watches the gateway must not wait for it too."""
-    monkeypatch.setattr(checkup, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(health_module, "PATIENCE_S", 0.05)
     hanging, may_answer = threading.Event(), threading.Event()
 
     def hangs(_home: Path) -> None:
@@ -308,7 +309,7 @@ async def test_a_disk_that_hangs_is_told_in_good_time_and_asked_once_however_man
     async with house.gateway(ScriptedModel()) as (gateway, channel):
         await channel.connected()
         with monkeypatch.context() as patching:
-            patching.setattr(checkup, "_free_bytes", hangs)
+            patching.setattr(health_module, "_free_bytes", hangs)
             try:
                 for health in [await gateway.health(), *await asyncio.gather(gateway.health(), gateway.health())]:
                     assert (health.status, health.is_ready) == ("failing", False)

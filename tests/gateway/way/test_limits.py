@@ -11,7 +11,8 @@ import pytest
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage, ToolCall
 from gateway.domain.sessions import PROGRAMS
 from gateway.messages import ConversationRef, InboundMessage, Sender
-from gateway.pipeline.inbox import COMMANDS_BEYOND, Refused
+from gateway.pipeline.inbox import COMMANDS_BEYOND
+from gateway.pipeline.queues import Refused
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 from tests.scripted_model import Hang, ScriptedModel

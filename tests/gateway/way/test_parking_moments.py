@@ -12,8 +12,8 @@ from gateway.errors import BudgetExhausted, ModelUnavailable
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.people.operators import Operators
 from gateway.pipeline import parking as parking_module
-from gateway.pipeline.inbox import InboxRow
 from gateway.pipeline.parking import Parking
+from gateway.pipeline.queues import InboxRow
 
 ADA = ConversationRef(channel="web", conversation="ada")
 BEN = ConversationRef(channel="web", conversation="ben")
