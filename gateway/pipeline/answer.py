@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
 from gateway.domain.roles import Role, memory_of
-from gateway.domain.sessions import PROGRAMS, Session, SessionMessage, SessionScope, SessionStore, with_title
+from gateway.domain.sessions import PROGRAMS, Session, SessionScope, SessionStore, with_title
 from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.memory.fact_changes import read_proposed
 from gateway.memory.ingest import IngestJob
@@ -33,7 +33,7 @@ from gateway.pipeline.attachments import Question
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.commit import Committer, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher, TurnControl
-from gateway.pipeline.history import History
+from gateway.pipeline.history import History, as_stored
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.parking import Parking, expired
 from gateway.pipeline.presence import Presence
@@ -395,50 +395,3 @@ def stopped(message: InboundMessage) -> str:
 def gave_up(timeout_s: float) -> str:
     """What the person is told when the time of a turn was over."""
     return f"I gave up: the answer took longer than {timeout_s:g} seconds. `/retry` tries again."
-
-
-def as_stored(
-    state: AgentState,
-    *,
-    session_id: str,
-    turn_id: str,
-    personality_id: str,
-    user_id: str,
-    author: str,
-    asked: Question,
-    sources: Sequence[str],
-    asked_at: datetime,
-) -> tuple[SessionMessage, ...]:
-    """The turn's messages in the form in which they are stored, the person's first.
-
-    Args:
-        sources: what the turn had read that is not the person's own; all that it says is tainted then.
-    """
-    first = SessionMessage(
-        session_id=session_id,
-        turn_id=turn_id,
-        role="user",
-        personality_id=personality_id,
-        user_id=user_id,
-        text=asked.text,
-        created_at=asked_at,
-        author=author,
-        is_tainted=bool(asked.sources),
-    )
-    rest = replace(first, author="", is_tainted=bool(sources), created_at=datetime.now(UTC))
-    names = {call.id: call.name for message in state.messages for call in message.tool_calls}
-    stored = [first]
-    for message in state.messages:
-        if message.role == "tool":
-            name = names.get(message.tool_call_id or "")
-            stored.append(
-                replace(rest, role="tool_result", text=message.text, tool_name=name, tool_call_id=message.tool_call_id)
-            )
-            continue
-        if message.text or not message.tool_calls:
-            stored.append(replace(rest, role="assistant", text=message.text))
-        stored.extend(
-            replace(rest, role="tool_call", text=call.arguments, tool_name=call.name, tool_call_id=call.id)
-            for call in message.tool_calls
-        )
-    return tuple(stored)

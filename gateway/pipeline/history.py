@@ -11,16 +11,19 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import chain, groupby
 
 import structlog
 
+from gateway.agent.loop import AgentState
 from gateway.agent.model import ChatMessage, Model, Spender
 from gateway.agent.prompt import as_chat, estimated_tokens
 from gateway.agent.summary import summarize
 from gateway.domain.provenance import ANOTHER_SPEAKER, as_data
 from gateway.domain.sessions import Session, SessionMessage, SessionStore
 from gateway.errors import ModelError, StoreError
+from gateway.pipeline.attachments import Question
 
 # A summary is made when the window is full to this part, and covers all but its newest part, so that it is made seldom.
 FULL_PART = 0.85
@@ -31,6 +34,7 @@ KEPT_TOKENS = 2_000_000
 KEPT_WINDOWS = 2_000
 # More new messages than this, as after a start, are made ready in a thread.
 LONG = 300
+
 
 _log = structlog.get_logger(__name__)
 
@@ -211,3 +215,50 @@ def _blocks(messages: Sequence[SessionMessage]) -> list[_Block]:
         )
         blocks.append(block)
     return blocks
+
+
+def as_stored(
+    state: AgentState,
+    *,
+    session_id: str,
+    turn_id: str,
+    personality_id: str,
+    user_id: str,
+    author: str,
+    asked: Question,
+    sources: Sequence[str],
+    asked_at: datetime,
+) -> tuple[SessionMessage, ...]:
+    """The turn's messages in the form in which they are stored, the person's first.
+
+    Args:
+        sources: what the turn had read that is not the person's own; all that it says is tainted then.
+    """
+    first = SessionMessage(
+        session_id=session_id,
+        turn_id=turn_id,
+        role="user",
+        personality_id=personality_id,
+        user_id=user_id,
+        text=asked.text,
+        created_at=asked_at,
+        author=author,
+        is_tainted=bool(asked.sources),
+    )
+    rest = replace(first, author="", is_tainted=bool(sources), created_at=datetime.now(UTC))
+    names = {call.id: call.name for message in state.messages for call in message.tool_calls}
+    stored = [first]
+    for message in state.messages:
+        if message.role == "tool":
+            name = names.get(message.tool_call_id or "")
+            stored.append(
+                replace(rest, role="tool_result", text=message.text, tool_name=name, tool_call_id=message.tool_call_id)
+            )
+            continue
+        if message.text or not message.tool_calls:
+            stored.append(replace(rest, role="assistant", text=message.text))
+        stored.extend(
+            replace(rest, role="tool_call", text=call.arguments, tool_name=call.name, tool_call_id=call.id)
+            for call in message.tool_calls
+        )
+    return tuple(stored)
