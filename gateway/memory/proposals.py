@@ -7,7 +7,7 @@ proposal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal, Protocol
@@ -26,6 +26,7 @@ AT_THE_MACHINE = "command-line"
 """Who decided, where it was done on the command line."""
 _TURN = "proposal:"
 MAX_CHOICES = 2
+
 """Proposals that one message has buttons for."""
 
 
@@ -107,6 +108,25 @@ class Reviewer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SettledMemory:
+    """What becomes of a turn's memory updates.
+
+    Attributes:
+        applied: what is written with the turn.
+        proposals: what waits for a yes.
+        sources: what the turn had read that is not the person's own.
+        notice: what the person is told of it, to stand below the answer; empty where nothing waits.
+        choices: the same as buttons.
+    """
+
+    applied: tuple[MemoryUpdate, ...]
+    proposals: tuple[Proposal, ...]
+    sources: tuple[str, ...]
+    notice: str
+    choices: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sorted:
     """A turn's updates by what becomes of them."""
 
@@ -172,6 +192,38 @@ def has_document(scope: MemoryScope, store: MemoryStoreName) -> bool:
 def is_shared(scope: MemoryScope, store: MemoryStoreName) -> bool:
     """Whether others read the document, too."""
     return store == "memory" and scope.place != "per-user"
+
+
+async def settle_updates(
+    updates: Sequence[MemoryUpdate],
+    facts: Iterable[FactChange],
+    scope: MemoryScope,
+    store: ProposalStore,
+    *,
+    writes: MemoryWrites,
+    role: Role,
+    sources: tuple[str, ...],
+) -> SettledMemory:
+    """Sort what a turn wants to remember; proposals get their numbers: one for each document, one for each fact."""
+    found = sort_updates(updates, scope, writes=writes, role=role, sources=sources)
+    wanted = [
+        *(Proposal(id=0, scope=scope, store=of, updates=mine) for of, mine in found.waiting_by_store.items()),
+        *(
+            Proposal(id=0, scope=scope, store="traces", fact=fact, part=f"tool {part}")
+            for part, fact in enumerate(facts, start=1)
+        ),
+    ]
+    first = await store.reserve(len(wanted)) if wanted else 0
+    proposals = tuple(replace(one, id=number, sources=sources) for number, one in enumerate(wanted, start=first))
+    reviewer = Reviewer(user_id=scope.author_id, role=role)
+    is_direct = scope.user_id is not None
+    return SettledMemory(
+        applied=found.applied,
+        proposals=proposals,
+        sources=sources,
+        notice=notice(proposals, reviewer, is_direct=is_direct),
+        choices=choices(proposals, reviewer) if is_direct else (),
+    )
 
 
 def sort_updates(

@@ -23,10 +23,10 @@ from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.memory.fact_changes import read_proposed
 from gateway.memory.ingest import IngestJob
 from gateway.memory.prompt_section import MemorySection
-from gateway.memory.proposals import Proposal, ProposalStore, Reviewer, choices, notice, sort_updates
+from gateway.memory.proposals import ProposalStore, SettledMemory, settle_updates
 from gateway.memory.recall import Recall, recalled_section
 from gateway.memory.sync import MemorySync
-from gateway.messages import Action, Capabilities, ConversationRef, InboundMessage
+from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
@@ -39,7 +39,7 @@ from gateway.pipeline.parking import Parking, expired
 from gateway.pipeline.presence import Presence
 from gateway.pipeline.preview import Preview
 from gateway.pipeline.queues import InboxRow
-from gateway.protocols import MemoryContext, MemoryScope, MemoryUpdate
+from gateway.protocols import MemoryContext, MemoryScope
 from gateway.runtime.observe import span
 
 STOPPED = "Stopped."
@@ -94,25 +94,6 @@ class TurnDependencies:
     dispatcher: Dispatcher
     outbox: Outbox
     recall: Recall | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettledMemory:
-    """What becomes of a turn's memory updates.
-
-    Attributes:
-        applied: what is written with the turn.
-        proposals: what waits for a yes.
-        sources: what the turn had read that is not the person's own.
-        notice: what the person is told of it, to stand below the answer; empty where nothing waits.
-        choices: the same as buttons.
-    """
-
-    applied: tuple[MemoryUpdate, ...]
-    proposals: tuple[Proposal, ...]
-    sources: tuple[str, ...]
-    notice: str
-    choices: tuple[Action, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,29 +152,15 @@ class Turn:
         )
 
     async def settle_memory(self, state: AgentState, asked: Question, store: ProposalStore) -> SettledMemory:
-        """Sort what the turn wants to remember; proposals get their numbers, and one for each document."""
-        sources = tuple(dict.fromkeys((*self.read(asked), *state.sources)))
-        writes, is_direct = self.personality.memory_writes, self.message.is_direct
-        updates = sort_updates(state.updates, self.scope, writes=writes, role=self.role, sources=sources)
-        wanted = [
-            *(
-                Proposal(id=0, scope=self.scope, store=of, updates=mine)
-                for of, mine in updates.waiting_by_store.items()
-            ),
-            *(
-                Proposal(id=0, scope=self.scope, store="traces", fact=fact, part=f"tool {part}")
-                for part, fact in enumerate(read_proposed(state.messages), start=1)
-            ),
-        ]
-        first = await store.reserve(len(wanted)) if wanted else 0
-        proposals = tuple(replace(one, id=number, sources=sources) for number, one in enumerate(wanted, start=first))
-        reviewer = Reviewer(user_id=self.user_id, role=self.role)
-        return SettledMemory(
-            applied=updates.applied,
-            proposals=proposals,
-            sources=sources,
-            notice=notice(proposals, reviewer, is_direct=is_direct),
-            choices=choices(proposals, reviewer) if is_direct else (),
+        """What becomes of all that the turn wants to remember."""
+        return await settle_updates(
+            state.updates,
+            read_proposed(state.messages),
+            self.scope,
+            store,
+            writes=self.personality.memory_writes,
+            role=self.role,
+            sources=tuple(dict.fromkeys((*self.read(asked), *state.sources))),
         )
 
     def session_after(self, asked: Question, memory: SettledMemory) -> Session:
