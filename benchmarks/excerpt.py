@@ -21,8 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.retrieval import SETS, load, said_at
-from gateway.memory.prompt_excerpt import Filler
-from gateway.memory.prompt_section import render_memory
+from gateway.memory.prompt_section import Filler, render_memory
 from gateway.protocols import MemoryContext
 
 ROOMS_CHARS = (10_000, 20_000, 40_000)

@@ -25,9 +25,9 @@ from gateway.agent.model import (
     Spender,
     StreamRestarted,
     TextDelta,
+    size_bytes,
 )
 from gateway.agent.prompt import estimated_tokens
-from gateway.agent.request_size import most_input_tokens
 from gateway.errors import BudgetExhausted, ConfigError, ModelError, ModelUnavailable, StoreError
 from gateway.runtime.observe import happened
 
@@ -37,6 +37,10 @@ OUTPUT_TOKENS = 4096
 LOOK_AGAIN_S = 3600.0
 # For a call that ends and gives back what it did not need.
 BUSY_S = 5.0
+
+_MESSAGE_TOKENS = 16
+_IMAGE_TOKENS = 3_000
+_BYTES_PER_TOKEN = 2  # fewer than in any language and any tokenizer that we know of, with room to spare in most
 
 _log = structlog.get_logger(__name__)
 
@@ -380,3 +384,12 @@ class _UnusableModel:
 def _say_if_not_saved(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("usage_not_saved", error=str(error))
+
+
+def most_input_tokens(request: ModelRequest) -> int:
+    """More than any tokenizer makes of it, nearly always, and seldom more than three times as much."""
+    messages, tools = request.messages, request.tools
+    read = [size_bytes(request.system), *(message.size_bytes for message in messages), *(t.size_bytes for t in tools)]
+    pieces = len(read) + sum(len(message.tool_calls) for message in messages)
+    images = sum(len(message.images) for message in messages)
+    return sum(read) // _BYTES_PER_TOKEN + pieces * _MESSAGE_TOKENS + images * _IMAGE_TOKENS

@@ -15,8 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from gateway.config import DEFAULT_CHANNELS, OFFLINE, ChannelConfig, Config
-from gateway.config.channel_kinds import ChannelKind, KindUnusable, load_kind
-from gateway.config.own_accounts import check_own_accounts
+from gateway.config.channel_kinds import ChannelKind, KindUnusable, check_own_accounts, load_kind
 from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
 from gateway.domain.personalities import BrokenPersonality, Personalities

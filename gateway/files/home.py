@@ -1,19 +1,25 @@
-"""The data directory: what lies where in it, and that it is its owner's alone."""
+"""The data directory: what lies where in it, and that it is its owner's alone.
+
+A gateway makes directories 0700 and files 0600. Editors, `cp`, a restore by hand and a backup program do not, so every
+start looks at them, and closes again what is open.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from gateway.errors import ConfigError, DataDirectoryLocked
+import structlog
+
+from gateway.errors import ConfigError, DataDirectoryLocked, UnsafePath
 from gateway.files.atomic import make_private_directory, write_atomically
 from gateway.files.locks import HeldLock, hold, refuse_network_file_system
-from gateway.files.private import close_to_others
 
 LOCK_NAME = ".gateway.lock"
 DATABASE_NAME = "ethos.sqlite"
@@ -23,6 +29,15 @@ LOG_NAME = "gateway.log"
 
 # As long as `ethos status` may hold the lock of the data directory to see that nobody else does.
 LOOK_S = 0.05
+
+_FOR_OTHERS = 0o077
+# What makes a directory one of ours. Somebody's home directory, given by mistake, is not changed.
+_OURS = frozenset([".gateway.lock", "ethos.sqlite", "config.yaml", "users", "web-token"])
+_BELOW = ("users", "personalities", "channels", "run", "secrets")
+_FILES = ("config.yaml", "web-token", ".env", "gateway.log", ".gateway.lock")
+_DATABASES = ("ethos.sqlite", "traces.")
+_SHOWN = 5
+_log = structlog.get_logger(__name__)
 
 
 def data_directory(environment: Mapping[str, str] | None = None) -> Path:
@@ -71,3 +86,79 @@ def announce(home: Path, url: str | None, started_at: datetime) -> Callable[[], 
     running = {"pid": os.getpid(), "url": url, "started_at": started_at.isoformat()}
     write_atomically(home / RUNNING_NAME, json.dumps(running).encode())
     return partial((home / RUNNING_NAME).unlink, missing_ok=True)
+
+
+def close_to_others(home: Path) -> None:
+    """Take from all others what they could read, write or enter in a data directory that is there.
+
+    Links are left as they are. What cannot be changed, as on a read-only mount, is named in the log: behind a closed
+    directory nobody reaches it.
+
+    Raises:
+        UnsafePath: the directory belongs to another user, cannot be closed, or is open and not one of ours.
+    """
+    status = home.stat()
+    if status.st_uid != os.geteuid():
+        raise UnsafePath(
+            f"{home} belongs to the user {status.st_uid}, and this is the user {os.geteuid()}; run ethos as its owner, "
+            "or choose another directory with ETHOS_HOME"
+        )
+    with os.scandir(home) as entries:
+        names = {entry.name for entry in entries}
+    if status.st_mode & _FOR_OTHERS:
+        _close_home(home, status.st_mode, names)
+    closed, kept = [], []
+    for path in _open_to_others(home, names):
+        try:
+            path.chmod(stat.S_IMODE(path.lstat().st_mode) & ~_FOR_OTHERS)
+            closed.append(path)
+        except OSError as error:
+            kept.append(f"{path} ({error.strerror})")
+    if closed:
+        _log.warning(
+            "files were readable by other users; now only by you", amount=len(closed), paths=_named(home, closed)
+        )
+    if kept:
+        _log.warning("files are readable by other users and cannot be closed", amount=len(kept), paths=kept[:_SHOWN])
+
+
+def _close_home(home: Path, mode: int, names: set[str]) -> None:
+    wanted = f"expected a directory of its own that is closed to others: `chmod 700 {home}`, or set ETHOS_HOME"
+    if names and not names & _OURS:
+        raise UnsafePath(f"{home} is open to other users ({stat.S_IMODE(mode):04o}) and holds other files; {wanted}")
+    try:
+        home.chmod(0o700)
+    except OSError as error:
+        raise UnsafePath(f"{home} is open to other users and cannot be closed: {error.strerror}; {wanted}") from error
+    _log.warning(
+        "the data directory was readable by other users; now only by you",
+        amount=1,
+        paths=[str(home)],
+        mode=f"{stat.S_IMODE(mode):04o}",
+    )
+
+
+def _open_to_others(home: Path, names: set[str]) -> Iterator[Path]:
+    """Files, directories and sockets of ours that others may use; not the data directory itself."""
+    for name in sorted(names):
+        path = home / name
+        if name in _FILES or name.startswith(_DATABASES):
+            yield from _if_open(path)
+        elif name in _BELOW and not path.is_symlink():
+            yield from _if_open(path)
+            for place, directories, files in os.walk(path):
+                for below in (*directories, *files):
+                    yield from _if_open(Path(place, below))
+
+
+def _if_open(path: Path) -> Iterator[Path]:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:  # gone since
+        return
+    if mode & _FOR_OTHERS and not stat.S_ISLNK(mode):
+        yield path
+
+
+def _named(home: Path, paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(home)) for path in paths[:_SHOWN]]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.agent.budgets import Ask, Budgets, DayUsage, Denied, Granted, Limit, Totals, grant
-from gateway.agent.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter
+from gateway.agent.meter import LOOK_AGAIN_S, OUTPUT_TOKENS, Meter, most_input_tokens
 from gateway.agent.model import (
     ChatMessage,
     Model,
@@ -26,7 +26,6 @@ from gateway.agent.model import (
     Spender,
     StreamRestarted,
 )
-from gateway.agent.request_size import most_input_tokens
 from gateway.errors import BudgetExhausted, ConfigError, ModelUnavailable, StoreUnavailable
 from gateway.store.database import Database
 from gateway.store.usage import SqliteUsage

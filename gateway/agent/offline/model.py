@@ -25,9 +25,20 @@ from gateway.agent.model import (
     ToolCall,
 )
 from gateway.agent.offline.arithmetic import NotASum, evaluate
-from gateway.agent.offline.facts import DELETE, SEARCH, can_forget_facts, deletions, search_for
 from gateway.agent.offline.remembered import Note, best_notes, content_words, notes_about, read_notes
-from gateway.agent.offline.work import FORGET, beginning, facts_of, gist_of, polite, summary_of
+from gateway.agent.offline.work import (
+    DELETE,
+    FORGET,
+    SEARCH,
+    beginning,
+    can_forget_facts,
+    deletions,
+    facts_of,
+    gist_of,
+    polite,
+    search_for,
+    summary_of,
+)
 from gateway.agent.prompt import IN_GROUP, estimated_tokens
 from gateway.domain.provenance import own_words
 from gateway.memory.recall import read_recalled

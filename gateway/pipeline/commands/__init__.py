@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gateway.agent.budgets import UsageStore
+from gateway.agent.budgets import UsageStore, first_day, spending
 from gateway.agent.meter import Meter
-from gateway.agent.spending import first_day, spending
 from gateway.domain.command_text import ParsedCommand, parse_command
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.roles import Right, Role, may, memory_of, needs

@@ -8,9 +8,9 @@ import pytest
 import structlog
 
 from gateway.agent.model import ChatMessage, Model, ModelEvent, ModelReply, ModelRequest, StreamRestarted, TextDelta
-from gateway.agent.providers import fallback
-from gateway.agent.providers.fallback import FallbackModel
+from gateway.agent.providers import registry
 from gateway.agent.providers.models import WireModel
+from gateway.agent.providers.registry import FallbackModel
 from gateway.errors import ModelRefused, ModelUnavailable
 from tests.model_server import Answer, Failure, ModelServer
 from tests.scripted_model import Hang, ScriptedModel
@@ -86,7 +86,7 @@ async def test_when_everybody_refuses_the_request_is_refused() -> None:
 async def test_a_model_that_is_down_rests_and_is_noticed_once_when_it_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fallback, "_log", structlog.get_logger())  # the module's own keeps what it was configured with
+    monkeypatch.setattr(registry, "_log", structlog.get_logger())  # the module's own keeps what it was configured with
     first = ScriptedModel([DOWN], "from the first", name="first")
     second = ScriptedModel("a", "b", [DOWN], name="second")
     model = FallbackModel("all", [first, second], rest_s=3600)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks import excerpt
 from benchmarks.retrieval import DATA, load
-from gateway.memory.prompt_excerpt import GAP, LATER_GAP, Filler
-from gateway.memory.prompt_section import render_memory
+from gateway.memory.prompt_section import GAP, LATER_GAP, Filler, render_memory
 from gateway.protocols import MemoryContext
 
 ENTRIES = [f"Entry {number}: nothing much happened." for number in range(900)]

@@ -16,8 +16,7 @@ from structlog.testing import capture_logs
 from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import UnsafePath
-from gateway.files.home import prepare_home
-from gateway.files.private import close_to_others
+from gateway.files.home import close_to_others, prepare_home
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 
