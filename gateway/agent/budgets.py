@@ -2,8 +2,7 @@
 
 Before a model is called, the most that the call can cost is reserved in the store; afterwards the reservation gives way
 to what it did cost. So no number of turns at once, in any number of processes, spends more than there is.
-`/usage` shows
-people what they spent.
+`/usage` shows people what they spent.
 """
 
 from __future__ import annotations

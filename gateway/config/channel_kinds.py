@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import pkgutil
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal, get_args
@@ -14,9 +13,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel
 
 import adapters
-from gateway.config import ChannelConfig
 from gateway.files.positions.validation import did_you_mean
-from gateway.files.positions.yaml import MarkedYaml
 from gateway.protocols import AdapterServices, ChannelAdapter
 from gateway.runtime.extras import how_to_install
 
@@ -119,15 +116,3 @@ def load_kind(kind: str) -> ChannelKind:
 
 def _expected_kinds() -> str:
     return f"expected one of {', '.join(known_kinds())}, or a package with a dot in its name"
-
-
-def check_own_accounts(channels: Mapping[str, ChannelConfig], document: MarkedYaml) -> None:
-    """Complain of each enabled channel whose login another one has, by both names and without the login."""
-    holders: dict[str, str] = {}
-    for name, channel in channels.items():
-        if channel.settings is None:
-            continue
-        accounts = load_kind(channel.kind).own_accounts(channel.settings)
-        for other in sorted({holders.setdefault(account, name) for account in accounts} - {name}):
-            text = f"has the same login or secret as the channel {other}; expected one of its own, or only one channel"
-            document.complain(("channels", name), text, at_key=True)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from gateway.config import DEFAULT_CHANNELS, OFFLINE, ChannelConfig, Config
-from gateway.config.channel_kinds import ChannelKind, KindUnusable, check_own_accounts, load_kind
+from gateway.config.channel_kinds import ChannelKind, KindUnusable, load_kind
 from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
 from gateway.domain.personalities import BrokenPersonality, Personalities
@@ -71,6 +71,18 @@ class _Reading:
     def hidden(self) -> set[KeyPath]:
         """Values that no message shows."""
         return {*self.expanded, *self.origins}
+
+
+def check_own_accounts(channels: Mapping[str, ChannelConfig], document: MarkedYaml) -> None:
+    """Complain of each enabled channel whose login another one has, by both names and without the login."""
+    holders: dict[str, str] = {}
+    for name, channel in channels.items():
+        if channel.settings is None:
+            continue
+        accounts = load_kind(channel.kind).own_accounts(channel.settings)
+        for other in sorted({holders.setdefault(account, name) for account in accounts} - {name}):
+            text = f"has the same login or secret as the channel {other}; expected one of its own, or only one channel"
+            document.complain(("channels", name), text, at_key=True)
 
 
 def load_config(

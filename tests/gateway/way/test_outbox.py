@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.domain.channels import Channels
 from gateway.errors import AdapterNotReady, PermanentSendError, TransientSendError, UncertainSendError
 from gateway.messages import OutboundMessage, Receipt
 from gateway.pipeline import outbox as outbox_module
@@ -344,16 +343,15 @@ async def test_a_channel_that_fails_to_hear_of_the_log_keeps_no_reply_from_its_p
         assert channel.attempts == 2, "neither is sent again"
 
 
-async def test_a_channel_of_a_log_that_is_down_hears_of_its_replies_when_it_is_up(
-    house: House,
-) -> None:
+async def test_a_channel_of_a_log_that_is_down_hears_of_its_replies_when_it_is_up(house: House) -> None:
     async with house.gateway(ScriptedModel("hello")) as (gateway, channel):
         channel.capabilities = replace(channel.capabilities, shows_log=True)
-        channels, gateway.outbox._channels = gateway.outbox._channels, Channels()
+        status = gateway.outbox._channels.status(channel.name)
+        status.is_leaving = True
         message = await channel.say("hi")
         await settled(gateway)
         [row] = await gateway.store.deliveries.rows("outbox", chosen="all")
         assert (row.state, channel.attempts) == ("ready", 0)
-        gateway.outbox._channels = channels
+        status.is_leaving = False
         gateway.outbox.channel_is_up(channel.name)
         assert await channel.answers_to(message) == ["hello"]
