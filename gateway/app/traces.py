@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.agent.embedding_meter import MeteredEmbedder
-from gateway.agent.embeddings import PaidEmbedder
+from gateway.agent.embeddings import MeteredEmbedder, PaidEmbedder
 from gateway.agent.tools import Tool
 from gateway.config import OFFLINE, Config, TracesConfig
 from gateway.domain.personalities import Personalities

@@ -17,9 +17,8 @@ from gateway.agent.tools import Toolbox, own_tools
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.traces import compose_traces
-from gateway.config import ChannelConfig, Config
+from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
-from gateway.config.live import LiveConfig
 from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities
 from gateway.memory.linked_notes import linking_on

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway.agent.embedding_meter import MeteredEmbedder
+from gateway.agent.embeddings import MeteredEmbedder
 from gateway.agent.meter import Meter
 from gateway.agent.model_states import ModelStates
 from gateway.agent.providers.registry import ModelRegistry

@@ -5,6 +5,7 @@ Every key, with what it is for, stands in `config.example.yaml`; a test keeps th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
@@ -33,6 +34,7 @@ DEFAULT_CHANNELS = {"terminal": {"kind": "cli"}, "web": {"kind": "web"}}
 """The channels where the file names none."""
 
 OTLP_ENDPOINT = "http://localhost:4318"
+
 """Where a collector listens by default, as OpenTelemetry has it."""
 
 
@@ -367,3 +369,10 @@ class Config(Section):
     @classmethod
     def _has_offline(cls, models: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
         return {OFFLINE: ModelConfig(provider="offline"), **models}
+
+
+@dataclass(slots=True)
+class LiveConfig:
+    """What the configuration is now: a reload gives another, so keep this and not what is in it."""
+
+    current: Config

@@ -184,7 +184,7 @@ class MemoryJournal(Protocol):
     async def settle(self, outcomes: Mapping[Key, EntryOutcome], *, is_durable: bool = False) -> None:
         """Note what became of them; those that are settled stay as they are.
 
-        With an `edit` that has a content, what it displaced becomes a proposal; see `gateway.memory.rewrite`.
+        With an `edit` that has a content, what it displaced becomes a proposal; see `gateway.memory.writer`.
 
         Args:
             outcomes: by key.

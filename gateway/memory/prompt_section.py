@@ -23,7 +23,7 @@ from hashlib import sha256
 from itertools import islice
 from operator import attrgetter
 
-from gateway.config.live import LiveConfig
+from gateway.config import LiveConfig
 from gateway.memory.days import day_of, days_asked_for
 from gateway.memory.matching import QUESTION_MARKS, REACH, Match, lift, prefer_days, prefer_speakers
 from gateway.memory.query import read_query

@@ -1,26 +1,51 @@
-"""The one way into a document: whoever waits for it in this process shares one write."""
+"""The one way into a document: all who wait for it in this process share one write, in a thread, under the lock.
+
+The order: look, work the new text out, have the journal record it while the next version is written beside the file
+with its evidence, compare, rename, fsync the directory, settle in the journal. It may be cut anywhere: what is in the
+file is told by the evidence, and what is not there yet by the journal.
+
+What a person changed by hand is recorded and settled like everything else. So until a version of ours is in place, the
+newest entry is the text as we left it, however often somebody saves or a process dies; the same is worked out again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from gateway.files.atomic import Signature, make_private_directory
+from gateway.errors import FileError, MemoryConflict
+from gateway.files.atomic import FileSnapshot, Signature, make_private_directory
 from gateway.files.locks import FileLock
-from gateway.memory.atomic_document import Step
-from gateway.memory.draft import PendingChange
-from gateway.memory.journal import Ask, EntryOutcome, Key, MemoryJournal
+from gateway.memory import rules
+from gateway.memory.atomic_document import AtomicDocument, Look, Staged, Step
+from gateway.memory.delta import Delta
+from gateway.memory.draft import Draft, PendingChange, draft
+from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, Fitted, both, fit
+from gateway.memory.history import NoSuchEntry, rebuilt
+from gateway.memory.journal import HASH_OF_NOTHING, MERGE, Ask, Change, EntryOutcome, Key, MemoryJournal, Tail, Write
 from gateway.memory.paths import DocumentPlace
-from gateway.memory.rewrite import Result, Rewriter, Rewritten
-from gateway.protocols import MemoryScope
+from gateway.protocols import MemoryScope, UpdateOutcome
 
 T = TypeVar("T")
 
 # Whoever was just served needs a few turns of the event loop to come again, and then shares the next write.
 _TURNS_TO_COME_AGAIN = 4
+
+Result = UpdateOutcome | MemoryConflict
+_TIDY_AT = 64
+_NEWEST = 1 << 62
+_TRIES = 100
+_CLOCK = timedelta(milliseconds=10)
+"""A file's time may be so much older than the clock's: the kernel takes it from its last tick."""
+_SAVING = timedelta(seconds=10)
+"""So long an editor takes at most from writing a file to renaming it."""
 
 
 @dataclass(slots=True)
@@ -182,3 +207,308 @@ def _fail(jobs: Sequence[_Job], error: BaseException) -> None:
             job.done.set_exception(error)
         else:
             job.done.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Our own last write: its signature and hash, and the signature of the version that it replaced."""
+
+    signature: Signature
+    sha256: str
+    previous: Signature | None
+
+
+@dataclass(slots=True)
+class Rewritten:
+    """What became of the wishes, and the journal's settling, which need not be waited for under the lock."""
+
+    results: dict[Key, Result] = field(default_factory=dict)
+    settled: Future[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What the updates start from, and the changes by hand that lead there from the text as we left it."""
+
+    data: bytes
+    edits: Sequence[Change] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Save:
+    """What a person saved, and when; nothing where they removed the file."""
+
+    data: bytes
+    sha256: str
+    at: datetime
+
+
+class Rewriter:
+    """Rewrites one document; knows what it wrote last. Its methods block."""
+
+    def __init__(
+        self,
+        place: DocumentPlace,
+        journal: MemoryJournal,
+        *,
+        max_bytes: int,
+        on_step: Step,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Prepare; nothing is read yet.
+
+        Args:
+            place: of the document.
+            journal: used on `loop`, which must not be the caller's thread's.
+            max_bytes: what the file may hold.
+            on_step: told of every step.
+            loop: the event loop that the journal belongs to.
+        """
+        self.place = place
+        self._journal = journal
+        self._max_bytes = max_bytes
+        self._step = on_step
+        self._loop = loop
+        self._file = AtomicDocument(place.path, on_step)
+        self._is_first = True
+        self._settled: Future[None] | None = None
+        self.known: Known | None = None
+
+    def rewrite(self, scope: MemoryScope, wishes: Sequence[PendingChange]) -> Rewritten:
+        """Bring the wishes in, in order, each key once.
+
+        Raises:
+            FileError: nothing was written now.
+            StoreError: the journal could not be written, and so the file was not.
+        """
+        made = Rewritten()
+        if self._settled is not None and self._settled.done() and self._settled.exception() is not None:
+            self.known = None  # what is in place has to be settled first
+        unique = {wish.ask.key: wish for wish in reversed(wishes)}
+        ordered = [wish for wish in wishes if unique[wish.ask.key] is wish]
+        for _ in range(_TRIES):
+            rest = [wish for wish in ordered if wish.ask.key not in made.results]
+            published = self._attempt(made, scope, rest)
+            if published == "overtaken":
+                self._attempt(made, scope, [])  # if this fails, the next rewrite sees it too
+            if published != "refused":
+                return made
+        raise FileError(f"{self.place.path} is being saved by an editor again and again; the update is kept for later")
+
+    def _attempt(self, made: Rewritten, scope: MemoryScope, wishes: Sequence[PendingChange]) -> str:
+        look = self._file.look()
+        if look.replaced:
+            self._file.finish_exchange(look)
+            look = self._file.look()
+        self._step("looked")
+        found = [wish.ask.key for wish in wishes if self._file.has_applied(look, wish.ask.key)]
+        if found:
+            self._call(self._journal.settle(dict.fromkeys(found, "applied"))).result()
+            made.results.update(dict.fromkeys(found, "replayed"))
+        rest = [wish for wish in wishes if wish.ask.key not in made.results]
+        look, start = self._start(look, scope, rest)
+        new = draft(start.data, rest, max_bytes=self._max_bytes)
+        published = self._write(made, look, start, new)
+        if published != "refused":
+            made.results.update(new.conflicts)
+            made.results.update(new.outcomes)
+            self._settle(made, start, new, look)
+        return published
+
+    def _write(self, made: Rewritten, look: Look, start: _Start, new: Draft) -> str:
+        is_new = new.after != look.data
+        if not is_new and not _is_told(new):
+            return "placed"
+        changes = [*start.edits, *new.changes]
+        write = Write(document=self.place.key, changes=changes, after=new.after, at=datetime.now(UTC))
+        recording = self._call(self._journal.record(write))  # while the next version goes to the disk
+        staged: Staged | None = None
+        try:
+            if is_new:
+                staged = self._file.stage(new.after, [change.ask.key for change in changes], look)
+            settled = recording.result()
+        except BaseException:
+            if staged is not None:
+                self._file.unstage(staged)
+            raise
+        self._step("recorded")
+        if settled:
+            made.results.update(dict.fromkeys(settled, "replayed"))
+            if staged is not None:
+                self._file.unstage(staged)
+            return "refused"
+        if staged is None:
+            return "placed"
+        published = self._file.publish(staged, look, new.cut)
+        if published != "refused":
+            self.known = Known(staged.signature, new.hash, look.signature)
+        return published
+
+    def _settle(self, made: Rewritten, start: _Start, new: Draft, look: Look) -> None:
+        """Settle, and now and then tidy up: what is removed then was made durable before."""
+        leftovers = len(look.evidence) + len(look.staged) + len(look.stale)
+        is_due = leftovers >= (1 if self._is_first else _TIDY_AT)
+        self._is_first = False
+        outcomes = new.outcomes
+        if _is_told(new) or new.after != look.data:
+            outcomes = {**dict.fromkeys((edit.ask.key for edit in start.edits), "applied"), **outcomes}
+        if not outcomes:
+            return
+        self._settled = made.settled = self._call(self._journal.settle(outcomes, is_durable=is_due))
+        if is_due:
+            made.settled.result()
+            pending = self._call(self._journal.pending(self.place.key)).result()
+            self._file.tidy(pending)
+
+    # ---- hand edits -------------------------------------------------------------------------------------------------
+
+    def _is_known(self, look: Look) -> bool:
+        known = self.known
+        return (
+            known is not None
+            and look.signature == known.signature
+            and look.sha256 == known.sha256
+            and look.previous == known.previous
+        )
+
+    def _start(self, look: Look, scope: MemoryScope, wishes: Sequence[PendingChange]) -> tuple[Look, _Start]:
+        """What to start from; looks again when the file is not as any of us left it.
+
+        It is the file's own text, but for two cases. A person saved a text that they had opened before our last
+        changes: then these are in it, too. And an editor had the file open, we replaced it, and the editor then saved
+        into the version before: then that save counts. Both may have happened: then both do.
+        """
+        if self._is_known(look):
+            return look, _Start(look.data)
+        tail = self._tail(look)
+        if tail.hash not in (None, look.sha256):
+            look = self._file.look(is_edited=True)
+            tail = self._tail(look)
+        if tail.hash is None:
+            return look, _Start(look.data)
+        late = self._late_save(look, tail)
+        if tail.hash == look.sha256:
+            if late is None:
+                return look, _Start(look.data)
+            return look, self._edited(tail, tail.hash, scope, self._save(late, tail), late=None, is_late=True)
+        saved = FileSnapshot(look.data, look.signature, look.sha256) if look.signature is not None else None
+        # A person who has this very text on the screen, and saves another, has seen what it lacks.
+        is_read = any(wish.expected_version == look.sha256 for wish in wishes)
+        save = self._save(saved, tail)
+        return look, self._edited(
+            tail, tail.hash, scope, save, late=None if late is None else self._save(late, tail), is_read=is_read
+        )
+
+    def _tail(self, look: Look) -> Tail:
+        """The end of the history, after settling what is in the file and was not settled yet."""
+        tail = self._call(self._journal.tail(self.place.key)).result()
+        landed = [key for key in tail.unsettled if self._file.has_applied(look, key)]
+        if not landed:
+            return tail
+        self._call(self._journal.settle(dict.fromkeys(landed, "applied"))).result()
+        return self._call(self._journal.tail(self.place.key)).result()
+
+    def _save(self, saved: FileSnapshot | None, tail: Tail) -> _Save:
+        now = datetime.now(UTC)
+        if saved is None:
+            return _Save(b"", HASH_OF_NOTHING, now)
+        at = datetime.fromtimestamp(saved.signature.mtime_ns / 1e9, UTC)
+        if tail.at is not None and at < tail.at:  # a file that was put here with its time
+            at = now
+        return _Save(saved.data, saved.sha256, at)
+
+    def _edited(
+        self,
+        tail: Tail,
+        before: str,
+        scope: MemoryScope,
+        save: _Save,
+        *,
+        late: _Save | None,
+        is_read: bool = False,
+        is_late: bool = False,
+    ) -> _Start:
+        """A hand edit of the text whose hash is `before`, and what a save that came too late for it changed."""
+        at = min(save.at, datetime.now(UTC))
+        since = min(save.at, tail.at or save.at) - LOOK_BACK
+        entries = self._call(self._journal.past(self.place.key, since, LOOK_BACK_ENTRIES)).result()
+        ours = self._ours(before)
+        edit = Change(
+            ask=self._edit(scope, f"edit:{uuid.uuid4().hex}", at),
+            hash_before=before,
+            hash_after=save.sha256,
+            delta=None if ours is None else Delta.between(ours, save.data),
+            checkpoint=save.data,
+        )
+        if ours is None:
+            return _Start(save.data, [edit])
+        fitted = Fitted(save.data)
+        if save.data.strip() and not is_read:
+            fitted = fit(save.data, save.at, ours, entries, is_late=is_late)
+        if late is not None:
+            fitted = both(fitted, fit(late.data, late.at, ours, entries, is_late=True), ours, entries)
+        if fitted.data == save.data:
+            return _Start(save.data, [edit])
+        merge = Change(
+            ask=self._merge(scope, at, fitted),
+            hash_before=save.sha256,
+            hash_after=rules.version(fitted.data),
+            delta=Delta.between(save.data, fitted.data),
+        )
+        return _Start(fitted.data, [edit, merge])
+
+    def _ours(self, text_hash: str) -> bytes | None:
+        """The text as we left it; None where a power cut took it: then what the person wrote stands."""
+        if text_hash == HASH_OF_NOTHING:
+            return b""
+        chain = self._call(self._journal.chain(self.place.key, _NEWEST)).result()
+        try:
+            return rebuilt(chain[-1], chain) if chain and chain[-1].hash_after == text_hash else None
+        except NoSuchEntry:
+            return None
+
+    def _edit(self, scope: MemoryScope, turn_id: str, at: datetime) -> Ask:
+        """Of a change by hand: who made it is not known."""
+        unknown = replace(scope, user_id=None, author_id=None, session_id=None, channel=None, turn_id=turn_id)
+        store = self.place.store
+        return Ask(scope=unknown, index=0, document=self.place.key, store=store, action="edit", content="", at=at)
+
+    def _merge(self, scope: MemoryScope, at: datetime, fitted: Fitted) -> Ask:
+        """Of the change that brings back what an editor had not read; with what the edit displaced of it."""
+        ask = self._edit(scope, f"{MERGE}{uuid.uuid4().hex}", at)
+        ask = replace(ask, refers_to=fitted.unread[-1].id)
+        proposed = fitted.proposed()
+        if proposed is None:
+            return ask
+        entry_id, text = proposed
+        entry = self._call(self._journal.entry(entry_id)).result()
+        whose = scope if entry is None else entry.ask.scope
+        content = json.dumps([["add", text]], ensure_ascii=False)
+        return replace(ask, scope=replace(whose, turn_id=ask.scope.turn_id), content=content)
+
+    def _late_save(self, look: Look, tail: Tail) -> FileSnapshot | None:
+        """A save into the version before: none of the journal's texts, and not older than our last write.
+
+        Who saves by a rename wrote the file before that, so its time says less.
+        """
+        known = self.known
+        if look.previous is None or tail.at is None:
+            return None
+        if known is not None and known.signature == look.signature and known.previous == look.previous:
+            return None
+        tolerance = _CLOCK if look.previous.inode in look.written else _SAVING
+        if datetime.fromtimestamp(look.previous.mtime_ns / 1e9, UTC) < tail.at - tolerance:
+            return None
+        late = self._file.read_previous()
+        if late is None or not late.data:
+            return None
+        is_ours = self._call(self._journal.knows(self.place.key, late.sha256)).result()
+        return None if is_ours else late
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+
+def _is_told(new: Draft) -> bool:
+    """Whether an edit that stays as it is becomes an entry now: with a change, or when somebody asks who was first."""
+    return bool(new.changes or new.conflicts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from gateway.config.live import LiveConfig
+from gateway.config import LiveConfig
 from gateway.files.atomic import make_private_directory
 from gateway.services.caller import Refused, ServiceError
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from gateway.config.live import LiveConfig
+from gateway.config import LiveConfig
 from gateway.domain.channels import Channels
 from gateway.domain.sessions import PROGRAMS
 from gateway.errors import EthosError
