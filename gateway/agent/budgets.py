@@ -19,7 +19,7 @@ What = Literal["turns", "tokens", "usd"]
 # A call that may say less than this is not made: it would be cut, or end before a model that thinks has said a word.
 LEAST_OUTPUT_TOKENS = 1_000
 _NOTHING_USD = 1e-9
-_NOBODY = "nobody in particular"
+_GATEWAY = "the gateway"  # whose budget is that of all
 
 DAYS = 30
 
@@ -95,7 +95,7 @@ class DaySpending:
     """What a person spent of a personality in one day, or has reserved; of both there may be several, to be added up.
 
     Attributes:
-        user_id: of the person, whichever of their users it was; empty where nobody is known.
+        user_id: of the person, whichever of their users it was; empty where the person is not known.
         personality_id: empty where none is.
     """
 
@@ -109,7 +109,7 @@ class DaySpending:
 class BudgetUse:
     """How far a budget is used, of one kind and one unit.
 
-    Where it is many people's or personalities', these are the numbers of whoever has least of theirs left.
+    Where it is many people's or personalities', these are the numbers of the one with the least left.
     """
 
     scope: Scope
@@ -125,7 +125,7 @@ class Ask:
 
     Attributes:
         day: as `Budgets.day` has it.
-        model: for the record, should nobody come back to say what it cost.
+        model: for the record, in case the cost is never reported.
         output_tokens: as many as it would like to say.
         input_usd: what reading costs at most.
         output_usd_per_token: what saying one token costs at most.
@@ -302,12 +302,12 @@ def uses(budgets: Budgets, spending: Sequence[DaySpending]) -> list[BudgetUse]:
         whose = [_whose(scope, one) for one in spending]
         for what in get_args(What):
             used: list[BudgetUse] = []
-            for name in dict.fromkeys([_NOBODY, *filter(None, whose)]):
+            for name in dict.fromkeys([_GATEWAY, *filter(None, whose)]):
                 limit = getattr(_limit(budgets, scope, name), what)
                 if limit is not None:
-                    theirs = [one for one, owner in zip(spending, whose, strict=True) if owner == name]
-                    spent = sum(getattr(one.spent, what) for one in theirs)
-                    reserved = sum(getattr(one.reserved, what) for one in theirs)
+                    same_owner = [one for one, owner in zip(spending, whose, strict=True) if owner == name]
+                    spent = sum(getattr(one.spent, what) for one in same_owner)
+                    reserved = sum(getattr(one.reserved, what) for one in same_owner)
                     used.append(BudgetUse(scope=scope, what=what, used=spent, reserved=reserved, limit=limit))
             if used:
                 found.append(max(used, key=_part))
@@ -322,7 +322,7 @@ def person_of(user_id: str, survivors: Mapping[str, str]) -> str:
 
 
 def _whose(scope: Scope, spending: DaySpending) -> str:
-    return {"user": spending.user_id, "personality": spending.personality_id, "gateway": _NOBODY}[scope]
+    return {"user": spending.user_id, "personality": spending.personality_id, "gateway": _GATEWAY}[scope]
 
 
 def _limit(budgets: Budgets, scope: Scope, name: str) -> Limit:
@@ -360,7 +360,7 @@ def spending(rows: Iterable[DayUsage], *, today: str, zone: str, limit: Limit) -
     """What one person used today and lately, and what is left of their budget.
 
     Args:
-        rows: theirs, since `first_day`.
+        rows: the person's, since `first_day`.
         zone: what the day goes by, for people.
     """
     all_rows = list(rows)

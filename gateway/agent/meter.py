@@ -1,7 +1,7 @@
 """The meter: the one door to every model. What passes is paid for, and what is not in the budget does not pass.
 
-Whoever is given a model here (turns, summaries, anything to come) is given one that reserves before each call what the
-call may cost at most, and notes afterwards what it did cost. Where no budget is set, only the noting is left.
+Every model that is given out here (to turns, summaries, anything to come) reserves before each call what the call may
+cost at most, and notes afterwards what it did cost. Where no budget is set, only the noting is left.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PriceList(Protocol):
     """What models cost, by their names in the configuration; None for the default model."""
 
     def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
-        """The most that the model, or one of its fallbacks, asks for so many tokens; None where nobody knows."""
+        """The most that the model, or one of its fallbacks, asks for so many tokens; None where that is not known."""
 
     def output_tokens(self, name: str | None) -> int | None:
         """The longest answer that is configured for it; None where none is."""
@@ -104,7 +104,7 @@ class Meter:
         """Nothing is called yet.
 
         Args:
-            model: the models themselves; nobody else may have them.
+            model: the models themselves; nothing else may call them.
             owner: names this process in reservations.
             now: the wall clock; says which day it is.
         """
@@ -217,7 +217,7 @@ class Meter:
         )
 
     def _price_usd(self, name: str | None, model: str, input_tokens: int, output_tokens: int) -> float:
-        """What it costs at most; where nobody knows, a budget of dollars cannot be kept, and nothing is called."""
+        """What it costs at most; where that is not known, a budget of dollars cannot be kept, and nothing is called."""
         price = self._prices.usd(name, input_tokens, output_tokens)
         if price is None:
             raise ModelUnavailable(
@@ -277,7 +277,7 @@ class Meter:
         self._tell_waiting()
 
     def _tell_waiting(self) -> None:
-        """Whoever waits for room looks again: a call is over, or one that was waited for gets no room itself."""
+        """All calls that wait for room look again: a call is over, or one that was waited for gets no room itself."""
         self._settled.set()
         self._settled = asyncio.Event()
 
@@ -302,7 +302,7 @@ class Meter:
                 self._is_over()
 
     async def _settle_late(self) -> None:
-        """Write down what is not, in its order. A bill is taken out before, so that nobody writes it twice."""
+        """Write down the bills that are not written, in order. Each is taken out first, so it is written once."""
         while self._unsettled:
             bill = self._unsettled.pop(0)
             try:
@@ -361,7 +361,7 @@ class _MeteredModel:
 
 
 class _UnusableModel:
-    """Stands where a model's settings are wrong: whoever asks it waits until they are mended."""
+    """Stands where a model's settings are wrong: its calls wait until the settings are corrected."""
 
     def __init__(self, name: str, error: ConfigError) -> None:
         self.name = name

@@ -20,7 +20,7 @@ class ToolSpec:
     """A tool as the model sees it.
 
     Attributes:
-        parameters: a JSON Schema of an object; nobody changes it.
+        parameters: a JSON Schema of an object; never changed.
         size_bytes: of all of it as text.
     """
 
@@ -95,7 +95,7 @@ Render = Callable[[ChatMessage], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spender:
-    """On whose account a model is called; empty where nobody in particular is meant.
+    """On whose account a model is called; empty where no one person is meant.
 
     Attributes:
         turn_id: empty for work between the turns, such as a summary, which is paid for and is no turn.

@@ -219,7 +219,7 @@ def _is_there(content: str, store: str, context: ToolContext) -> bool:
 
 
 def _text_so_far(store: str, context: ToolContext) -> str:
-    """The store's text as it will be after the updates of this turn: a line that goes may be added anew."""
+    """The store's text as it will be after the updates of this turn: a line that goes may be added again."""
     memory = context.memory or MemoryContext(user_memory=None, project_memory=None)
     text = (memory.user_memory if store == "user" else memory.project_memory) or ""
     for update in context.updates:

@@ -123,7 +123,7 @@ class WebConfig(Section):
 
 
 class IngestConfig(Section):
-    """What is kept of a turn by itself; a personality's traits change these.
+    """What the trace memory keeps of a turn; a personality's traits change these.
 
     Attributes:
         threshold: facts less important than that are left out.
@@ -168,7 +168,7 @@ class EmbeddingsConfig(Section):
 
 
 class TracesConfig(Section):
-    """The trace memory: many small facts, beside the files.
+    """The trace memory: many small facts, in addition to the files.
 
     Attributes:
         recall: what stands in the prompt of a MEMORY.md that is too long, also where traces are off: `fill`, what the

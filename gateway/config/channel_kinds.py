@@ -57,7 +57,7 @@ class ChannelKind:
         """What an entry of `allow` means, in the form that messages carry.
 
         Raises:
-            ValueError: it means nobody; says what was expected.
+            ValueError: it matches no account; says what was expected.
         """
         if hasattr(self.package, "account"):
             return str(self.package.account(entry))

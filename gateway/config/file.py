@@ -209,9 +209,9 @@ def _channel(name: str, section: dict[str, Any], reading: _Reading) -> ChannelCo
 def _access(
     name: str, core: Mapping[str, Any], channel: ChannelConfig, kind: ChannelKind, reading: _Reading
 ) -> dict[str, Any]:
-    """Who may talk, with the defaults of the kind and the ids in its form; warns of what means nobody."""
+    """Who may talk, with the defaults of the kind and the ids in its form; warns of ids that match no account."""
     access = channel.access if "access" in core else kind.access_default
-    # Whoever comes from a platform that anybody can join, and was let in by nobody, is a guest.
+    # On a platform that anybody can join, a person whom no owner let in is a guest.
     is_for_strangers = "open" in (access, channel.access_in_groups) and kind.access_default != "open"
     role = channel.role if "role" in core else "guest" if is_for_strangers else "member"
     allow = []
@@ -391,7 +391,7 @@ def _sources(config: Config, reading: _Reading) -> Iterator[tuple[str, str]]:
 
 
 def _leaves(value: Any, path: KeyPath) -> Iterator[KeyPath]:
-    """The way to every setting; the adapter's own stand beside the core's, as they do in the file."""
+    """The way to every setting; the adapter's own stand next to the core's, as they do in the file."""
     if isinstance(value, BaseModel):
         for name, item in value:
             is_own = isinstance(value, ChannelConfig) and name == "settings"

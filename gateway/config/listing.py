@@ -19,7 +19,7 @@ class Setting:
     """One value.
 
     Attributes:
-        key: dotted, as in `web.port`; an adapter's own settings stand beside the core's, as they do in the file.
+        key: dotted, as in `web.port`; an adapter's own settings stand next to the core's, as they do in the file.
         source: `config.yaml:12`, `config.yaml:12, from ${NAME}`, or `default`.
     """
 

@@ -41,6 +41,6 @@ def price_usd(config: ModelConfig, input_tokens: int, output_tokens: int) -> flo
     if config.input_usd_per_million is not None and config.output_usd_per_million is not None:
         usd = input_tokens * config.input_usd_per_million + output_tokens * config.output_usd_per_million
         return usd / 1_000_000
-    if config.base_url is not None:  # nobody knows what a server of one's own asks
+    if config.base_url is not None:  # the price of a server of one's own is not known
         return None
     return list_price_usd(config.provider, config.model or "", input_tokens, output_tokens)

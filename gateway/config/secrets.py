@@ -167,7 +167,7 @@ def read_secret_file(path: Path, *, is_mounted_read_only: Callable[[Path], bool]
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise SecretUnavailable(f"{path} is not a file; expected a file with the secret in it")
-        # A container or a service manager mounts secrets so, often 0444 or 0440; nobody in there could change that.
+        # A container or a service manager mounts secrets so, often 0444 or 0440; no user in there could change that.
         is_lent = is_mounted_read_only(path) and not status.st_mode & _WRITABLE_BY_OTHERS
         if status.st_mode & _READABLE_BY_OTHERS and not is_lent:
             mode = stat.S_IMODE(status.st_mode)

@@ -22,7 +22,7 @@ def no_truth(value: object) -> object:
 
 
 def _id_text(value: object) -> object:
-    """Platforms number people; nobody should have to quote a number."""
+    """Platforms number people; a number needs no quotes."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

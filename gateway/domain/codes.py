@@ -1,4 +1,4 @@
-"""Codes that a person carries from one place to another: to whoever runs the gateway, and between two channels.
+"""Codes that a person carries from one place to another: to the operator, and between two channels.
 
 Link codes, pairing codes and the owner's code share one secret of the data directory, the pepper.
 """

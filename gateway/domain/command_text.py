@@ -23,7 +23,7 @@ class ParsedCommand:
 def parse_command(message: InboundMessage) -> ParsedCommand | None:
     """The command that the message is, None where it is talk for the agent."""
     if not message.is_trusted_text and message.command is None:
-        return None  # what was forwarded or quoted is nobody's order
+        return None  # what was forwarded or quoted is not an order
     text = f"/{message.command}" if message.command is not None else message.text.strip()
     found = _COMMAND.fullmatch(text)
     if found is None:

@@ -141,7 +141,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> Signature
 
 
 def make_once(path: Path, data: bytes) -> bool:
-    """Make a file that nobody has made yet, whole and durably; of several who try at once one does, False for others.
+    """Make a file that does not exist yet, whole and durably; of several who try at once one does, False for others.
 
     Raises:
         FileError: the disk is full or the place cannot be written.
@@ -242,7 +242,7 @@ def sign(path: Path | str) -> Signature | None:
 
 
 def read_once(path: Path) -> FileSnapshot | None:
-    """Read a file that nobody writes in place; None where there is none.
+    """Read a file that is never written in place; None where there is none.
 
     Raises:
         FileError: it is there and cannot be read.

@@ -27,7 +27,7 @@ RUNNING_NAME = "run/gateway.json"
 TOKEN_NAME = "web-token"  # noqa: S105 (a file's name)
 LOG_NAME = "gateway.log"
 
-# As long as `ethos status` may hold the lock of the data directory to see that nobody else does.
+# As long as `ethos status` may hold the lock of the data directory to see that no other process does.
 LOOK_S = 0.05
 
 _FOR_OTHERS = 0o077
@@ -92,7 +92,7 @@ def close_to_others(home: Path) -> None:
     """Take from all others what they could read, write or enter in a data directory that is there.
 
     Links are left as they are. What cannot be changed, as on a read-only mount, is named in the log: behind a closed
-    directory nobody reaches it.
+    directory no other user reaches it.
 
     Raises:
         UnsafePath: the directory belongs to another user, cannot be closed, or is open and not one of ours.

@@ -1,4 +1,4 @@
-"""When the data directory was last saved, and to where: written by whoever saves it, read by `ethos doctor`."""
+"""When the data directory was last saved, and to where: written by the backup, read by `ethos doctor`."""
 
 from __future__ import annotations
 

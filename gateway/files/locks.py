@@ -58,7 +58,7 @@ class _Place:
     mutex: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
     queued: asyncio.Future[int] | None = None
-    """A thread stands in the kernel's queue; whoever wants the lock next takes its place over."""
+    """A thread stands in the kernel's queue; the next task that wants the lock takes its place over."""
 
 
 _places: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Place]] = weakref.WeakKeyDictionary()
@@ -155,8 +155,8 @@ class FileLock:
 def _queue_in_thread(fd: int, place: _Place, path: Path) -> asyncio.Future[int]:
     """Wait in the kernel's queue, in a thread of its own that does not keep the process from ending.
 
-    The waiting cannot be taken back, so the future outlives whoever gives up: the next task takes the place over, and
-    a lock that nobody wants any more is let go as soon as it comes.
+    The waiting cannot be taken back, so the future outlives a task that gives up: the next task takes the place over,
+    and a lock that is not wanted any more is released as soon as it comes.
     """
     loop = asyncio.get_running_loop()
     queued: asyncio.Future[int] = loop.create_future()

@@ -1,7 +1,7 @@
 """The gateway that runs on a data directory, seen from another process.
 
 That it runs is known by its lock, which the kernel lets go of with the process. What it left in `run/gateway.json`
-counts only beside the lock: the token must not be sent to another program that has the port of a gateway that was
+counts only with the lock: the token must not be sent to another program that has the port of a gateway that was
 killed.
 """
 

@@ -1,6 +1,6 @@
-"""One memory file on the disk, and the small hidden files beside it. Everything here blocks; callers hold the lock.
+"""One memory file on the disk, and the small hidden files next to it. Everything here blocks; callers hold the lock.
 
-Beside `MEMORY.md` lie, all in one directory, so that one fsync of it makes all names durable:
+Next to `MEMORY.md` lie, all in one directory, so that one fsync of it makes all names durable:
 
 - `.MEMORY.md.<random>.tmp`, then `.MEMORY.md.<inode>.new`: the next version, until it changes places with the file.
   Its name holds its inode's number, because for an instant after that the name belongs to the version before;
@@ -87,7 +87,7 @@ class RestingFile:
     Attributes:
         data: its bytes; None where there is none.
         mtime_ns: of these.
-        evidence: names that lie beside it. Their files say nothing, so empty ones serve as well.
+        evidence: names that lie next to it. Their files say nothing, so empty ones serve as well.
         archive_bytes: of the archive, how much counts; what is behind it belongs to a version that never came.
     """
 
@@ -109,7 +109,7 @@ class AtomicDocument:
         self._archive_path = path.with_name(ARCHIVE_NAME)
 
     def look(self, *, is_edited: bool = False) -> Look:
-        """Read the file and what lies beside it; a file that an editor wrote is read until it rests."""
+        """Read the file and what lies next to it; a file that an editor wrote is read until it rests."""
         snapshot = read_settled(self.path) if is_edited else read_once(self.path)
         evidence: dict[str, int] = {}
         staged: dict[int, str] = {}
@@ -230,7 +230,7 @@ class AtomicDocument:
         return "placed" if look.signature is None or sign(self._previous) == look.signature else "overtaken"
 
     def tidy(self, pending: Collection[Key]) -> None:
-        """Remove evidence that nobody will ask for and versions that a dead process left; the settling is durable."""
+        """Remove old evidence, and versions that a dead process left; the settling is durable."""
         self._take_back_cut()
         look = self.look()
         waiting = {_mark(key) for key in pending}

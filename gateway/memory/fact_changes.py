@@ -1,7 +1,7 @@
 """A change of the trace memory that a person has to agree to, from the tool's answer to the proposal.
 
 A tool that may not write answers with the change itself. So what a turn proposes follows from its messages, which
-outlive a crash; nothing is gathered beside them.
+outlive a crash; nothing else is gathered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 FactAction = Literal["add", "update", "delete", "merge"]
 CHANGING_TOOLS = ("memory_add", "memory_update", "memory_delete", "memory_merge")
-"""Nobody but these proposes: what another tool returns may be anybody's words."""
+"""Only these propose: what another tool returns may be anybody's words."""
 _PROPOSED = "proposed"
 
 
@@ -55,7 +55,7 @@ class FactChange:
 
 
 class _Call(Protocol):
-    """As `gateway.agent.model.ToolCall`."""
+    """What is read of `gateway.agent.model.ToolCall`."""
 
     @property
     def id(self) -> str: ...
@@ -64,7 +64,7 @@ class _Call(Protocol):
 
 
 class _Message(Protocol):
-    """As `gateway.agent.model.ChatMessage`."""
+    """What is read of `gateway.agent.model.ChatMessage`."""
 
     @property
     def role(self) -> str: ...

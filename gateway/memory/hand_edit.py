@@ -2,7 +2,7 @@
 
 An editor saves the text that it opened, with the person's changes. What was written to the file in between is not in
 it, and the person did not mean to take it out. So the version that the editor had read is looked for in the history,
-and both changes of it are united.
+and both changes of it are merged.
 """
 
 from __future__ import annotations
@@ -72,18 +72,18 @@ def fit(
         if (delta := entry.delta) is not None:
             base = delta.revert(base)
     texts = (rules.to_newlines(rules.decode(each)) for each in (base, saved, ours))
-    united, displaced = merge_for_mine(*texts)
-    return Fitted(rules.encode(united), unread, displaced)
+    merged, displaced = merge_for_mine(*texts)
+    return Fitted(rules.encode(merged), unread, displaced)
 
 
 def both(first: Fitted, late: Fitted, ours: bytes, newest_first: Sequence[PastChange]) -> Fitted:
     """Two saves by hand of which neither knows the other, fitted to `ours`. Where both changed a line, both stay."""
     texts = (rules.to_newlines(rules.decode(each)) for each in (ours, first.data, late.data))
-    united, second_ones = merge_for_mine(*texts)
+    merged, second_ones = merge_for_mine(*texts)
     if second_ones:
-        united = "\n".join([united.removesuffix("\n"), *second_ones, ""])
+        merged = "\n".join([merged.removesuffix("\n"), *second_ones, ""])
     unread = first.unread or late.unread or newest_first[:1]
-    return Fitted(rules.encode(united), unread, [*first.displaced, *late.displaced])
+    return Fitted(rules.encode(merged), unread, [*first.displaced, *late.displaced])
 
 
 def _unread(

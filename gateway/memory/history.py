@@ -21,7 +21,7 @@ class HistoryEntry:
 
     Attributes:
         id: for `undo`.
-        user_id: on whose behalf; None where nobody is known, as for an `edit` made outside, and in a group.
+        user_id: on whose behalf; None where that is not known, as for an `edit` made outside, and in a group.
         author_id: who wrote the message that it came from.
         diff: the lines that went (`-`) and came (`+`); empty where nothing changed or it is not known any more.
         refers_to: the entry that was undone; of an `edit`, the oldest one that it brings back for an editor that had

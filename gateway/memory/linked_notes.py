@@ -1,4 +1,4 @@
-"""The Markdown files of people who are linked: united, and parted again; see `gateway.people.linking.documents`.
+"""The Markdown files of people who are linked: merged, and separated again; see `gateway.people.linking.documents`.
 
 The originals are kept in `users/<user id>/before-<link id>/`, of both users, where no prompt reads them.
 """
@@ -90,13 +90,13 @@ class MarkdownNotes:
             await asyncio.to_thread(self._original, link, link.survivor, document) if heir == link.survivor else None
         )
         update = MemoryUpdate.add(document.store, "\n\n".join(brought))
-        united = None if before is None else rules.apply(rules.decode(before), update)
+        merged = None if before is None else rules.apply(rules.decode(before), update)
         for _ in range(_TRIES):
             now = await self._memory.read_bytes(scope, document.store)
             text = rules.decode(now)
             if before is not None and now == before:
                 return False
-            if before is not None and text == united:
+            if before is not None and text == merged:
                 data, is_changed = before, False
             elif not has_any(rules.to_newlines(text), brought):
                 return True
@@ -130,9 +130,9 @@ class MarkdownNotes:
         return self._documents(self._place(link, user_id))
 
     def _brought(self, link: Link, document: _Document) -> list[str]:
-        theirs = self._original(link, link.absorbed, document)
+        absorbed = self._original(link, link.absorbed, document)
         mine = self._original(link, link.survivor, document)
-        return only_in(_text(theirs), _text(mine))
+        return only_in(_text(absorbed), _text(mine))
 
     def _original(self, link: Link, user_id: str, document: _Document) -> bytes:
         found = read_once(self._place(link, user_id) / document.name)

@@ -45,7 +45,7 @@ _MOST_WRITERS = 1000
 
 
 def _no_step(_step: str) -> None:
-    """Nobody watches."""
+    """The default of `on_step`."""
 
 
 class MarkdownFileMemoryProvider:
@@ -65,7 +65,7 @@ class MarkdownFileMemoryProvider:
         Args:
             root: the data directory.
             journal: where every change is noted before it is made.
-            max_file_bytes: what a file may hold; older lines go to the archive beside it.
+            max_file_bytes: what a file may hold; older lines go to the archive next to it.
             lock_timeout_s: how long a write waits for another process.
             on_step: told the name of every step of a write, from whichever thread makes it.
         """
@@ -158,7 +158,7 @@ class MarkdownFileMemoryProvider:
         return any(scope.user_id == user_id for scope, _ in await self._journal.unsettled())
 
     async def read_bytes(self, scope: MemoryScope, store: MemoryStoreName) -> bytes:
-        """The file's own bytes, none where there is no file; for whoever will put them back with `restore`."""
+        """The file's own bytes, none where there is no file; for a later `restore`."""
         snapshot = await asyncio.to_thread(self._snapshot, self._place(scope, store))
         return b"" if snapshot is None else snapshot.data
 

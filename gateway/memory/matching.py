@@ -64,7 +64,7 @@ class Match:
 
     @property
     def own(self) -> float:
-        """By itself."""
+        """What its own words, meaning and day give."""
         return self.words + self.meaning
 
     @property

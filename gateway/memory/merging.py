@@ -1,4 +1,4 @@
-"""Two edits of one text, united: the three-way merge of lines, with a rule for notes: where both only added, both stay.
+"""Two edits of one text, merged: the three-way merge of lines, with a rule for notes: where both only added, both stay.
 
 Known as diff3; described in Khanna, Kunal, Pierce, "A Formal Investigation of Diff3", FSTTCS 2007.
 """
@@ -28,20 +28,20 @@ class Merged:
 
 
 def merge(base: str, mine: str, theirs: str) -> Merged:
-    """Unite what `mine` and `theirs` made of `base`. Takes time: a blocking call for texts that are large."""
+    """Merge what `mine` and `theirs` made of `base`. Takes time: a blocking call for texts that are large."""
     lines: list[str] = []
     conflicts = 0
     for old, left, right in _chunks(base.split("\n"), mine.split("\n"), theirs.split("\n")):
-        united = _united(old, left, right)
-        if united is None:
+        merged = _merged_lines(old, left, right)
+        if merged is None:
             conflicts += 1
-            united = [MINE_MARK, *left, BETWEEN_MARK, *right, THEIRS_MARK]
-        lines += united
+            merged = [MINE_MARK, *left, BETWEEN_MARK, *right, THEIRS_MARK]
+        lines += merged
     return Merged("\n".join(lines), conflicts)
 
 
 def merge_for_mine(base: str, mine: str, theirs: str) -> tuple[str, list[str]]:
-    """Unite both line by line, without a question; also returns the lines of `theirs` that gave way to `mine`.
+    """Merge both line by line, without a question; also returns the lines of `theirs` that gave way to `mine`.
 
     A line that either side took out is out, one that either side brought in is in. Only where both changed the same
     line, `mine` stands.
@@ -49,8 +49,8 @@ def merge_for_mine(base: str, mine: str, theirs: str) -> tuple[str, list[str]]:
     lines: list[str] = []
     displaced: list[str] = []
     for old, left, right in _chunks(base.split("\n"), mine.split("\n"), theirs.split("\n")):
-        united = _united(old, left, right)
-        lines += _woven(old, left, right, displaced) if united is None else united
+        merged = _merged_lines(old, left, right)
+        lines += _woven(old, left, right, displaced) if merged is None else merged
     return "\n".join(lines), displaced
 
 
@@ -59,7 +59,7 @@ def has_marks(text: str) -> bool:
     return any(line.rstrip() in (MINE_MARK, THEIRS_MARK) for line in text.splitlines())
 
 
-def _united(old: Sequence[str], left: Sequence[str], right: Sequence[str]) -> Sequence[str] | None:
+def _merged_lines(old: Sequence[str], left: Sequence[str], right: Sequence[str]) -> Sequence[str] | None:
     """One piece of the result; None where both sides changed it in different ways."""
     if right in (old, left):
         return left

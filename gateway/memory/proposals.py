@@ -80,7 +80,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewer:
-    """Who looks at proposals; `user_id` None is whoever holds the machine, and may do everything.
+    """Who looks at proposals; `user_id` None is the operator at the machine, who may do everything.
 
     Attributes:
         other_ids: further ids of the same person, whose accounts are linked.
@@ -99,7 +99,7 @@ class Reviewer:
         return self.may_decide(proposal) or any(map(self.is_called, (proposal.scope.user_id, proposal.scope.author_id)))
 
     def may_decide(self, proposal: Proposal) -> bool:
-        """What only its person reads is theirs to decide, even for the owner; what is shared is the owner's."""
+        """What only one person reads, only that person decides, not the owner; what is shared is the owner's."""
         if self.user_id is None:
             return True
         if proposal.is_shared:
@@ -145,13 +145,13 @@ class ProposalStore(Protocol):
     """Where proposals are kept. They come in with the commit of their turn, see `TurnCommit.proposals`."""
 
     async def reserve(self, count: int) -> int:
-        """The first of so many numbers that nobody else will get."""
+        """The first of so many numbers that no other turn will get."""
 
     async def proposals(self, *, state: ProposalState | None = "waiting", limit: int = 200) -> Sequence[Proposal]:
         """The newest, oldest first; None for every state."""
 
     async def proposal(self, proposal_id: int) -> Proposal | None:
-        """One."""
+        """By its number; None where there is none."""
 
     async def edit(self, proposal_id: int, updates: Sequence[MemoryUpdate]) -> bool:
         """Put other updates in place; False where it is not waiting any more."""
@@ -169,7 +169,7 @@ class ProposalStore(Protocol):
         """Approved changes of facts that the trace memory may not have yet, oldest first."""
 
     async def fact_is_written(self, proposal_id: int) -> None:
-        """The trace memory has it. Not durable by itself: written again, it changes nothing."""
+        """The trace memory has it. Not durable at once: written again, it changes nothing."""
 
     async def decide(self, proposal_id: int, state: Literal["approved", "refused"], *, by: str) -> bool:
         """End the wait, durably; False where somebody has done so already.

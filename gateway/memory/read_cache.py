@@ -46,7 +46,7 @@ class ReadCache:
             return None
         try:
             return kept if kept.stamp == self._stamp(key) else None
-        except OSError:  # whoever reads it explains it
+        except OSError:  # the read that follows explains it
             return None
 
     def read(self, key: str, real: Path, read: Callable[[], str | None]) -> str | None:

@@ -1,4 +1,4 @@
-"""A memory that brings up by itself what a question needs, and takes by itself what a turn said."""
+"""A memory that finds what a question needs, and takes what a turn said, without being asked."""
 
 from __future__ import annotations
 

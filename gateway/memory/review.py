@@ -23,7 +23,7 @@ _LOOKED_AT = 200
 
 
 class NotReviewable(MemoryStoreError):
-    """There is no such proposal or change for whoever asks, or it cannot be done any more; the text says what can."""
+    """The reviewer may see no such proposal or change, or it cannot be done any more; the text says what can."""
 
 
 class MemoryChange(Protocol):
@@ -126,7 +126,7 @@ class Origin:
 
 
 class MemoryReview:
-    """Decides, explains and takes back, for whoever may."""
+    """Decides, explains and takes back, for those who may."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class MemoryReview:
     # ---- proposals --------------------------------------------------------------------------------------------------
 
     async def waiting(self, reviewer: Reviewer) -> list[Proposal]:
-        """What waits and is theirs to see, oldest first."""
+        """What waits and the reviewer may see, oldest first."""
         return [one for one in await self._store.proposals() if reviewer.may_see(one)]
 
     async def difference(self, proposal: Proposal) -> str:
@@ -165,7 +165,7 @@ class MemoryReview:
         """Apply it, exactly once.
 
         Raises:
-            NotReviewable: it is not theirs to decide, or it was refused.
+            NotReviewable: the reviewer may not decide it, or it was refused.
         """
         return await self._decide(proposal_id, "approved", reviewer)
 
@@ -173,7 +173,7 @@ class MemoryReview:
         """Let it go; it is kept, and never applied.
 
         Raises:
-            NotReviewable: it is not theirs to decide, or it was approved.
+            NotReviewable: the reviewer may not decide it, or it was approved.
         """
         return await self._decide(proposal_id, "refused", reviewer)
 
@@ -181,7 +181,7 @@ class MemoryReview:
         """Put another text in place of the one that would be added; nothing is applied yet.
 
         Raises:
-            NotReviewable: it is not theirs to decide, is decided, or adds not exactly one text.
+            NotReviewable: the reviewer may not decide it, is decided, or adds not exactly one text.
         """
         proposal = await self._decidable(proposal_id, reviewer)
         if proposal.fact is not None:
@@ -271,7 +271,7 @@ class MemoryReview:
         return sorted(found, key=lambda pair: (pair[1].at, pair[1].id), reverse=True)[:limit]
 
     async def undo(self, scope: MemoryScope, reviewer: Reviewer, entry_id: int | None = None) -> MemoryChange:
-        """Take back a change, or the newest one that is theirs; in one turn (of the scope) once, however often tried.
+        """Take back a change, or the reviewer's newest one; in one turn (of the scope) once, however often tried.
 
         Raises:
             NotReviewable: there is none that they may take back.

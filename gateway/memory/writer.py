@@ -1,8 +1,8 @@
 """The one way into a document: all who wait for it in this process share one write, in a thread, under the lock.
 
-The order: look, work the new text out, have the journal record it while the next version is written beside the file
-with its evidence, compare, rename, fsync the directory, settle in the journal. It may be cut anywhere: what is in the
-file is told by the evidence, and what is not there yet by the journal.
+The order: look, work the new text out, have the journal record it while the next version is written next to the file
+with its evidence, compare, rename, fsync the directory, settle in the journal. It may be cut anywhere: the evidence
+says what is in the file, and the journal what is not there yet.
 
 What a person changed by hand is recorded and settled like everything else. So until a version of ours is in place, the
 newest entry is the text as we left it, however often somebody saves or a process dies; the same is worked out again.
@@ -35,7 +35,7 @@ from gateway.protocols import MemoryScope, UpdateOutcome
 
 T = TypeVar("T")
 
-# Whoever was just served needs a few turns of the event loop to come again, and then shares the next write.
+# A caller that was just served needs a few turns of the event loop to come again, and then shares the next write.
 _TURNS_TO_COME_AGAIN = 4
 
 Result = UpdateOutcome | MemoryConflict
@@ -81,7 +81,7 @@ class DocumentWriter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits."""
+        """Whether no caller waits."""
         return not self._tasks
 
     @property
@@ -117,7 +117,7 @@ class DocumentWriter:
         task.add_done_callback(self._tasks.discard)
 
     async def _drain(self) -> None:
-        """One rewrite after the other, each for all who wait by then, until nobody does."""
+        """One rewrite after the other, each for all callers that wait by then, until none does."""
         jobs: list[_Job] = []
         noting: asyncio.Task[Mapping[Key, EntryOutcome]] | None = None
         try:
@@ -147,7 +147,7 @@ class DocumentWriter:
                 jobs, noting = [], None
         finally:
             self._is_draining = False
-            _fail([*jobs, *self._queue], asyncio.CancelledError())  # nobody, unless the event loop is ending
+            _fail([*jobs, *self._queue], asyncio.CancelledError())  # none, unless the event loop is ending
             self._queue = []
 
     def _note(self, wishes: Sequence[PendingChange]) -> asyncio.Task[Mapping[Key, EntryOutcome]]:

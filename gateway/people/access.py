@@ -33,11 +33,11 @@ class AccessRule:
     """Who may talk to the agent on one channel.
 
     Attributes:
-        mode: in direct chats. Owners are let in always; `allowlist` adds those in `allow`, `pairing` those, whoever an
-            owner let in, and whoever is the same person as somebody who was let in elsewhere, `open` everybody.
-        in_groups: in groups, where nobody can ask to be let in; None: as in direct chats.
+        mode: in direct chats. Owners are let in always; `allowlist` adds those in `allow`; `pairing` those,
+            accounts that an owner let in, and linked accounts of people let in elsewhere; `open` everybody.
+        in_groups: in groups, where asking to be let in is not possible; None: as in direct chats.
         allow: the platform's own ids of accounts; `*@example.org` is everybody whose id ends so.
-        role: of whoever has none of their own.
+        role: of people without a role of their own.
     """
 
     mode: AccessMode = "pairing"
@@ -53,7 +53,7 @@ class AccessRule:
         return bool(name and at) and f"*@{domain}" in self.allow
 
 
-# Whoever writes there has a key, and what is behind a key of its own is a guest until it is given a role.
+# All who write there have a key. The user of a new key is a guest until it is given a role.
 _OF_PROGRAMS = AccessRule(mode="open", in_groups="nobody", role="guest")
 
 
@@ -131,9 +131,9 @@ class Access:
         """
         book = await self._people.book()
         known = await self._identities.known({account, *book.ranks, *self._operators.accounts()})
-        theirs = _accounts_behind(account, known)
-        given = self.role_of(theirs, book)
-        if given == "owner" or (given is None and "revoked" in ranks_of(theirs, book.ranks)):
+        accounts = _accounts_behind(account, known)
+        given = self.role_of(accounts, book)
+        if given == "owner" or (given is None and "revoked" in ranks_of(accounts, book.ranks)):
             return given
         admitted = self._admitted(channel, self._rule(channel).mode, account, book)
         return None if admitted is None else given or admitted
@@ -157,10 +157,10 @@ class Access:
         if command is not None and command.name == OWNER_COMMAND:
             return Entry(verdict="claim", account=account)
         channel = message.conversation.channel
-        theirs = _accounts_behind(account, known)
+        accounts = _accounts_behind(account, known)
         rule = self._rule(channel)
-        given = self.role_of(theirs, book)
-        if given is None and "revoked" in ranks_of(theirs, book.ranks):
+        given = self.role_of(accounts, book)
+        if given is None and "revoked" in ranks_of(accounts, book.ranks):
             return Entry(verdict="revoked" if message.is_direct else "ignore", account=account)
         if given == "owner":
             is_barred = not message.is_direct and rule.in_groups == "nobody"
@@ -184,7 +184,7 @@ class Access:
     def _role_elsewhere(self, account: str, book: AccessSnapshot) -> Role | None:
         """The highest role with which the person was let in by name on any channel; None where they never were.
 
-        An open channel lets in whoever comes, which is no word about anybody.
+        An open channel lets everybody in, which says nothing about one person.
         """
         return highest(
             rule.role

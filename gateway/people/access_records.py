@@ -135,14 +135,14 @@ class AccessSnapshot:
 
 
 class PeopleStore(Protocol):
-    """Where it is kept."""
+    """Where roles, requests and direct chats of people are kept."""
 
     @property
     def foreign_changes(self) -> int:
         """Grows whenever another process may have changed something."""
 
     async def book(self) -> AccessSnapshot:
-        """As it is now."""
+        """All records, as they are now."""
 
     async def requests(self) -> Sequence[Request]:
         """Everybody who asked, the waiting, the refused and those whose time is over, oldest first."""
@@ -164,7 +164,7 @@ class AccessRecords:
     """The book in memory, read again when somebody changed it."""
 
     def __init__(self, store: PeopleStore) -> None:
-        """Nothing is read yet."""
+        """The first `book` reads the store."""
         self._store = store
         self._book = AccessSnapshot()
         self._read_at: int | None = None
@@ -173,7 +173,7 @@ class AccessRecords:
 
     @property
     def last(self) -> AccessSnapshot:
-        """As it was read last."""
+        """The records as they were read last."""
         return self._book
 
     def changed(self) -> None:
@@ -182,7 +182,7 @@ class AccessRecords:
         self._read_at = None
 
     async def book(self) -> AccessSnapshot:
-        """As it is now; costs nothing while nobody changes it.
+        """All records, as they are now; costs nothing while nothing changes.
 
         A change by another process is seen with the next commit of ours, and every message begins with one.
         """
@@ -192,7 +192,7 @@ class AccessRecords:
             seen, changes = self._store.foreign_changes, self._changes
             if self._read_at != seen:
                 self._book = await self._store.book()
-                if changes == self._changes:  # else it is read again by whoever comes next
+                if changes == self._changes:  # else it is read again by the next call
                     self._read_at = seen
             return self._book
 

@@ -1,6 +1,6 @@
 """Keys of the HTTP API: `ethos_<id>_<secret>`, shown once, stored as a hash.
 
-The secret has 256 random bits, so one round of SHA-256 is enough: nobody can guess what it was made from.
+The secret has 256 random bits, so one round of SHA-256 is enough: what it was made from cannot be guessed.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class ApiKeyStore(Protocol):
         """Keep a new key, durably."""
 
     async def key(self, key_id: str) -> ApiKey | None:
-        """One, revoked or not."""
+        """The key of this id, revoked or not; None where there is none."""
 
     async def keys(self) -> Sequence[ApiKey]:
-        """All, the newest first."""
+        """All keys, the newest first."""
 
     async def note_use(self, key_id: str, at: datetime) -> None:
         """Note when it was used last; survives a killed process, perhaps not a power cut."""
@@ -71,7 +71,7 @@ class ApiKeys:
         self.store = store
 
     async def create(self, name: str, scopes: Sequence[str], user_id: str | None = None) -> tuple[ApiKey, str]:
-        """A new key, and its text, which nobody can ever show again."""
+        """A new key, and its text, which can never be shown again."""
         secret = secrets.token_urlsafe(SECRET_BYTES)
         key = ApiKey(
             id=secrets.token_hex(6),

@@ -1,4 +1,4 @@
-"""Whoever runs the gateway: accounts that proved to hold the data directory, on the channels that can tell."""
+"""The operators: accounts that proved to hold the data directory, on the channels that can tell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Operators:
     """The operator's accounts on the channels that there are now."""
 
     def __init__(self, channels: Channels) -> None:
-        """Nothing is asked yet."""
+        """Channels are asked at each call."""
         self._channels = channels
         self._asked: Mapping[str, ChannelAdapter] | None = None
         self._accounts: frozenset[str] = frozenset()
@@ -28,7 +28,7 @@ class Operators:
         return self._accounts
 
     def in_chats(self) -> set[str]:
-        """Those on configured channels, where the operator talks as the owner, and not only a program of theirs."""
+        """Those on configured channels, where the operator talks as the owner, and not only one of their programs."""
         return _accounts(self._channels.configured.values())
 
     def kinds_of_others(self) -> set[str]:

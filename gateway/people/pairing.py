@@ -1,7 +1,7 @@
 """Letting people in: a stranger is given a code, an owner says yes to it. And how somebody becomes the owner.
 
 A stranger costs little and learns nothing: three at most wait on a channel, each is given a few codes a day, and what
-they say is answered only after the yes. Nobody is written into the identity map before that.
+they say is answered only after the yes. The identity map gets no entry before that.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Pairing:
         return AdmissionReply()
 
     def _refusal(self, message: InboundMessage, entry: Entry) -> str | None:
-        """Names nobody and nothing but the stranger's own account."""
+        """Names only the stranger's own account."""
         if not message.sender.is_verified:
             return "I cannot tell who wrote this, so I do not answer it."
         if not self.may_tell(entry.account):
@@ -203,7 +203,7 @@ class Pairing:
         return code_of(f"{request.seed} {role} {account}", self._pepper())
 
     async def _notices(self, request: Request, code: str, turn_id: str) -> tuple[OutboundMessage, ...]:
-        """For every owner, in the direct chat that an account of theirs used last."""
+        """For every owner, in the direct chat that one of the owner's accounts used last."""
         book = await self._people.book()
         accounts = {account for account, rank in book.ranks.items() if rank == "owner"} | set(
             self._operators.accounts()
@@ -238,7 +238,7 @@ class Pairing:
         )
 
     async def reopen(self, account: str) -> Sequence[ConversationRef]:
-        """The account is let in now though nobody said yes to its request: where its messages get their turn."""
+        """The account is let in now without a yes to its request: where its messages get their turn."""
         woken: list[ConversationRef] = []
         for request in await self._store.requests():
             if request.account == account and await self._access.lets_in(request.channel, account):
@@ -256,7 +256,7 @@ class Pairing:
         return code
 
     async def write_down(self, account: str, label: str) -> Sequence[str]:
-        """Give an owner a user id, where they have none; all accounts of theirs."""
+        """Give an owner a user id, where there is none yet; returns all accounts of that owner."""
         user_id = await self._identities.resolve(account, label)
         return [one.key for one in await self._identities.accounts_of(user_id)]
 
@@ -304,7 +304,7 @@ class Pairing:
         return mine[0] if mine else None
 
     async def let_in(self, request: Request, *, role: Role | None, via: str, notice_id: str) -> Decision:
-        """Say yes."""
+        """Say yes to a request, with its code."""
         woken = await self._store.held_in(request.channel, request.account)
         who, now = _named(request), self._now()
         change = LetIn(
@@ -341,7 +341,7 @@ def _your_code(code: str) -> str:
 
 
 def _notice(request: Request, code: str, conversation: ConversationRef, notice_id: str) -> OutboundMessage:
-    """For one owner."""
+    """The message to one owner."""
     return OutboundMessage(
         id=notice_id,
         conversation=conversation,

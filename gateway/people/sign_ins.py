@@ -46,10 +46,10 @@ class SignInStore(Protocol):
         """Keep a new one, durably."""
 
     async def sign_in(self, sign_in_id: str) -> SignIn | None:
-        """One."""
+        """The sign-in of this id; None where there is none."""
 
     async def sign_ins(self) -> Sequence[SignIn]:
-        """All, the last seen first."""
+        """All sign-ins, the last seen first."""
 
     async def note_seen(self, sign_in_id: str, at: datetime) -> None:
         """Note when it was used last; survives a killed process, perhaps not a power cut."""

@@ -53,7 +53,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
-    """Limits and defaults of a turn; times in seconds. `hide` takes out of a reason what nobody may see."""
+    """Limits and defaults of a turn; times in seconds. `hide` takes secrets out of a reason."""
 
     default_personality: str = "assistant"
     personality_of_channel: Callable[[str], str | None] = lambda _channel: None
@@ -73,7 +73,7 @@ class TurnDependencies:
         models: every model, behind the meter.
         memory_section: makes the part of the prompt that holds what is remembered.
         people: who is behind an account, links among them.
-        recall: a memory that brings up facts by itself; None where there is none.
+        recall: the trace memory; None where it is off.
     """
 
     store: TurnStore
@@ -172,7 +172,7 @@ class Turn:
         )
 
     def ingest_job(self, recall: Recall | None, memory: SettledMemory) -> IngestJob | None:
-        """What a memory is to take from the turn by itself; where a person's yes is needed, only to propose it."""
+        """What the trace memory is to take from the turn; where a person's yes is needed, only to propose it."""
         writes = self.personality.memory_writes
         if recall is None or writes == "off":
             return None
@@ -307,7 +307,7 @@ class Answering:
         reason = self._settings.hide(str(error))
         parked = replace(parked, again_after_s=again_s, waits_for=waits_for, error=reason, owner_chat=turn.owner_chat)
         await self._committer.commit(parked)
-        return await parking.told(row.message.conversation, waits_for, error, again_s)
+        return await parking.announced(row.message.conversation, waits_for, error, again_s)
 
     async def _commit_answer(
         self, turn: Turn, state: AgentState, *, asked: Question, ending: str | None, supersedes: str | None

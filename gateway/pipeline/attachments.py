@@ -1,4 +1,4 @@
-"""A message as the model reads it: the person's words, and beside them, as data, words of others and files.
+"""A message as the model reads it: the person's words, and, as data, words of others and files.
 
 Files are shown to the model where it can see them, and named to it otherwise.
 """
@@ -33,8 +33,8 @@ class Question:
     """A message as the model reads it.
 
     Attributes:
-        text: the person's words; what is not theirs stands in it as data.
-        sources: what is not theirs, in words for people; empty for none.
+        text: the person's words; words of others stand in it as data.
+        sources: where words of others come from, for people; empty for none.
     """
 
     text: str

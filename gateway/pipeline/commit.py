@@ -45,7 +45,7 @@ class TurnCommit:
         memory: updates for the journal, with their scope; applied to the memory after the commit.
         proposals: updates that wait for a person's yes.
         people: who is let in, or asks to be.
-        ingest: what a memory is still to take from the turn by itself.
+        ingest: what the trace memory is still to take from the turn.
         delivered: the ids of replies that are delivered by being committed, because their channel shows the log.
         owner_chat: an owner's account, and the direct chat that it used with this turn.
     """

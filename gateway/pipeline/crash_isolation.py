@@ -1,7 +1,7 @@
-"""Company: turns run beside one another, and one that may end the process runs alone.
+"""Crash isolation: turns run at the same time, and one that may end the process runs alone.
 
-First come, first served; but when one that ran alone ends, all that wait to run beside others go next. So a turn waits
-for at most one that runs alone.
+First come, first served. But when one that ran alone ends, all that may share go next. So a turn waits for at most one
+that runs alone.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from operator import itemgetter
 
 
-class Company:
-    """How many run now, and who waits: `async with company.beside():` or `async with company.alone():`."""
+class CrashIsolation:
+    """How many run now, and who waits: `async with isolation.shared():` or `async with isolation.alone():`."""
 
     def __init__(self) -> None:
         self._running = 0
@@ -22,8 +22,8 @@ class Company:
         self._queue: deque[tuple[bool, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
-    async def beside(self) -> AsyncIterator[None]:
-        """Run beside others, when none is alone and none waits to be."""
+    async def shared(self) -> AsyncIterator[None]:
+        """Run with others, when none is alone and none waits to be."""
         await self._enter(is_alone=False)
         try:
             yield

@@ -16,7 +16,7 @@ from gateway.domain.command_text import parse_command
 from gateway.errors import ClaimLost, FileError, IdentityMapBroken, StoreError
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.people.access import Access
-from gateway.pipeline.crash_isolation import Company
+from gateway.pipeline.crash_isolation import CrashIsolation
 from gateway.pipeline.queues import DeliveryPolicy, InboxRow, InboxStore, NotDue, Suspect
 from gateway.pipeline.scheduler import AGAIN, IDLE, FairQueue
 from gateway.runtime.backoff import delay_s
@@ -27,7 +27,7 @@ AFTER_FAULT_S = 2.0
 # Where the disk is nearly full, a claim may fit and the turn's commit not: each try costs a call of the model.
 LONGEST_AFTER_FAULT_S = 30.0
 # A file system that is full, broken or read-only, and descriptors that are used up.
-_OF_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE}
+_MACHINE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE}
 
 _log = structlog.get_logger(__name__)
 
@@ -60,19 +60,19 @@ class TurnControl:
 
 
 class _Account(NamedTuple):
-    """Who takes turns with whom; a conversation of which it is not said does so alone."""
+    """Whose turns are counted together; a conversation without an account counts alone."""
 
     channel: str
     sender: str
 
 
 class Turns(Protocol):
-    """Runs one turn; see `turns.TurnRunner`."""
+    """Runs one turn; see `turn.TurnRunner`."""
 
     async def run(self, row: InboxRow, control: TurnControl) -> float | None:
         """Answer the message and commit; seconds until it is to be tried again when it was parked, else None."""
 
-    async def bury(self, row: InboxRow, reason: str) -> None:
+    async def dead_letter(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
 
 
@@ -101,7 +101,7 @@ class Dispatcher:
             after_fault_s=AFTER_FAULT_S,
             workers_of=partial(_workers_of, limits.running_turns_of_one),
         )
-        self._company = Company()
+        self._isolation = CrashIsolation()
         self._running: dict[ConversationRef, TurnControl] = {}
         self._unreleased: dict[ConversationRef, int] = {}
         self._setbacks: dict[ConversationRef, int] = {}  # failures in a row that were not the message's
@@ -151,7 +151,7 @@ class Dispatcher:
         try:
             await self._store.make_due(conversation)
         except StoreError as error:
-            _log.error("not_expedited", error=str(error))
+            _log.error("retry_failed", error=str(error))
         self._queue.wake(conversation)
 
     async def _stop(self, message: InboundMessage) -> None:
@@ -176,7 +176,7 @@ class Dispatcher:
         return len(waiting)
 
     async def run(self, turns: Turns) -> None:
-        """Serve until cancelled."""
+        """Run turns until cancelled."""
         self._turns = turns
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run())
@@ -198,15 +198,15 @@ class Dispatcher:
     # ---- one conversation ------------------------------------------------------------------------------------------
 
     async def _serve(self, conversation: ConversationRef) -> float | None:
-        async with self._company.beside():
+        async with self._isolation.shared():
             again_s = await self._take(conversation, is_alone=False)
         if again_s == "alone":
-            async with self._company.alone():
+            async with self._isolation.alone():
                 again_s = await self._take(conversation, is_alone=True)
         return AGAIN if again_s == "alone" else again_s
 
     async def _take(self, conversation: ConversationRef, *, is_alone: bool) -> float | Literal["alone"] | None:
-        """Answer the next message; "alone": it is to be answered with nothing beside it."""
+        """Answer the next message; "alone": it is to be answered while nothing else runs."""
         if self._is_draining:
             return IDLE
         try:
@@ -252,7 +252,7 @@ class Dispatcher:
         """Run the turn; seconds until the conversation is to be looked at again, None when the message is finished."""
         if row.lone_deaths >= self._policy.max_attempts:
             reason = f"the process ended {row.lone_deaths} times while this alone was being answered"
-            return await self._bury(conversation, row, reason)
+            return await self._dead_letter(conversation, row, reason)
         control = self._running[conversation] = self._control(conversation, row)
         control.task = asyncio.create_task(self._turns.run(row, control), name=f"turn {row.turn_id}")
         try:
@@ -265,7 +265,7 @@ class Dispatcher:
             _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
             return None
         except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
-            ended = self._set_back if _is_the_machines(error) else self._failed
+            ended = self._set_back if _is_machine_failure(error) else self._failed
             return await ended(conversation, row, error)
         else:
             self._setbacks.pop(conversation, None)
@@ -324,20 +324,20 @@ class Dispatcher:
         reason = self._policy.hide(f"{type(error).__name__}: {error}")
         if row.attempts >= self._policy.max_attempts:
             _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, exc_info=error)
-            return await self._bury(conversation, row, reason)
+            return await self._dead_letter(conversation, row, reason)
         after_s = delay_s(row.attempts, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
         _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, again_s=after_s, exc_info=error)
         await self._give_back(conversation, row, after_s=after_s, error=reason, is_counted=True)
         return after_s
 
-    async def _bury(self, conversation: ConversationRef, row: InboxRow, reason: str) -> float | None:
+    async def _dead_letter(self, conversation: ConversationRef, row: InboxRow, reason: str) -> float | None:
         """Make it a dead letter; seconds until that is tried again where it failed."""
         _log.error("message_dead", turn_id=row.turn_id, attempts=row.attempts, reason=reason)
         try:
-            await self._turns.bury(row, reason)
+            await self._turns.dead_letter(row, reason)
         except Exception as error:  # noqa: BLE001 (whatever it is, a claim that is kept would hold the others up)
             again_s = self._after_setback_s(conversation)
-            _log.error("not_buried", turn_id=row.turn_id, again_s=again_s, exc_info=error)
+            _log.error("dead_letter_failed", turn_id=row.turn_id, again_s=again_s, exc_info=error)
             await self._give_back(conversation, row, after_s=again_s, error=reason, is_counted=False)
             return again_s
         return None
@@ -351,7 +351,7 @@ class Dispatcher:
             reach("turn.released")
         except ClaimLost:  # it was committed after all, in the last moment
             _log.info("already_committed", turn_id=row.turn_id)
-        except Exception as fault:  # noqa: BLE001 (whatever it is, nobody else would give the claim back)
+        except Exception as fault:  # noqa: BLE001 (whatever it is, nothing else would give the claim back)
             _log.error("release_failed", turn_id=row.turn_id, error=repr(fault))
             self._unreleased[conversation] = row.seq
 
@@ -371,13 +371,13 @@ class Dispatcher:
                     _log.error("lease_not_renewed", error=str(error))
 
 
-def _is_the_machines(error: Exception) -> bool:
+def _is_machine_failure(error: Exception) -> bool:
     """Whether it is a failure of the disk, or of a machine that has no more to give, and not of a message."""
     if isinstance(error, OSError):
-        return error.errno in _OF_MACHINE
+        return error.errno in _MACHINE_ERRNOS
     return isinstance(error, StoreError | FileError | IdentityMapBroken)
 
 
 def _workers_of(of_one: Callable[[str], int], party: Hashable) -> int:
-    """How many turns a party may have; it is an account, or a conversation of which no account was said."""
+    """How many turns an owner of work may run: an account, or a conversation without one."""
     return of_one(cast("_Account | ConversationRef", party).channel)

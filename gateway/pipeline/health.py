@@ -28,7 +28,7 @@ LITTLE_DISK_BYTES = 64 * 1024 * 1024
 
 T = TypeVar("T")
 Seen = TypeVar("Seen", ChannelHealth, ModelHealth)
-# Whoever asks has an answer by then, also while the disk hangs.
+# A caller has an answer by then, also while the disk hangs.
 PATIENCE_S = 5.0
 _DOWN: tuple[ChannelState, ...] = ("down", "auth_failed")
 
@@ -47,7 +47,7 @@ class StoreFacts(Protocol):
 
 
 class Reloads(Protocol):
-    """What became of the last change of the configuration, and what of it nobody may see."""
+    """What became of the last change of the configuration, and the secrets in it."""
 
     @property
     def problems(self) -> Sequence[str]:
@@ -70,7 +70,7 @@ class _Facts:
 
 
 class Checkup:
-    """Makes a picture when it is asked for one, and never by itself. Who asks meanwhile gets the same."""
+    """Asks all parts when it is called, and only then. Calls at the same time share one answer."""
 
     def __init__(
         self,
@@ -118,17 +118,17 @@ class Checkup:
     def _is_done(self, task: asyncio.Task[_Facts]) -> None:
         self._running = None
         if not task.cancelled():
-            task.exception()  # whoever waited has it
+            task.exception()  # the caller that waited has it
 
     async def _ask(self) -> _Facts:
         nothing: Sequence[QueueHealth] = ()
-        nobody: Sequence[Parked] = ()
+        none_parked: Sequence[Parked] = ()
         return _Facts(
             store_problem=await self._store.problem(),
             queues=await _or(self._store.backlog, nothing),
             free_bytes=await asyncio.to_thread(_free_bytes, self._home),
             identity_problems=await self._identities.problems(),
-            parked=len({row.conversation for row in await _or(self._inbox.parked, nobody)}),
+            parked=len({row.conversation for row in await _or(self._inbox.parked, none_parked)}),
             memory_journal=await _or(self._store.unsettled_turns, 0),
         )
 
@@ -149,9 +149,9 @@ class Checkup:
             version=__version__,
             pid=os.getpid(),
             started_at=self._started_at,
-            channels=tuple(_told(channel, hide) for channel in seen),
+            channels=tuple(_without_secrets(channel, hide) for channel in seen),
             queues=tuple(facts.queues),
-            models=tuple(_told(model, hide) for model in self._models.statuses),
+            models=tuple(_without_secrets(model, hide) for model in self._models.statuses),
             store_problem=facts.store_problem and hide(facts.store_problem),
             disk_free_bytes=facts.free_bytes,
             turns_running=self._dispatcher.running,
@@ -177,7 +177,7 @@ class Checkup:
         return found
 
 
-def _told(part: Seen, hide: Callable[[str], str]) -> Seen:
+def _without_secrets(part: Seen, hide: Callable[[str], str]) -> Seen:
     """The same, with an error that can be shown."""
     return part if part.error is None else part.model_copy(update={"error": hide(part.error)})
 
@@ -230,7 +230,7 @@ def verdict(
     """The one word for a load balancer: a gateway with a channel that is down still serves the others.
 
     Args:
-        must_act: what keeps it from working; nobody but an operator can mend it.
+        must_act: what keeps it from working; only an operator can correct it.
         troubles: what works badly.
     """
     if not is_started:

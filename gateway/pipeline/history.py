@@ -129,13 +129,13 @@ class History:
         return tuple(chain.from_iterable(seen))
 
     async def last_question(self, session: Session, person: Collection[str]) -> SessionMessage | None:
-        """The newest message in the session that was answered, by whoever has these ids; others may write, too."""
+        """The newest message in the session that was answered, by the person of these ids; others may write, too."""
         messages = await self._sessions.messages(session.id, limit=200)
         asked = [message for message in messages if message.role == "user" and message.user_id in person]
         return next((message for message in reversed(asked) if not message.is_superseded), None)
 
     def forget(self, session_id: str) -> None:
-        """Read the session's window anew next time: what stands in it has changed."""
+        """Read the session's window from the store next time: it has changed."""
         window = self._kept.pop(session_id, None)
         if window is not None:
             self._kept_tokens -= window.tokens
@@ -196,7 +196,7 @@ class History:
                 await self._sessions.save_summary(session.id, summary=summary, until=older[-1].id)
         except (ModelError, StoreError) as error:
             _log.warning("no_summary", session_id=session.id, error=str(error))
-        except Exception:  # noqa: BLE001 (nobody waits for it; a later turn makes it again)
+        except Exception:  # noqa: BLE001 (nothing waits for it; a later turn makes it again)
             _log.exception("summary_fault", session_id=session.id)
 
 

@@ -39,7 +39,7 @@ class Inbox:
         channels: Channels,
         limits: LimitsConfig,
     ) -> None:
-        """Nothing is accepted yet."""
+        """Ready for `accept` at once."""
         self._store = store
         self._dispatcher = dispatcher
         self._outbox = outbox
@@ -104,6 +104,6 @@ class Inbox:
 
 
 def _say_if_not_kept(keeping: asyncio.Task[int | Refused | None]) -> None:
-    """Nobody waits for it any more, and nobody was told that we have the message: its platform delivers it again."""
+    """Log the failure. The adapter did not acknowledge the message, so its platform delivers it again."""
     if not keeping.cancelled() and (error := keeping.exception()) is not None:
         _log.warning("not_accepted", error=str(error))

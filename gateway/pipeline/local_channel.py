@@ -1,7 +1,7 @@
 """The gateway's own channel, on which programs talk to the agent: always there, and never down.
 
-What is said is in the durable queues as on every channel; what is shown while an answer is written goes to whoever
-listens at that moment, and is kept nowhere.
+What is said is in the durable queues as on every channel; what is shown while an answer is written goes to the programs
+that listen at that moment, and is kept nowhere.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class LocalChannel:
 
     @property
     def operator_account(self) -> str:
-        """Whoever holds the operator's token."""
+        """The holder of the operator's token."""
         return OPERATOR_ACCOUNT
 
     async def connect(self) -> None:

@@ -37,7 +37,7 @@ LONGEST_PAUSE_S = 7 * 24 * 3600.0
 _SECONDS_PER_HOUR = 3600.0
 _SECONDS_PER_MINUTE = 60.0
 _NOTICES = (".late", ".given-up")
-# Said in front of a reply when nobody can tell whether its first copy arrived.
+# Said in front of a reply whose first copy may have arrived.
 REPEAT_NOTE = "(This may be a repeat.) "
 
 _log = structlog.get_logger(__name__)
@@ -53,7 +53,7 @@ class Outbox:
         *,
         policy: DeliveryPolicy | None = None,
     ) -> None:
-        """Nothing happens before `run`."""
+        """Nothing is sent before `run`."""
         self._store = store
         self._channels = channels
         self.policy = policy or DeliveryPolicy()
@@ -67,9 +67,9 @@ class Outbox:
         self._sending: Counter[str] = Counter()
         self._failures: Counter[ConversationRef] = Counter()  # of the platform, in a row
         self._put_off: dict[str, set[ConversationRef]] = {}  # by channel: to be tried again when it takes another
-        self._hurried: set[ConversationRef] = set()  # of these, whose time has come early
-        self._hurried_at_s: dict[str, float] = {}
-        self._will_hurry: set[str] = set()
+        self._early: set[ConversationRef] = set()  # of these, whose time has come early
+        self._retried_early_at_s: dict[str, float] = {}
+        self._will_retry_early: set[str] = set()
         self._troubles: dict[str, tuple[float, str]] = {}  # by channel: since when, and why
         self.next_send = asyncio.Event()
         """Set after the next try to send something; another one then stands in its place."""
@@ -121,26 +121,26 @@ class Outbox:
         """Send what was held back while the channel was down."""
         for conversation in self._held.pop(channel, set()):
             self.wake(conversation)
-        self._hurry(channel)
+        self._retry_early(channel)
 
-    def _hurry(self, channel: str) -> None:
+    def _retry_early(self, channel: str) -> None:
         """Try at once what was put off; where that was done a moment ago, a little later."""
-        if not self._put_off.get(channel) or channel in self._will_hurry:
+        if not self._put_off.get(channel) or channel in self._will_retry_early:
             return
         now_s = time.monotonic()
-        wait_s = self._hurried_at_s.get(channel, -EARLY_S) + EARLY_S - now_s
+        wait_s = self._retried_early_at_s.get(channel, -EARLY_S) + EARLY_S - now_s
         if wait_s > 0:
-            self._will_hurry.add(channel)
-            asyncio.get_running_loop().call_later(wait_s, self._hurry_after_all, channel)
+            self._will_retry_early.add(channel)
+            asyncio.get_running_loop().call_later(wait_s, self._retry_early_after_pause, channel)
             return
-        self._hurried_at_s[channel] = now_s
+        self._retried_early_at_s[channel] = now_s
         for conversation in self._put_off.pop(channel):
-            self._hurried.add(conversation)
+            self._early.add(conversation)
             self.wake(conversation)
 
-    def _hurry_after_all(self, channel: str) -> None:
-        self._will_hurry.discard(channel)
-        self._hurry(channel)
+    def _retry_early_after_pause(self, channel: str) -> None:
+        self._will_retry_early.discard(channel)
+        self._retry_early(channel)
 
     async def quiet(self, channel: str, timeout_s: float = QUIET_S) -> None:
         """Wait until nothing is being sent through a channel, which must be held back, for so long at most."""
@@ -182,9 +182,9 @@ class Outbox:
         retry_in_s: float | None = None
         try:
             await self._record_held(conversation)
-            if conversation in self._hurried:
+            if conversation in self._early:
                 await self._store.make_reply_due(conversation)
-                self._hurried.discard(conversation)
+                self._early.discard(conversation)
             row = await self._store.claim_reply(conversation, is_durable=not adapter.capabilities.is_idempotent_send)
             if isinstance(row, NotDue):
                 return row.due_in_s
@@ -247,7 +247,7 @@ class Outbox:
         self._failures.pop(conversation, None)
         self._put_off.get(channel, set()).discard(conversation)
         self._troubles.pop(channel, None)
-        self._hurry(channel)
+        self._retry_early(channel)
 
     def _rested(self, conversation: ConversationRef) -> None:
         """Nothing waits there any more: it is no sign of a channel that takes no replies."""

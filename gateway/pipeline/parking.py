@@ -27,8 +27,8 @@ _SECONDS_PER_DAY = 86_400
 class Parking:
     """Knows which conversations wait for what, who was told so, and how long a model has been silent.
 
-    What is waited for is `model NAME` or `budget SCOPE`, and stands beside the message in the store, so that it is
-    known after a restart.
+    What is waited for is `model NAME` or `budget SCOPE`, and is stored with the message, so that it is known
+    after a restart.
     """
 
     def __init__(self, dispatcher: Dispatcher, operators: Operators) -> None:
@@ -37,7 +37,7 @@ class Parking:
         self._operators = operators
         self._failures: dict[str, int] = {}
         self._parked: dict[str, dict[ConversationRef, None]] = {}
-        self._told: dict[str, dict[ConversationRef, float]] = {}  # until when; see `told`
+        self._told: dict[str, dict[ConversationRef, float]] = {}  # until when; see `announced`
         self._budgets_changed_s = 0.0
 
     @property
@@ -76,7 +76,7 @@ class Parking:
                 del self._parked[waits_for]
 
     async def answered(self, conversation: ConversationRef, model: str) -> None:
-        """The model answers: whoever waits for it is tried at once, the longest wait first."""
+        """The model answers: conversations that wait for it are tried at once, the longest wait first."""
         waits_for = f"model {model}"
         self._failures.pop(waits_for, None)
         self._told.pop(waits_for, None)
@@ -85,24 +85,24 @@ class Parking:
         await self._try(self._parked.pop(waits_for, {}), but=conversation)
 
     async def budgets_changed(self) -> None:
-        """The configuration has other budgets: whoever waits for one is tried at once, the longest wait first."""
+        """Budgets have changed: conversations that wait for one are tried at once, the longest wait first."""
         self._budgets_changed_s = time.monotonic()
         for waits_for in [name for name in self._parked if name.startswith(_BUDGET)]:
             await self._try(self._parked.pop(waits_for))
 
     async def _try(self, waiting: dict[ConversationRef, None], *, but: ConversationRef | None = None) -> None:
-        """At once, so that they share commits: whoever was answered does not wait for a thousand of them."""
+        """At once, so that they share commits: the turn that was answered does not wait for all of them."""
         others = [conversation for conversation in waiting if conversation != but]
         for start in range(0, len(others), AT_ONCE):
             await asyncio.gather(*map(self._dispatcher.retry_now, others[start : start + AT_ONCE]))
 
-    async def told(
+    async def announced(
         self, conversation: ConversationRef, waits_for: str, error: ModelUnavailable, again_s: float
     ) -> float:
         """The message waits, and the person knows; seconds until it is to be tried again.
 
-        That is at once where what it waits for came while this was being committed. Of a budget people are told anew in
-        a new day, of a model once it was there again.
+        That is at once where what it waits for came while this was being committed. People are told again of a
+        budget on a new day, of a model once it had answered.
         """
         left_s = error.day_turns_in_s if isinstance(error, BudgetExhausted) else math.inf
         self._note_told(conversation, waits_for, left_s)
@@ -122,7 +122,7 @@ class Parking:
     # ---- what the person is told -----------------------------------------------------------------------------------
 
     def notice(self, row: InboxRow, waits_for: str, error: ModelUnavailable) -> str | None:
-        """What the person is to be told, the reason only to who can mend it; None where they know already.
+        """What the person is to be told, the reason only to operators; None where the person knows already.
 
         Once for each conversation and outage: `told` says that it was committed.
         """

@@ -85,7 +85,7 @@ class Preview:
             await asyncio.wait(tasks)
 
     def _shows(self, adapter: ChannelAdapter) -> Iterator[Coroutine[Any, Any, None]]:
-        """What is done meanwhile, beside one another."""
+        """What is done meanwhile, at the same time."""
         capabilities = adapter.capabilities
         if _shows_typing(adapter):
             yield self._show_typing(adapter, capabilities.typing_s)

@@ -91,7 +91,7 @@ class InboxStore(Protocol):
     async def claim(
         self, conversation: ConversationRef, *, owner: str, lease_s: float, is_alone: bool = False
     ) -> InboxRow | NotDue | Suspect | None:
-        """Take the conversation's oldest unfinished message, if nobody holds it and its time has come.
+        """Take the conversation's oldest unfinished message, if it is not claimed and its time has come.
 
         A suspect is taken only by a caller that runs nothing else: `is_alone`.
         """
@@ -108,7 +108,7 @@ class InboxStore(Protocol):
     async def reclaim(self, owner: str, after_s: Callable[[int], float] = lambda _deaths: 0.0) -> int:
         """Give back what other owners hold; for a start, when the others are known to be dead.
 
-        Who of several messages ended the process nobody knows, so a lone death is counted only where it was one.
+        Which of several messages ended the process is not known, so a death is counted only for a lone message.
 
         Args:
             after_s: how long a message waits after so many lone deaths.
@@ -196,9 +196,9 @@ class DeliveryPolicy:
     """When to try again, and when to give up.
 
     Attributes:
-        max_attempts: failures of one message of its own, or of a reply of which nobody can tell whether it arrived.
+        max_attempts: failures of one message of its own, or of a reply that may have arrived.
         give_up_after_h: for so long a reply is tried whose platform cannot take it now.
-        hide: takes out of a reason what nobody may see, before it is kept.
+        hide: takes secrets out of a reason before it is kept.
     """
 
     max_attempts: int = 8

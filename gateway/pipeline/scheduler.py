@@ -68,7 +68,7 @@ class FairQueue(Generic[Key]):
         return len(self._queued)
 
     def belongs(self, key: Key, owner: Hashable) -> None:
-        """Say whose work is next in the key; holds from the next time that it waits. Unsaid, it is nobody else's."""
+        """Say whose work is next in the key; holds from the next time that it waits. Unsaid, the key counts alone."""
         self._owner_of[key] = owner
 
     def wake(self, key: Key, owner: Hashable | None = None) -> None:

@@ -60,7 +60,7 @@ def storable_id(value: str) -> str:
 
 
 def _file_name(name: str) -> str:
-    """The name alone, on one line: whoever keeps the file under it keeps it in no other directory."""
+    """The name alone, on one line: a file that is kept under it stays in its directory."""
     last = re.split(r"[/\\]", _clean(name))[-1]
     shown = "".join(character if character.isprintable() else " " for character in last).strip()
     return "file" if shown in {"", ".", ".."} else shown

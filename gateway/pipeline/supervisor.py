@@ -1,4 +1,4 @@
-"""The supervisor: connects every channel, watches it, and connects it anew when it breaks."""
+"""The supervisor: connects every channel, watches it, and connects it again when it breaks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Supervisor:
             await self.stop_receiving()
 
     def hold(self, channel: str) -> None:
-        """Begin no more sends through a channel that is about to be exchanged, though it connect anew meanwhile."""
+        """Begin no more sends through a channel that is about to be exchanged, even if it connects again meanwhile."""
         self._channels.status(channel).is_leaving = True
 
     async def exchange(self, gone: Collection[str], new: Sequence[ChannelAdapter]) -> None:

@@ -75,10 +75,10 @@ class TurnRunner:
             async with lock, pictures:  # one session can be met in two conversations, with the scope `user`
                 return await self._run(row, control, entry, user_id, key)
 
-    async def bury(self, row: InboxRow, reason: str) -> None:
+    async def dead_letter(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
         with stage("turn.bury", row.turn_id, row.message.conversation):
-            text = buried(without_codes(row.message))
+            text = dead_letter_notice(without_codes(row.message))
             await self._committer.commit(
                 self._committer.end(row, replies=(text,), kind="dead", end="dead", error=reason)
             )
@@ -136,11 +136,11 @@ class TurnRunner:
         return await self._parts.history.last_question(turn.session, await self._parts.people.ids(turn.user_id))
 
     def _deciding(self, command: str) -> contextlib.AbstractAsyncContextManager[None]:
-        """Nobody else is let in or asks to be, from a decision about it to the commit."""
+        """No other request to be let in is handled between a decision about one and its commit."""
         return self._parts.admission.pairing.lock if command == PAIR else contextlib.nullcontext()
 
     async def _opened(self, row: InboxRow, entry: Entry, user_id: str, key: str) -> Turn | str:
-        """The session and who answers in it; a text for the person where nobody can."""
+        """The session and who answers in it; a text for the person where none can."""
         session = await self._parts.sessions.active_session(key)
         if session is None:
             wanted = self._settings.personality_of_channel(row.message.conversation.channel)
@@ -194,7 +194,7 @@ class TurnRunner:
             result.then()
 
 
-def buried(text: str) -> str:
+def dead_letter_notice(text: str) -> str:
     """What the person is told of a message that failed again and again."""
     return (
         f"Something went wrong here, again and again, while I tried to answer your message{_which(text)}. It is kept "

@@ -1,7 +1,7 @@
 """Failpoints: named places at which the process ends as by `kill -9`, so that it can be shown that nothing is lost.
 
 They are off, and then a call costs no more than that of an empty function. What switches them on is the environment
-variable `ETHOS_FAILPOINTS`, and whoever runs faults against a gateway sets it:
+variable `ETHOS_FAILPOINTS`, and a test of faults sets it:
 
 - `kill outbox.claimed 3` ends the process when it comes to that point for the third time;
 - `note /path/of/a/file` writes down the name of every point when it is first come to.

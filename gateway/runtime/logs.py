@@ -3,7 +3,7 @@
 Every line that belongs to a message carries its turn's id, from accept to receipt (`observe.stage`), those of libraries
 too. Three things keep private what is private: what people write has a key of its own, `text`, which is taken out;
 libraries are heard from `warning` on, since below that some log whole requests with the token in the address; and
-every secret of the configuration is cut out of every line, whoever wrote it.
+every secret of the configuration is cut out of every line, no matter which module wrote it.
 """
 
 from __future__ import annotations

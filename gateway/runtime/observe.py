@@ -82,7 +82,7 @@ class Span:
 
 
 class _Unheard(Span):
-    """Stands in for every span while nobody listens."""
+    """Stands in for every span while nothing listens."""
 
     __slots__ = ()
 

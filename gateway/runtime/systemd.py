@@ -37,7 +37,7 @@ class Watched(Protocol):
 
 
 class ServiceManager:
-    """Says what it is told to, to whoever started us; to nobody where that is not a service manager."""
+    """Sends states to the service manager that started us; does nothing where there is none."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environment is None else environment
@@ -49,7 +49,7 @@ class ServiceManager:
 
     @property
     def is_there(self) -> bool:
-        """Whether anybody listens."""
+        """Whether a service manager started us."""
         return self._address is not None
 
     def tell(self, **states: str | int) -> None:
@@ -100,7 +100,7 @@ class ServiceManager:
             with contextlib.suppress(StoreError):
                 await gateway.prove_alive()
             status = gateway.summary()
-        except Exception:  # noqa: BLE001 (else the watch would end with it, and nobody would know why we are restarted)
+        except Exception:  # noqa: BLE001 (else the watch would end with it, and no log would say why we are restarted)
             _log.exception("no_sign_of_life")
             return
         if self.watchdog_s:

@@ -41,7 +41,7 @@ class WireEmbedder:
     """
 
     def __init__(self, endpoint: Endpoint, *, dimensions: int | None = None) -> None:
-        """Nothing is loaded and nobody is called yet.
+        """Nothing is loaded and no server is called yet.
 
         Args:
             endpoint: `read_timeout_s` is for a whole call.

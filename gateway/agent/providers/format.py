@@ -103,7 +103,7 @@ class WireFormat(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Of every request, beside the key."""
+        """Of every request, besides the key."""
 
     def body(self, request: ModelRequest, remembered: Remembered) -> bytes:
         """The request as JSON."""

@@ -45,7 +45,7 @@ class ProviderHttp:
 
         Args:
             endpoint: where, with which key, and how long it may be silent.
-            headers: for every request, beside those of the key and of JSON.
+            headers: for every request, besides those of the key and of JSON.
         """
         self._endpoint = endpoint
         self._headers = {"content-type": "application/json", "user-agent": _USER_AGENT, **headers}

@@ -94,7 +94,7 @@ class WireModel:
 
     Transient failures (429, 5xx, a lost connection, silence) are tried again: at most `max_retries` times, and no
     attempt begins later than `timeout_s` after the first failure. A provider's `retry-after` is waited for exactly, or
-    handed on where it lies beyond that. Making one checks the settings; nothing is loaded and nobody is called yet.
+    handed on where it lies beyond that. Making one checks the settings; nothing is loaded and no server is called yet.
 
     Args:
         name: as in the configuration.

@@ -55,7 +55,7 @@ class ModelRegistry:
         return embedder
 
     def usd(self, name: str | None, input_tokens: int, output_tokens: int) -> float | None:
-        """The most that the model, or one of its fallbacks, asks for so many tokens; None where nobody knows."""
+        """The most that the model, or one of its fallbacks, asks for so many tokens; None where that is not known."""
         prices = [price_usd(self._config.models[link], input_tokens, output_tokens) for link in self._links(name)]
         known = [price for price in prices if price is not None]
         return max(known) if len(known) == len(prices) else None
@@ -82,7 +82,7 @@ class ModelRegistry:
             await embedder.close()
 
     def _chain(self, name: str) -> list[str]:
-        """The model and its fallbacks, and theirs, each once."""
+        """The model, its fallbacks and their fallbacks, each once."""
         chain = [name]
         for link in chain:  # grows while it is walked
             chain.extend(other for other in self._config.models[link].fallbacks if other not in chain)
@@ -181,7 +181,7 @@ class FallbackModel:
         raise _summary(errors)
 
     def _order(self) -> list[int]:
-        """The models that are well, in their order, then those that rest, in theirs."""
+        """The models that are well, in order, then those that rest, in order."""
         now = asyncio.get_running_loop().time()
         return sorted(range(len(self._models)), key=lambda index: self._rests_until[index] > now)
 

@@ -1,6 +1,6 @@
 """The two files of a personality, edited by hand: checked before they count, and with a way back.
 
-What stood there before the last change is kept beside it, in `.previous`; a built-in personality has no file there.
+What stood there before the last change is kept next to it, in `.previous`; a built-in personality has no file there.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def note_new(root: Path, personality_id: str) -> None:
 
 
 async def _locked(root: Path, personality_id: str, change: Callable[[], _Result]) -> _Result:
-    """Let nobody else change the files meanwhile, in this process or another."""
+    """Let nothing else change the files meanwhile, in this process or another."""
     directory = inside(root, "personalities", check_id("personality", personality_id))
     if not bytes_of(root, personality_id, SOUL_NAME) and not directory.is_dir():
         raise PersonalityError(f"there is no personality {personality_id}")

@@ -92,7 +92,7 @@ def shown(value: object) -> str:
 
 
 def _path_of(document: MarkedYaml, location: KeyPath) -> KeyPath:
-    """Leave out what pydantic puts into a location beside keys: tags of unions, names of validators."""
+    """Leave out what pydantic puts into a location besides keys: tags of unions, names of validators."""
     path: KeyPath = ()
     for index, part in enumerate(location):
         is_last = index == len(location) - 1

@@ -81,7 +81,7 @@ class IdentityMap:
         return await self._meet(check_key(key), label) if user_id is None else user_id
 
     async def known(self, keys: Collection[str]) -> dict[str, str]:
-        """The user behind each of these accounts that is in the map. Nobody is written down."""
+        """The user behind each of these accounts that is in the map. No new user is written down."""
         last = self._last
         if last is None or not last.is_settled or last.signature != self._sign():
             await self._read()
@@ -93,7 +93,7 @@ class IdentityMap:
         return {key: users[key] for key in keys if key in users}
 
     def last_accounts_beside(self, key: str) -> list[str]:
-        """The other accounts of whoever has this one, of the map as it was read last."""
+        """The other accounts of the user who has this one, of the map as it was read last."""
         users = {} if self._last is None else self._last.document.users
         user_id = users.get(key)
         return [] if user_id is None else [other for other, user in users.items() if user == user_id and other != key]
@@ -138,7 +138,7 @@ class IdentityMap:
         return reading.document.users[key] == user_id
 
     async def erase(self, user_ids: Collection[str]) -> None:
-        """Take users out of the map and its good copy. The other copies beside it are deleted."""
+        """Take users out of the map and its good copy. The other copies next to it are deleted."""
         async with self._locked(self._lock_timeout_s):
             await self._write(lambda last: self._disk.change(lambda document: document.without_users(user_ids), last))
             await _to_the_end(self._disk.remove_copies)
@@ -191,12 +191,12 @@ class IdentityMap:
             accounts: dict[str, list[Account]] = {}
             for account in document.accounts():
                 accounts.setdefault(account.user_id, []).append(account)
-            users = {user_id: User(id=user_id, accounts=tuple(theirs)) for user_id, theirs in accounts.items()}
+            users = {user_id: User(id=user_id, accounts=tuple(own)) for user_id, own in accounts.items()}
             self._known = document, users
         return self._known[1]
 
     async def _keep(self, unkept: Reading) -> Reading:
-        """Keep a copy. If that fails, whoever is known is served all the same; it is tried again at the next change."""
+        """Keep a copy. If that fails, known users are served all the same; it is tried again at the next change."""
         try:
             async with self._locked(min(KEEP_TIMEOUT_S, self._lock_timeout_s)):
                 kept = await _to_the_end(lambda: self._disk.keep(unkept))
@@ -233,7 +233,7 @@ class IdentityMap:
     # ---- writing ----------------------------------------------------------------------------------------------------
 
     async def _meet(self, key: str, label: str) -> str:
-        """Write down a new account; whoever gets the lock does it for all that are waiting in this process."""
+        """Write down a new account; the task that gets the lock does it for all that wait in this process."""
         self._strangers[key] = label
         async with self._locked(self._lock_timeout_s):
             reading = self._last

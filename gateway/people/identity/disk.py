@@ -1,6 +1,6 @@
 """identity-map.json on the disk: what of it can be trusted, what serves when it cannot, and how it is written.
 
-Beside the map, in its directory:
+Next to the map, in its directory:
 
 ============================================== =========================================================
 `.identity-map.last-good.json`                 the newest state that was read or written whole
@@ -59,7 +59,7 @@ class Reading:
         live: the file's bytes; None where there is none, or it cannot be read.
         signature: of `live`.
         trouble: why the file does not serve, as `path:line:column: …` where it has such a place.
-        is_kept: a good file is in the last good copy, a broken one is kept beside.
+        is_kept: a good file is in the last good copy, a broken one is kept next to the map.
         is_settled: whatever changes the file from now on changes its signature.
     """
 
@@ -127,7 +127,7 @@ class IdentityDisk:
         )
 
     def keep(self, last: Reading) -> Reading:
-        """Read the map, and keep what was read: a good one as the last good copy, a broken one beside.
+        """Read the map, and keep what was read: a good one as the last good copy, a broken one next to the map.
 
         Raises:
             FileError: it could not be kept, or as `read`.
@@ -191,7 +191,7 @@ class IdentityDisk:
         raise FileError(f"{self.path} changes faster than it can be written. Close the program that keeps saving it.")
 
     def remove_copies(self) -> None:
-        """Delete every copy beside the map but the last good one.
+        """Delete every copy next to the map but the last good one.
 
         Raises:
             FileError: one of them cannot be deleted.
@@ -207,7 +207,7 @@ class IdentityDisk:
             raise FileError(f"{error.filename} could not be deleted: {error.strerror}") from error
 
     def set_aside(self) -> list[Path]:
-        """The broken maps that are kept beside, oldest first."""
+        """The broken maps that are kept, oldest first."""
         found = [
             path
             for path in self.path.parent.glob(f"{self.path.name}.broken-*")
@@ -307,7 +307,7 @@ class IdentityDisk:
         return self.path.with_name(f"{self.path.name}.{what}-{hashlib.sha256(data).hexdigest()[:12]}")
 
     def _sweep(self) -> None:
-        """Delete what a killed process left half written; nobody else writes while we hold the lock."""
+        """Delete what a killed process left half written; no other process writes while we hold the lock."""
         if not self._is_swept:
             for path in self.path.parent.glob(".*identity-map*.tmp"):
                 path.unlink(missing_ok=True)

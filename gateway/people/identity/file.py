@@ -45,7 +45,7 @@ class Account:
 
     Attributes:
         key: `kind:id`.
-        label: for people; the key where nobody gave one.
+        label: for people; the key where none was given.
         first_seen_at: None where the map does not say.
         via: how it came in: `first-contact`, `imported`, `hand`, or what a caller of `ensure_joined` says.
     """
@@ -116,7 +116,7 @@ class IdentityDocument:
         return IdentityDocument.of(top, is_own_form=True, source=_render(top))
 
     def without_users(self, user_ids: Collection[str]) -> IdentityDocument | None:
-        """The same map without the accounts of some users; None where it has none of theirs."""
+        """The same map without the accounts of some users; None where it has no account of them."""
         entries = {key: entry for key, entry in self.top["identities"].items() if self.users[key] not in user_ids}
         if len(entries) == len(self.users):
             return None
@@ -133,7 +133,7 @@ class IdentityDocument:
 
 
 def empty_map() -> IdentityDocument:
-    """A map that knows nobody."""
+    """A map without users."""
     return IdentityDocument.of({"version": VERSION, "identities": {}}, is_own_form=True, source=b"")
 
 

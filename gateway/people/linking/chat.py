@@ -1,4 +1,4 @@
-"""`/link` and `/unlink`: how a person says, from both sides, that two accounts are theirs."""
+"""`/link` and `/unlink`: how a person says, from both sides, that both accounts belong to them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Linking:
         return await self._job.recover()
 
     def carry_out(self, link: Link) -> None:
-        """Begin what was decided, once whoever decided it has the answer."""
+        """Begin what was decided, once the person who decided has the answer."""
         self._job.begin(link)
 
     async def close(self) -> None:
@@ -128,7 +128,7 @@ class Linking:
     async def redeem_as_stranger(self, arguments: str, me: Party, turn_id: str) -> LinkAnswer | None:
         """`/link CODE` and `/link no` of somebody who is not let in here; None where it is neither.
 
-        A code can be had only by those who are let in, and the yes is theirs. Whoever knocks can begin nothing.
+        A code can be had only by those who are let in, and only they can say yes. A stranger can begin nothing.
         """
         code = read_code(arguments)
         if code is not None:
@@ -171,19 +171,19 @@ class Linking:
             parties: who is told.
             by: stands in the identity map behind `link-`.
             request_id: as `LinkStore.decide` has it.
-            is_one_kept: the user of `one` survives, whoever was there first.
+            is_one_kept: the user of `one` survives, even if it is the newer one.
 
         Raises:
             NotLinked: they are one already, one is not known, or one is part of a change that goes on.
         """
         async with self._deciding:
             users = await self._accounts.users()
-            mine, theirs = _find(users, one), _find(users, other)
-            if mine is None or theirs is None:
+            first, second = _find(users, one), _find(users, other)
+            if first is None or second is None:
                 raise NotLinked(words.GONE)
-            if mine.id == theirs.id:
+            if first.id == second.id:
                 raise NotLinked(words.ALREADY_ONE)
-            survivor, absorbed = (mine, theirs) if is_one_kept or _is_older(users, mine, theirs) else (theirs, mine)
+            survivor, absorbed = (first, second) if is_one_kept or _is_older(users, first, second) else (second, first)
             link = Link(
                 id=f"l_{secrets.token_hex(8)}",
                 survivor=survivor.id,
@@ -268,8 +268,8 @@ class Linking:
     async def _redeem(self, code: str, me: Party, turn_id: str) -> LinkAnswer:
         """Use a code up. Where a letter brought it, its sender first returns a second one, which our answer holds.
 
-        Whoever forges the letter does not get the answer. Without that, the holder of the first code would only have
-        to forge one, and would then be asked themselves.
+        A person who forges the letter does not get the answer. Otherwise the holder of the first code would only
+        have to forge one, and would then be asked themselves.
         """
         is_claimed = self.is_only_claimed(me.conversation)
         if is_claimed is None:
@@ -315,7 +315,7 @@ class Linking:
         if request.state != "asked" or request.redeemer is None:
             return LinkAnswer(text=words.NOT_TYPED_YET if request.state == "open" else words.NOTHING_ASKED)
         sides = (request.starter, request.redeemer)
-        # Who typed the code where nobody knew them stands in no map before this yes.
+        # A stranger who typed the code stands in no map before this yes.
         await self._accounts.resolve(request.redeemer.account, request.redeemer.label)
         try:
             link = await self.decide(

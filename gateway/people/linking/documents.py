@@ -1,4 +1,4 @@
-"""What is known of two people who turn out to be one: how their notes are united, and parted again.
+"""What is known of two people who turn out to be one: how their notes are merged, and separated again.
 
 Paragraph by paragraph, each once; a paragraph is what stands between blank lines. Pure: no files, no clock.
 """
@@ -32,10 +32,10 @@ class PersonalNotes(Protocol):
 
         Args:
             link: that ends.
-            heirs: the user ids whose documents may have what came in: the survivor, and whoever absorbed it since.
+            successors: the user ids whose documents may have what came in: the survivor, and who absorbed it since.
 
         Returns:
-            Whether something else has changed since the link, so that what was added stays with the heirs.
+            Whether something else has changed since the link, so that what was added stays with the successors.
 
         Raises:
             FileError: not done now; try again.
@@ -47,10 +47,10 @@ def paragraphs(text: str) -> list[str]:
     return [part for block in _BLANK_LINES.split(text) if (part := block.strip("\n").rstrip()).strip()]
 
 
-def only_in(theirs: str, mine: str) -> list[str]:
-    """The paragraphs of the one text that the other one does not have, each once; indented or not is the same."""
-    known = {part.strip() for part in paragraphs(mine)}
-    found = {part.strip(): part for part in reversed(paragraphs(theirs)) if part.strip() not in known}
+def only_in(one: str, other: str) -> list[str]:
+    """The paragraphs of one text that the other does not have, each once; indented or not is the same."""
+    known = {part.strip() for part in paragraphs(other)}
+    found = {part.strip(): part for part in reversed(paragraphs(one)) if part.strip() not in known}
     return [*reversed(found.values())]
 
 
@@ -61,6 +61,6 @@ def has_any(text: str, wanted: Sequence[str]) -> bool:
 
 def without(text: str, unwanted: Sequence[str]) -> str:
     """The text without these paragraphs."""
-    gone = {part.strip() for part in unwanted}
-    kept = [part for part in paragraphs(text) if part.strip() not in gone]
+    removed = {part.strip() for part in unwanted}
+    kept = [part for part in paragraphs(text) if part.strip() not in removed]
     return "\n\n".join(kept) + "\n" if kept else ""

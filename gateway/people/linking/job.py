@@ -27,7 +27,7 @@ _TRY_AGAIN = (FileError, StoreError, IdentityMapBroken, OSError)
 
 
 class LinkJob:
-    """Brings links to their end, one after another or beside one another."""
+    """Brings links to their end, one after another or at the same time."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class LinkJob:
     async def recover(self) -> int:
         """For a start: learn what counts, and finish what an earlier process left; how many links that were.
 
-        What cannot be finished now is tried again beside everything else.
+        What cannot be finished now is tried again later, and holds up no other link.
         """
         await self._people.load()
         left = [link for link in await self._store.links() if link.state in UNFINISHED]
@@ -131,7 +131,7 @@ class LinkJob:
                 )
                 return await self._advance(link, "mapped")
             case "mapped":
-                await self._people.gone(link.absorbed)  # who is still answered as that user may still write notes
+                await self._people.wait_until_absent(link.absorbed)  # a turn as that user may still write notes
                 await self._notes.unite(link)
                 for listener in self._listeners:
                     await listener(link)

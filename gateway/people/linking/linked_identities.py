@@ -58,7 +58,7 @@ class LinkedIdentities:
             self._absorbed.pop(link.absorbed, None)
 
     def successors(self, user_id: str) -> Sequence[str]:
-        """The user, whoever has absorbed it, and so on: the last one lives."""
+        """The user, the one that absorbed it, and so on: the last one lives."""
         chain = [user_id]
         while (link := self._absorbed.get(chain[-1])) is not None:
             chain.append(link.survivor)
@@ -87,8 +87,8 @@ class LinkedIdentities:
                 self._left.set()
                 self._left = asyncio.Event()
 
-    async def gone(self, user_id: str) -> None:
-        """Return when nobody is being answered as this user."""
+    async def wait_until_absent(self, user_id: str) -> None:
+        """Return when no turn runs as this user."""
         while self._present[user_id]:
             await self._left.wait()
 

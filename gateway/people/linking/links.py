@@ -1,6 +1,6 @@
 """What linking works with: requests that wait for their second proof, links that were decided, and where both are kept.
 
-A link rewrites no rows. It says that one user is absorbed by another; whoever asks for a person's sessions, messages or
+A link rewrites no rows. It says that one user is absorbed by another; a query for a person's sessions, messages or
 usage is given those of all ids of that person, and taking the link back ends that at once.
 """
 
@@ -95,7 +95,7 @@ class Link:
         parties: who is told, of the link and of its end.
         by: `code`, or `operator`.
         state: how far it has been carried out. `decided`, `mapped` (the identity map says it), `linked` (the notes are
-            united, and both know). Then perhaps `undoing`, `parted` (the map is as before), `undone`.
+            merged, and both know). Then perhaps `undoing`, `parted` (the map is as before), `undone`.
         undone_at: since when it does not count any more.
     """
 
@@ -147,7 +147,7 @@ class LinkStore(Protocol):
             guesser: who typed it.
             turn_id: in which it was typed.
             second_hash: of the code that takes the place of the one that `/link` gave. The request stays open until
-                the guesser types it, and nobody is asked before. None where the first code is enough.
+                the guesser types it, and no question comes before. None where the first code is enough.
             question: makes the question from the request.
         """
 

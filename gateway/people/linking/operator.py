@@ -46,7 +46,7 @@ async def make_link(linking: Linking, one: str, other: str, *, is_one_kept: bool
 
 
 async def end_link(linking: Linking, which: str) -> Link:
-    """End a link, named by itself, or by what came in with it; however old it is.
+    """End a link, named by its own id, or by an account that came in with it; however old it is.
 
     Raises:
         NotLinked: there is none, or it is still being carried out.

@@ -105,7 +105,7 @@ def prove(request: LinkRequest, code: str) -> str:
 
 
 def asked(request: LinkRequest) -> str:
-    """The answer to whoever typed the code."""
+    """The answer to the person who typed the code."""
     return (
         f"I am asking {shown(request.starter)} whether you are the same person. Nothing changes before the yes there. "
         "If somebody else gave you the code, type `/link no`: the person who says yes sees what you told me."
@@ -113,7 +113,7 @@ def asked(request: LinkRequest) -> str:
 
 
 def refused(request: LinkRequest, by: str) -> OutboundMessage | None:
-    """For the other side; None where nobody there knows of the request."""
+    """For the other side; None where that side does not know of the request."""
     other = request.redeemer if by == request.starter.account else request.starter
     if other is None or other.conversation is None:
         return None

@@ -93,7 +93,7 @@ class _Command:
 
 
 class Commands:
-    """The registry."""
+    """All chat commands, by name."""
 
     def __init__(
         self,

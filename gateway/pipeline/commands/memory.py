@@ -20,7 +20,7 @@ _DIFF_CHARS = 1_500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryAnswer:
-    """What the person is told; `actions` are the decisions that are theirs."""
+    """What the person is told; `actions` are the decisions that they may make."""
 
     text: str
     actions: tuple[Action, ...] = ()
@@ -98,10 +98,10 @@ class MemoryCommands:
         whose = "" if proposal.scope.author_id == reviewer.user_id else f" by `{proposal.scope.author_id}`"
         read = f"It had read: {', '.join(proposal.sources)}." if proposal.sources else "Every change is reviewed here."
         edited = " Edited." if proposal.is_edited else ""
-        theirs = "" if reviewer.may_decide(proposal) else " The owner decides."
+        decider = "" if reviewer.may_decide(proposal) else " The owner decides."
         return (
             f"**{proposal.id}**, {_what(proposal)} of {proposal.scope.personality_id}, "
-            f"{proposal.proposed_at:%Y-%m-%d %H:%M} UTC on `{proposal.scope.channel}`{whose}. {read}{edited}{theirs}\n"
+            f"{proposal.proposed_at:%Y-%m-%d %H:%M} UTC on `{proposal.scope.channel}`{whose}. {read}{edited}{decider}\n"
             f"{_fenced(await self._review.difference(proposal) or 'It would change nothing now.')}"
         )
 
@@ -114,7 +114,7 @@ class MemoryCommands:
     async def _decided(
         self, call: MemoryCall, decide: Callable[[int, Reviewer], Awaitable[Proposal]], done: str
     ) -> MemoryAnswer:
-        """Each number by itself: one that cannot be decided on holds up no other."""
+        """Each number alone: one that cannot be decided on holds up no other."""
         lines: list[str] = []
         for number in _numbers(call.words):
             try:
@@ -147,7 +147,7 @@ class MemoryCommands:
                 raise
         else:
             what = _in_words(origin.change.diff, added="It added:", removed="It took away:")
-            told.insert(0, f"{_told(origin, call.reviewer)}\n{what}")
+            told.insert(0, f"{_origin_text(origin, call.reviewer)}\n{what}")
         return MemoryAnswer(text="\n\n".join(told))
 
     async def _log(self, call: MemoryCall) -> MemoryAnswer:
@@ -188,7 +188,7 @@ def _quietly(fact: FactOrigin) -> str:
     return f"`{source}`{turn}{proposal}"
 
 
-def _told(origin: Origin, reviewer: Reviewer) -> str:
+def _origin_text(origin: Origin, reviewer: Reviewer) -> str:
     """Turn, time, channel and author of a change, and how it came through a review."""
     change, proposal = origin.change, origin.proposal
     text = (

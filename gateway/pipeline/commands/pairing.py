@@ -39,7 +39,7 @@ class PairCommand:
     """Whether a command that was written there is only said to be its owner's."""
 
     def add_to(self, commands: Commands) -> None:
-        """Make the commands known."""
+        """Add the commands to the registry."""
         pair = CommandInfo(name=PAIR, usage="/pair [code]", description="see who asks to be let in, and decide")
         commands.add(pair, self.run, right="let people in")
         owner = CommandInfo(
@@ -104,11 +104,11 @@ class PairCommand:
         user_id = (await self.identities.known((named,))).get(named)
         if user_id == call.user_id:
             raise NotDecided("that is you; another owner can do it, or `ethos people revoke` on the machine")
-        theirs = [] if user_id is None else [account.key for account in await self.identities.accounts_of(user_id)]
+        accounts = [] if user_id is None else [account.key for account in await self.identities.accounts_of(user_id)]
         if user_id is None and ":" not in named:
             raise NotDecided("expected an account such as `kind:id`; `ethos people list` on the machine shows all")
-        change = SetRank(accounts=tuple(theirs or [named]), rank="revoked", via=via, at=datetime.now(UTC))
-        return CommandResult(text=f"{', '.join(theirs or [named])}: access is revoked everywhere.", people=change)
+        change = SetRank(accounts=tuple(accounts or [named]), rank="revoked", via=via, at=datetime.now(UTC))
+        return CommandResult(text=f"{', '.join(accounts or [named])}: access is revoked everywhere.", people=change)
 
 
 def _prove(command: str) -> str:

@@ -284,14 +284,14 @@ async def test_a_fault_while_a_poison_message_is_buried_does_not_hold_up_its_con
     model = ScriptedModel([RuntimeError("boom")], [RuntimeError("boom")], "fine")
     async with house.gateway(model, delivery={"max_attempts": 1}) as (gateway, channel):
         turns = gateway.turns
-        bury, faults = turns.bury, [RuntimeError("a fault of ours")]
+        dead_letter, faults = turns.dead_letter, [RuntimeError("a fault of ours")]
 
         async def failing(row, reason):
             if faults:
                 raise faults.pop()
-            await bury(row, reason)
+            await dead_letter(row, reason)
 
-        monkeypatch.setattr(turns, "bury", failing)
+        monkeypatch.setattr(turns, "dead_letter", failing)
         poison, good = await channel.say("poison"), await channel.say("good")
         assert (await channel.answers_to(poison))[0].startswith("Something went wrong")
         assert len(await channel.answers_to(good)) == 1

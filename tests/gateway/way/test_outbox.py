@@ -143,7 +143,7 @@ async def test_a_channel_that_comes_and_goes_hurries_what_was_put_off_once_in_a_
             await gateway.outbox.drain(10)
         assert channel.attempts == 2, "the second connection alone tried it"
         monkeypatch.setattr(outbox_module, "EARLY_S", 0.0)
-        gateway.outbox._hurry_after_all("fake")  # its time has come
+        gateway.outbox._retry_early_after_pause("fake")  # its time has come
         assert await channel.answers_to(asked) == ["one"]
 
 

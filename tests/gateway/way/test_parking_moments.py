@@ -65,10 +65,10 @@ async def test_a_model_that_answers_somebody_while_a_message_is_being_parked_ans
     await told.parking.answered(BEN, "m")
     assert told.expedited == [ADA]
     told.expedited.clear()
-    assert await told.parking.told(ADA, waits_for, DOWN, again_s) == 0.0  # what was expedited was not parked yet
+    assert await told.parking.announced(ADA, waits_for, DOWN, again_s) == 0.0  # what was expedited was not parked yet
     assert told.expedited == [ADA]
     waits_for, again_s = told.parking.park(ADA, "m", DOWN)
-    assert await told.parking.told(ADA, waits_for, DOWN, again_s) == again_s > 0
+    assert await told.parking.announced(ADA, waits_for, DOWN, again_s) == again_s > 0
 
 
 async def test_a_thousand_who_wait_are_tried_together_the_longest_wait_first() -> None:
@@ -109,12 +109,12 @@ async def test_of_a_budget_people_are_told_anew_in_a_new_day_and_who_was_told_is
     monkeypatch.setattr(parking_module.time, "monotonic", lambda: now_s)
     told = Told()
     waits_for, again_s = told.parking.park(ADA, "m", error := over())
-    await told.parking.told(ADA, waits_for, error, again_s)
+    await told.parking.announced(ADA, waits_for, error, again_s)
     told.parking.ended(ADA)  # by `/stop`
     assert told.is_told(ADA, error, waits_for)
     assert not told.is_told(BEN, error, waits_for)
     now_s += 3_601
     assert not told.is_told(ADA, error, waits_for)
     waits_for, again_s = told.parking.park(BEN, "m", error)
-    await told.parking.told(BEN, waits_for, error, again_s)
+    await told.parking.announced(BEN, waits_for, error, again_s)
     assert list(told.parking._told[waits_for]) == [BEN]

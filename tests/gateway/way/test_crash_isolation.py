@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from gateway.pipeline.crash_isolation import Company
+from gateway.pipeline.crash_isolation import CrashIsolation
 
 
 class Guests:
     """Tasks that enter, say so, and stay until they are let go."""
 
     def __init__(self) -> None:
-        self.company = Company()
+        self.isolation = CrashIsolation()
         self.inside: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Event] = {}
@@ -28,7 +28,7 @@ class Guests:
         await asyncio.sleep(0)
 
     async def _visit(self, name: str, *, is_alone: bool) -> None:
-        async with self.company.alone() if is_alone else self.company.beside():
+        async with self.isolation.alone() if is_alone else self.isolation.shared():
             self.inside.append(name)
             try:
                 await self._ends[name].wait()
