@@ -31,7 +31,7 @@ from gateway.runtime.failpoints import reach
 from gateway.runtime.observe import note, span
 
 INTERRUPTED = (
-    "Error: this call was interrupted, and nobody knows whether it took effect. Do not repeat it before you have "
+    "Error: this call was interrupted, and may or may not have taken effect. Do not repeat it before you have "
     "found out, or asked the person."
 )
 CANCELLED = "Cancelled: the answer was ended early."

@@ -221,7 +221,7 @@ class Meter:
         price = self._prices.usd(name, input_tokens, output_tokens)
         if price is None:
             raise ModelUnavailable(
-                f"nobody knows what the model {model} costs, and `budgets` limits dollars; give it "
+                f"the price of the model {model} is unknown, and `budgets` limits dollars; give it "
                 "`input_usd_per_million` and `output_usd_per_million` in the configuration"
             )
         return price

@@ -239,7 +239,7 @@ UPDATE_MEMORY = Tool(
     name="update_memory",
     description=(
         "Change what you will remember in later conversations. `user` is about the person, `memory` is everything "
-        "else. Correct a fact with remove and add. Write nothing that nobody will need later."
+        "else. Correct a fact with remove and add. Write only what will be needed later."
     ),
     arguments=UpdateMemory,
     call=_update_memory,

@@ -62,7 +62,7 @@ class ChannelKind:
         if hasattr(self.package, "account"):
             return str(self.package.account(entry))
         if entry.startswith("*"):
-            raise ValueError("patterns mean nobody here; expected the platform's own id of a person, or `access: open`")
+            raise ValueError("no patterns here; expected the platform's own id of a person, or `access: open`")
         return entry
 
     def own_accounts(self, settings: Any) -> frozenset[str]:

@@ -304,7 +304,7 @@ def _check_prices(config: Config, document: MarkedYaml) -> None:
         for name, model in config.models.items():
             if price_usd(model, 1_000, 1_000) is None:
                 text = (
-                    "nobody knows what this model costs, and `budgets` limits money; expected `input_usd_per_million` "
+                    "the price of this model is unknown, and `budgets` limits money; expected `input_usd_per_million` "
                     "and `output_usd_per_million` (0 for a model of your own)"
                 )
                 document.complain(("models", name), text, at_key=True)

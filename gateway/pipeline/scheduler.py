@@ -64,7 +64,7 @@ class FairQueue(Generic[Key]):
 
     @property
     def waiting(self) -> int:
-        """Lanes that have work now and no worker yet."""
+        """Keys that have work now and no worker yet."""
         return len(self._queued)
 
     def belongs(self, key: Key, owner: Hashable) -> None:

@@ -155,7 +155,7 @@ class TurnRunner:
         except PersonalityError as error:
             command = parse_command(row.message)
             if command is None or command.name not in ("personality", "help"):
-                return f"Nobody can answer here: {error}. Choose another with `/personality name`."
+                return f"No personality can answer here: {error}. Choose another with `/personality name`."
             personality = self._parts.personalities.get(self._settings.default_personality)
         return Turn(
             row=row,

@@ -418,7 +418,7 @@ async def test_a_model_whose_price_nobody_knows_is_not_called_while_a_budget_of_
     model = ScriptedModel("one")
     house = make(model, Budgets(user=Limit(usd=1.0)))
     house.meter._prices = NoPrices()
-    with pytest.raises(ModelUnavailable, match="nobody knows what the model scripted costs"):
+    with pytest.raises(ModelUnavailable, match="the price of the model scripted is unknown"):
         await house.ask()
     assert not model.requests
     house.meter.change(Budgets(user=Limit(turns=1)))

@@ -114,7 +114,7 @@ class PairCommand:
 def _prove(command: str) -> str:
     """For an owner who decides by letter."""
     return (
-        "Nobody is let in yet: anybody can write a letter in your name. If it was you, answer this with:\n\n"
+        "This is not done yet: anybody can write a letter in your name. If it was you, answer this with:\n\n"
         f"`{command}`\n\nIf it was not, do nothing."
     )
 

@@ -87,7 +87,7 @@ CASES = {
             "  newest: {provider: anthropic, model: unheard-of, api_key: k}\nbudgets: {user: {usd: 1}}\n"
         ),
         [
-            f"{place}: nobody knows what this model costs, and `budgets` limits money; expected "
+            f"{place}: the price of this model is unknown, and `budgets` limits money; expected "
             "`input_usd_per_million` and `output_usd_per_million` (0 for a model of your own)"
             for place in ("2:3: models.mine", "4:3: models.newest")
         ],

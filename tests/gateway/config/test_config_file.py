@@ -367,7 +367,7 @@ def test_what_works_but_is_unwise_is_warned_of(write_config: WriteConfig, tmp_pa
             "`pairing`"
         ),
         (
-            "config.yaml:14:13: channels.inn.allow[0]: '*@x': patterns mean nobody here; expected the platform's own "
+            "config.yaml:14:13: channels.inn.allow[0]: '*@x': no patterns here; expected the platform's own "
             "id of a person, or `access: open`"
         ),
         (

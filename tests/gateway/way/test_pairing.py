@@ -471,10 +471,10 @@ async def test_a_forged_letter_of_the_owner_lets_nobody_in(house: House) -> None
         code = code_in(await channel.ask("let me in", user="1", conversation="dm-1"))
         channel.capabilities = Capabilities(max_text_chars=4_000, is_sender_only_claimed=True)
         for forged in (f"/pair {code}", f"/pair approve {code} owner", f"/pair {code} {code}"):
-            assert (await owner_says(channel, forged)).startswith("Nobody is let in yet")
+            assert (await owner_says(channel, forged)).startswith("This is not done yet")
         assert "use another channel" in await owner_says(channel, "/pair revoke fake:2")
         as_owner = CODE.findall(await owner_says(channel, f"/pair {code} owner"))
-        assert (await owner_says(channel, f"/pair {code} {as_owner[-1]}")).startswith("Nobody is let in yet")
+        assert (await owner_says(channel, f"/pair {code} {as_owner[-1]}")).startswith("This is not done yet")
         needed = CODE.findall(await owner_says(channel, f"/pair {code} guest"))
         assert needed[0] == code
         assert "is let in on the channel" in await owner_says(channel, f"/pair {code} guest {needed[1]}")
