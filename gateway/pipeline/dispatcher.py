@@ -99,12 +99,12 @@ class Dispatcher:
             self._serve,
             workers=limits.running_turns,
             after_fault_s=AFTER_FAULT_S,
-            workers_of=partial(_workers_of, limits.running_turns_of_one),
+            workers_of=partial(_workers_of_owner, limits.running_turns_of_one),
         )
         self._isolation = CrashIsolation()
         self._running: dict[ConversationRef, TurnControl] = {}
         self._unreleased: dict[ConversationRef, int] = {}
-        self._setbacks: dict[ConversationRef, int] = {}  # failures in a row that were not the message's
+        self._machine_failures: dict[ConversationRef, int] = {}  # failures in a row that were not the message's
         self._stop_next: dict[ConversationRef, str] = {}  # event ids of `/stop`, for the turn that begins next
         self._had_effect: set[tuple[ConversationRef, str]] = set()  # `/stop` and `/retry`, until they are answered
         self._stopped: dict[ConversationRef, str] = {}  # turns that were stopped, until they are committed
@@ -199,20 +199,20 @@ class Dispatcher:
 
     async def _serve(self, conversation: ConversationRef) -> float | None:
         async with self._isolation.shared():
-            again_s = await self._take(conversation, is_alone=False)
+            again_s = await self._answer_next(conversation, is_alone=False)
         if again_s == "alone":
             async with self._isolation.alone():
-                again_s = await self._take(conversation, is_alone=True)
+                again_s = await self._answer_next(conversation, is_alone=True)
         return AGAIN if again_s == "alone" else again_s
 
-    async def _take(self, conversation: ConversationRef, *, is_alone: bool) -> float | Literal["alone"] | None:
+    async def _answer_next(self, conversation: ConversationRef, *, is_alone: bool) -> float | Literal["alone"] | None:
         """Answer the next message; "alone": it is to be answered while nothing else runs."""
         if self._is_draining:
             return IDLE
         try:
             row = await self._claim(conversation, is_alone=is_alone)
         except StoreError as error:
-            wait_s = self._after_setback_s(conversation)
+            wait_s = self._after_machine_failure_s(conversation)
             _log.error("inbox_store_failed", error=str(error), again_s=wait_s)
             return wait_s
         if not isinstance(row, InboxRow):
@@ -222,14 +222,14 @@ class Dispatcher:
         if again_s is None:
             self._had_effect.discard((conversation, row.message.event_id))
             self._stopped.pop(conversation, None)
-            return self._next(conversation, row)
+            return self._after_turn(conversation, row)
         if conversation in self._stop_next:  # it came when the message was as good as parked
             await self.retry_now(conversation)
             return AGAIN
         self._not_due.add(conversation)
         return again_s
 
-    def _next(self, conversation: ConversationRef, row: InboxRow) -> float | None:
+    def _after_turn(self, conversation: ConversationRef, row: InboxRow) -> float | None:
         if row.next_sender is not None:
             self._queue.belongs(conversation, _Account(conversation.channel, row.next_sender))
         return AGAIN if row.has_more else IDLE
@@ -242,9 +242,9 @@ class Dispatcher:
             return row
         self._not_due.discard(conversation)
         if row is None:
-            self._setbacks.pop(conversation, None)
+            self._machine_failures.pop(conversation, None)
         if isinstance(row, InboxRow) and self._is_draining:  # that began while the claim was on its way
-            await self._give_back(conversation, row, after_s=0.0, error=None, is_counted=False)
+            await self._release(conversation, row, after_s=0.0, error=None, is_counted=False)
             return None
         return row
 
@@ -265,10 +265,10 @@ class Dispatcher:
             _log.warning("claim_lost", turn_id=row.turn_id, error=str(error))
             return None
         except Exception as error:  # noqa: BLE001 (a poison message must not stop its conversation)
-            ended = self._set_back if _is_machine_failure(error) else self._failed
+            ended = self._retry_uncounted if _is_machine_failure(error) else self._failed
             return await ended(conversation, row, error)
         else:
-            self._setbacks.pop(conversation, None)
+            self._machine_failures.pop(conversation, None)
             return again_s
         finally:
             del self._running[conversation]
@@ -281,10 +281,10 @@ class Dispatcher:
             return 0.0
         return delay_s(deaths - 1, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
 
-    def _after_setback_s(self, conversation: ConversationRef) -> float:
+    def _after_machine_failure_s(self, conversation: ConversationRef) -> float:
         """How long to wait after a failure that was the disk's: longer each time, until a turn succeeds."""
-        setbacks = self._setbacks[conversation] = self._setbacks.get(conversation, 0) + 1
-        return delay_s(setbacks, first_s=AFTER_FAULT_S, longest_s=LONGEST_AFTER_FAULT_S)
+        failures = self._machine_failures[conversation] = self._machine_failures.get(conversation, 0) + 1
+        return delay_s(failures, first_s=AFTER_FAULT_S, longest_s=LONGEST_AFTER_FAULT_S)
 
     def _control(self, conversation: ConversationRef, row: InboxRow) -> TurnControl:
         """How the turn can be stopped, with what `/stop` and `/retry` did before it began."""
@@ -307,17 +307,17 @@ class Dispatcher:
         is_ending = is_cancelled_from_outside()
         if not is_ending and not self._is_draining:  # it leaked out of a library that cancels its own work
             return await self._failed(conversation, row, RuntimeError("the turn was cancelled from inside"))
-        await self._give_back(conversation, row, after_s=0.0, error=None, is_counted=False)
+        await self._release(conversation, row, after_s=0.0, error=None, is_counted=False)
         if is_ending:
             raise cancelled
         return IDLE  # the turn alone was cancelled, by `drain`
 
-    async def _set_back(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
+    async def _retry_uncounted(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
         """Try it again however often that is: it is not the message's fault, and does not count."""
-        wait_s = self._after_setback_s(conversation)
+        wait_s = self._after_machine_failure_s(conversation)
         _log.error("turn_not_committed", turn_id=row.turn_id, error=str(error), again_s=wait_s)
         reason = self._policy.hide(str(error))
-        await self._give_back(conversation, row, after_s=wait_s, error=reason, is_counted=False)
+        await self._release(conversation, row, after_s=wait_s, error=reason, is_counted=False)
         return wait_s
 
     async def _failed(self, conversation: ConversationRef, row: InboxRow, error: Exception) -> float | None:
@@ -327,7 +327,7 @@ class Dispatcher:
             return await self._dead_letter(conversation, row, reason)
         after_s = delay_s(row.attempts, first_s=self._policy.first_retry_s, longest_s=self._policy.longest_retry_s)
         _log.error("turn_failed", turn_id=row.turn_id, attempts=row.attempts, again_s=after_s, exc_info=error)
-        await self._give_back(conversation, row, after_s=after_s, error=reason, is_counted=True)
+        await self._release(conversation, row, after_s=after_s, error=reason, is_counted=True)
         return after_s
 
     async def _dead_letter(self, conversation: ConversationRef, row: InboxRow, reason: str) -> float | None:
@@ -336,13 +336,13 @@ class Dispatcher:
         try:
             await self._turns.dead_letter(row, reason)
         except Exception as error:  # noqa: BLE001 (whatever it is, a claim that is kept would hold the others up)
-            again_s = self._after_setback_s(conversation)
+            again_s = self._after_machine_failure_s(conversation)
             _log.error("dead_letter_failed", turn_id=row.turn_id, again_s=again_s, exc_info=error)
-            await self._give_back(conversation, row, after_s=again_s, error=reason, is_counted=False)
+            await self._release(conversation, row, after_s=again_s, error=reason, is_counted=False)
             return again_s
         return None
 
-    async def _give_back(
+    async def _release(
         self, conversation: ConversationRef, row: InboxRow, *, after_s: float, error: str | None, is_counted: bool
     ) -> None:
         """Release the claim; where even that cannot be written, remember to do it before the next claim."""
@@ -378,6 +378,6 @@ def _is_machine_failure(error: Exception) -> bool:
     return isinstance(error, StoreError | FileError | IdentityMapBroken)
 
 
-def _workers_of(of_one: Callable[[str], int], party: Hashable) -> int:
+def _workers_of_owner(of_one: Callable[[str], int], owner: Hashable) -> int:
     """How many turns an owner of work may run: an account, or a conversation without one."""
-    return of_one(cast("_Account | ConversationRef", party).channel)
+    return of_one(cast(_Account | ConversationRef, owner).channel)

@@ -63,7 +63,7 @@ class Inbox:
         try:
             return await asyncio.shield(keeping)
         except asyncio.CancelledError:
-            keeping.add_done_callback(_say_if_not_kept)
+            keeping.add_done_callback(_log_if_not_kept)
             raise
 
     async def _keep(self, message: InboundMessage) -> int | Refused | None:
@@ -103,7 +103,7 @@ class Inbox:
         return Room(messages=most, notice=notice if self._access.is_let_in(message) else None)
 
 
-def _say_if_not_kept(keeping: asyncio.Task[int | Refused | None]) -> None:
+def _log_if_not_kept(keeping: asyncio.Task[int | Refused | None]) -> None:
     """Log the failure. The adapter did not acknowledge the message, so its platform delivers it again."""
     if not keeping.cancelled() and (error := keeping.exception()) is not None:
         _log.warning("not_accepted", error=str(error))

@@ -236,12 +236,12 @@ class Outbox:
             await self._record_dead(row, reason, partial(self._store.record_dead, row.seq, reason))
             return None
         if isinstance(error, TransientSendError):
-            return await self._put_it_off(row, error, is_uncertain=row.is_uncertain, retry_after_s=error.retry_after_s)
+            return await self._postpone(row, error, is_uncertain=row.is_uncertain, retry_after_s=error.retry_after_s)
         if isinstance(error, UncertainSendError) and is_repeatable:  # to try it again shows it once
-            return await self._put_it_off(row, error, is_uncertain=True)
+            return await self._postpone(row, error, is_uncertain=True)
         if not isinstance(error, UncertainSendError):  # it broke its contract: nothing is known
             _log.error("adapter_fault", channel=adapter.name, message_id=row.message.id, exc_info=error)
-        return await self._retry(row, error)
+        return await self._retry_uncertain(row, error)
 
     def _works_again(self, channel: str, conversation: ConversationRef) -> None:
         self._failures.pop(conversation, None)
@@ -271,7 +271,7 @@ class Outbox:
             return found if found is not None else await adapter.send(row.message)
         return await adapter.send(replace(row.message, text=REPEAT_NOTE + row.message.text))
 
-    async def _put_it_off(
+    async def _postpone(
         self, row: OutboxRow, error: EthosError, *, is_uncertain: bool, retry_after_s: float | None = None
     ) -> float | None:
         """The platform cannot take it now, which is not the reply's fault: it is tried for as long as a day."""
@@ -291,17 +291,18 @@ class Outbox:
             self._troubles[where.channel] = (self._troubles.get(where.channel, (time.monotonic(),))[0], reason)
         after_s = max(self._delay_s(self._failures[where]), pause_s)
         record = partial(self._store.record_retry, is_counted=False, is_put_off=retry_after_s is None)
-        return await self._again(row, after_s, reason, record, is_uncertain=is_uncertain)
+        return await self._retry_later(row, after_s, reason, record, is_uncertain=is_uncertain)
 
-    async def _retry(self, row: OutboxRow, error: Exception) -> float | None:
+    async def _retry_uncertain(self, row: OutboxRow, error: Exception) -> float | None:
         """Something with this reply: perhaps it has arrived, so it is not repeated for ever."""
         note(result="uncertain")
         reason = self._reason(error)
         if row.attempts >= self.policy.max_attempts:
             return await self._give_up(row, reason)
-        return await self._again(row, self._delay_s(row.attempts), reason, self._store.record_retry, is_uncertain=True)
+        after_s = self._delay_s(row.attempts)
+        return await self._retry_later(row, after_s, reason, self._store.record_retry, is_uncertain=True)
 
-    async def _again(
+    async def _retry_later(
         self,
         row: OutboxRow,
         after_s: float,

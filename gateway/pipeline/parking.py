@@ -82,15 +82,15 @@ class Parking:
         self._told.pop(waits_for, None)
         for told in self._told.values():
             told.pop(conversation, None)
-        await self._try(self._parked.pop(waits_for, {}), but=conversation)
+        await self._retry_all(self._parked.pop(waits_for, {}), but=conversation)
 
     async def budgets_changed(self) -> None:
         """Budgets have changed: conversations that wait for one are tried at once, the longest wait first."""
         self._budgets_changed_s = time.monotonic()
         for waits_for in [name for name in self._parked if name.startswith(_BUDGET)]:
-            await self._try(self._parked.pop(waits_for))
+            await self._retry_all(self._parked.pop(waits_for))
 
-    async def _try(self, waiting: dict[ConversationRef, None], *, but: ConversationRef | None = None) -> None:
+    async def _retry_all(self, waiting: dict[ConversationRef, None], *, but: ConversationRef | None = None) -> None:
         """At once, so that they share commits: the turn that was answered does not wait for all of them."""
         others = [conversation for conversation in waiting if conversation != but]
         for start in range(0, len(others), AT_ONCE):

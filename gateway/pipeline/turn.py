@@ -52,13 +52,13 @@ class TurnRunner:
         if row.attempts == 1 and not row.is_told:  # not what it has waited for since
             waited("inbox.wait", row.turn_id, row.accepted_at, channel=row.message.conversation.channel)
         with stage("turn", row.turn_id, row.message.conversation, attempt=row.attempts):
-            again_s = await self._let_in(row, control)
+            again_s = await self._admit(row, control)
             note(outcome="done" if again_s is None else "parked")
         if again_s is None:
             self._parts.parking.ended(row.message.conversation)
         return again_s
 
-    async def _let_in(self, row: InboxRow, control: TurnControl) -> float | None:
+    async def _admit(self, row: InboxRow, control: TurnControl) -> float | None:
         parts = self._parts
         entry = await parts.admission.access.entry(row.message)
         note(access=entry.verdict)
@@ -98,14 +98,14 @@ class TurnRunner:
 
     async def _run(self, row: InboxRow, control: TurnControl, entry: Entry, user_id: str, key: str) -> float | None:
         role = entry.role
-        turn = await self._opened(row, entry, user_id, key)
+        turn = await self._open(row, entry, user_id, key)
         if isinstance(turn, str) or control.is_stop_requested:
-            await self._say(row, control, turn if isinstance(turn, str) else stopped(row.message))
+            await self._end_with_text(row, control, turn if isinstance(turn, str) else stopped(row.message))
             return None
         asked = await read_message(row.message, self._parts.channels.if_up(row.message.conversation.channel))
-        problem = problem_of(asked.text, self._settings.max_message_chars)
+        problem = refusal_of(asked.text, self._settings.max_message_chars)
         if problem is not None or control.is_stop_requested:
-            await self._say(row, control, problem or stopped(row.message))
+            await self._end_with_text(row, control, problem or stopped(row.message))
             return None
         command = parse_command(row.message)
         if command is None:
@@ -139,7 +139,7 @@ class TurnRunner:
         """No other request to be let in is handled between a decision about one and its commit."""
         return self._parts.admission.pairing.lock if command == PAIR else contextlib.nullcontext()
 
-    async def _opened(self, row: InboxRow, entry: Entry, user_id: str, key: str) -> Turn | str:
+    async def _open(self, row: InboxRow, entry: Entry, user_id: str, key: str) -> Turn | str:
         """The session and who answers in it; a text for the person where none can."""
         session = await self._parts.sessions.active_session(key)
         if session is None:
@@ -172,7 +172,7 @@ class TurnRunner:
         is_theirs = entry.role == "owner" and row.message.is_direct
         return chat if is_theirs and await self._parts.admission.people.has_moved(*chat) else None
 
-    async def _say(self, row: InboxRow, control: TurnControl, text: str | None) -> None:
+    async def _end_with_text(self, row: InboxRow, control: TurnControl, text: str | None) -> None:
         """End the turn with a word of our own, or without one."""
         control.is_decided = True
         await self._committer.commit(self._committer.end(row, replies=() if text is None else (text,)))
@@ -197,17 +197,17 @@ class TurnRunner:
 def dead_letter_notice(text: str) -> str:
     """What the person is told of a message that failed again and again."""
     return (
-        f"Something went wrong here, again and again, while I tried to answer your message{_which(text)}. It is kept "
-        "for the owner of this gateway to look at. Please go on with another one."
+        f"Something went wrong here, again and again, while I tried to answer your message{_beginning(text)}. "
+        "It is kept for the owner of this gateway to look at. Please go on with another one."
     )
 
 
-def _which(text: str) -> str:
+def _beginning(text: str) -> str:
     """The beginning of a message, since not every platform shows which one is answered."""
     return f" {as_name(text)}" if text.strip() else ""
 
 
-def problem_of(asked: str, limit_chars: int) -> str | None:
+def refusal_of(asked: str, limit_chars: int) -> str | None:
     """Why the message cannot be answered, for its writer; None where it can."""
     if not asked:
         return "Your message came without any text."

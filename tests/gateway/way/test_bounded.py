@@ -60,7 +60,7 @@ async def test_a_conversation_that_was_woken_in_vain_on_a_broken_disk_is_forgott
         for number in range(PEOPLE):
             gateway.dispatcher.wake(ConversationRef(channel="fake", conversation=f"c{number}"))
         await gateway.dispatcher._queue.idle()
-        assert remembered(gateway)["dispatcher._setbacks"] == PEOPLE
+        assert remembered(gateway)["dispatcher._machine_failures"] == PEOPLE
         broken.failing.clear()
         for number in range(PEOPLE):
             await gateway.dispatcher._queue.rested(ConversationRef(channel="fake", conversation=f"c{number}"))
