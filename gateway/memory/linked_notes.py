@@ -1,11 +1,13 @@
-"""The Markdown files of people who are linked: merged, and separated again; see `gateway.people.linking.documents`.
+"""The Markdown files of people who are linked: merged, and separated again; see `PersonalNotes` of the links.
 
-The originals are kept in `users/<user id>/before-<link id>/`, of both users, where no prompt reads them.
+They are merged paragraph by paragraph, each once; a paragraph is what stands between blank lines. The originals are
+kept in `users/<user id>/before-<link id>/`, of both users, where no prompt reads them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +20,6 @@ from gateway.memory import rules
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
-from gateway.people.linking.documents import has_any, only_in, without
 from gateway.people.linking.links import Link, LinkStore, SendsReplies
 from gateway.people.linking.texts import KnowsChannels
 from gateway.protocols import MemoryScope, MemoryStoreName, MemoryUpdate
@@ -28,6 +29,8 @@ CHANNEL = "link"
 _ANY_PERSONALITY = "assistant"  # which one makes no difference to a USER.md
 _DONE_NAME = ".complete"
 _TRIES = 20
+
+_BLANK_LINES = re.compile(r"\n[^\S\n]*(?:\n[^\S\n]*)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +165,27 @@ def linking_on(
 
 def _text(data: bytes) -> str:
     return rules.to_newlines(rules.decode(data)).removeprefix("\ufeff")
+
+
+def paragraphs(text: str) -> list[str]:
+    """The paragraphs, without the blank lines around them."""
+    return [part for block in _BLANK_LINES.split(text) if (part := block.strip("\n").rstrip()).strip()]
+
+
+def only_in(one: str, other: str) -> list[str]:
+    """The paragraphs of one text that the other does not have, each once; indented or not is the same."""
+    known = {part.strip() for part in paragraphs(other)}
+    found = {part.strip(): part for part in reversed(paragraphs(one)) if part.strip() not in known}
+    return [*reversed(found.values())]
+
+
+def has_any(text: str, wanted: Sequence[str]) -> bool:
+    """Whether one of these paragraphs is in the text."""
+    return not {part.strip() for part in wanted}.isdisjoint(part.strip() for part in paragraphs(text))
+
+
+def without(text: str, unwanted: Sequence[str]) -> str:
+    """The text without these paragraphs."""
+    removed = {part.strip() for part in unwanted}
+    kept = [part for part in paragraphs(text) if part.strip() not in removed]
+    return "\n\n".join(kept) + "\n" if kept else ""

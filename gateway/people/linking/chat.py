@@ -13,7 +13,6 @@ from gateway.domain.command_text import in_form
 from gateway.messages import ConversationRef, OutboundMessage
 from gateway.people.identity import User
 from gateway.people.linking import texts as words
-from gateway.people.linking.documents import PersonalNotes
 from gateway.people.linking.job import LinkJob
 from gateway.people.linking.linked_identities import AccountMap, LinkedIdentities
 from gateway.people.linking.links import (
@@ -25,6 +24,7 @@ from gateway.people.linking.links import (
     NotLinked,
     OwnCode,
     Party,
+    PersonalNotes,
     RequestState,
     SendsReplies,
     TooManyTries,

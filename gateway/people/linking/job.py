@@ -15,9 +15,8 @@ import structlog
 from gateway.errors import FileError, IdentityMapBroken, StoreError
 from gateway.messages import OutboundMessage
 from gateway.people.identity.file import Move
-from gateway.people.linking.documents import PersonalNotes
 from gateway.people.linking.linked_identities import AccountMap, LinkedIdentities
-from gateway.people.linking.links import UNFINISHED, Link, LinkState, LinkStore, SendsReplies
+from gateway.people.linking.links import UNFINISHED, Link, LinkState, LinkStore, PersonalNotes, SendsReplies
 from gateway.people.linking.texts import linked, unlinked
 
 RETRY_S = 5.0

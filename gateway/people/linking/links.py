@@ -22,6 +22,7 @@ UNDO_WITHIN = timedelta(days=7)
 
 RequestState = Literal["open", "asked", "linked", "refused", "replaced", "expired"]
 LinkState = Literal["decided", "mapped", "linked", "undoing", "parted", "undone"]
+
 UNFINISHED: Collection[LinkState] = ("decided", "mapped", "undoing", "parted")
 
 
@@ -196,3 +197,31 @@ class SendsReplies(Protocol):
 
     def wake(self, conversation: ConversationRef) -> None:
         """Say that the conversation has a reply to send."""
+
+
+class PersonalNotes(Protocol):
+    """The documents that belong to a person. Every method may be repeated after a crash."""
+
+    async def unite(self, link: Link) -> None:
+        """Keep both people's documents as they are, then add to the survivor's what only the absorbed one's have.
+
+        Raises:
+            FileError: not done now; try again.
+        """
+
+    async def part(self, link: Link, successors: Sequence[str]) -> bool:
+        """Take out again what came in with the link.
+
+        A document that is still as the link left it becomes, byte for byte, what it was before. From another one the
+        paragraphs that the link brought are taken; all else stays.
+
+        Args:
+            link: that ends.
+            successors: the user ids whose documents may have what came in: the survivor, and who absorbed it since.
+
+        Returns:
+            Whether something else has changed since the link, so that what was added stays with the successors.
+
+        Raises:
+            FileError: not done now; try again.
+        """

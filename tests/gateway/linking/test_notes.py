@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from gateway.errors import FileError
 from gateway.memory.journal import Ask, MemoryJournal
-from gateway.memory.linked_notes import MarkdownNotes
+from gateway.memory.linked_notes import MarkdownNotes, has_any, only_in, paragraphs, without
 from gateway.memory.markdown import MarkdownFileMemoryProvider
-from gateway.people.linking.documents import PersonalNotes, has_any, only_in, paragraphs, without
-from gateway.people.linking.links import Link
+from gateway.people.linking.links import Link, PersonalNotes
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.memory_journal import SqliteMemoryJournal
 from tests.gateway.linking.twins import TwinNotes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from gateway.memory.linked_notes import has_any, only_in, without
 from gateway.people.identity import User
 from gateway.people.identity.file import Account, Move
-from gateway.people.linking.documents import has_any, only_in, without
 from gateway.people.linking.links import Link
 
 BEGAN = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
