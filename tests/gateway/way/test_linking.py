@@ -358,13 +358,13 @@ async def test_a_turn_that_runs_while_its_writer_is_linked_loses_no_note(house: 
         await model.reached.wait()
         await channel.ask(f"/link {await code_of(channel, PHONE)}", **{**DESK, "conversation": "other"})
         await told(channel, PHONE, "Your code was typed")
-        gone, is_waiting = gateway.linking.people.gone, asyncio.Event()
+        wait, is_waiting = gateway.linking.people.wait_until_absent, asyncio.Event()
 
         async def waited_for(user_id: str) -> None:
             is_waiting.set()
-            await gone(user_id)
+            await wait(user_id)
 
-        gateway.linking.people.gone = waited_for  # type: ignore[method-assign]
+        gateway.linking.people.wait_until_absent = waited_for  # type: ignore[method-assign]
         await channel.ask("/link yes", **PHONE)
         await is_waiting.wait()
         assert users(house.home)["fake:2"] == before["fake:1"], "whoever writes next is the person already"
