@@ -29,12 +29,18 @@ from gateway.protocols import SupportsHttp
 from gateway.web.api import PATH as API_PATH
 from gateway.web.api import Api
 from gateway.web.auth import LOOPBACK_HOSTS, SIGN_IN, Gate, OperatorAuth, OperatorOnly, client_address, is_https, until
-from gateway.web.bodies import BodyBudget
-from gateway.web.connections import Crowd, PunctualProtocol, give_up_bodies, look_at, room_for_connections
+from gateway.web.connections import (
+    BodyBudget,
+    Crowd,
+    Paced,
+    PunctualProtocol,
+    give_up_bodies,
+    look_at,
+    room_for_connections,
+)
 from gateway.web.dashboard.lazy import FindSources, LazyDashboard
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
 from gateway.web.forms import form_key
-from gateway.web.pace import Paced
 from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route

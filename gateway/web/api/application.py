@@ -27,11 +27,10 @@ from gateway.web.api import (
     personalities,
     sessions,
     system,
-    trace_transfer,
     traces,
 )
 from gateway.web.api.access import Requires, parameters_of, refuse_unknown_parameters, requires
-from gateway.web.api.direct import DirectChat
+from gateway.web.api.chat import DirectChat
 from gateway.web.api.idempotency import IdempotentWrites, RequestStore
 from gateway.web.api.problems import on_error, on_fault, on_http_error, on_invalid
 from gateway.web.auth import SAFE_METHODS
@@ -140,7 +139,6 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
     app.state.routers = (
         chat.router,  # the one that is asked most: they are tried in this order
         memory.router,
-        trace_transfer.router,
         traces.router,
         sessions.router,
         people.router,

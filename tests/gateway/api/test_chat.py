@@ -21,7 +21,7 @@ from gateway.runtime import observe
 from gateway.sdk.models.chat import SendMessage
 from gateway.services.chat import ChatService
 from gateway.store.database import Database
-from gateway.web.api.direct import DirectChat
+from gateway.web.api.chat import DirectChat
 
 from .conftest import OPERATOR, WAIT_S
 
@@ -402,7 +402,7 @@ async def test_the_direct_way_answers_as_the_route_does(
 
     direct = await answer()
     assert taken["direct"] == (name in PLAIN_SENDS)
-    monkeypatch.setattr("gateway.web.api.direct._is_plain_message", lambda _scope: False)
+    monkeypatch.setattr("gateway.web.api.chat._is_plain_message", lambda _scope: False)
     by_route = await answer()
     assert taken["direct"] == (name in PLAIN_SENDS)
     assert direct[:2] == by_route[:2]
@@ -451,7 +451,7 @@ async def test_the_direct_way_to_the_events_is_that_of_the_route(
     monkeypatch.setattr(DirectChat, "_events", lambda *asked: taken.update(["direct"]) or by_desk(*asked))
     direct = await answer()
     assert taken["direct"] == (name in ("plain", "behind a place", "no such session"))
-    monkeypatch.setattr("gateway.web.api.direct._is_plain_stream", lambda _scope: False)
+    monkeypatch.setattr("gateway.web.api.chat._is_plain_stream", lambda _scope: False)
     assert direct == await answer()
 
 
