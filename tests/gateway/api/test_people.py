@@ -345,7 +345,7 @@ async def test_a_key_ends_when_its_persons_erasure_is_decided(door: Door) -> Non
     person = await door.let_in("1")
     async with await door.key("people:read", "memory:write", user=person["id"]) as client:
         assert (await client.get("/people")).status_code == 200
-        await door.gateway.privacy.eraser().bury(person["id"])  # decided, and not yet begun
+        await door.gateway.privacy.eraser().schedule(person["id"])  # decided, and not yet begun
         body = {"store": "user", "content": "I am still here.\n", "expectedVersion": "0" * 64}
         assert (await client.put("/memory", json=body)).status_code == 401
 
