@@ -269,7 +269,7 @@ class Gateway(Composition):
 
     async def health(self) -> Health:
         """How the gateway is, now."""
-        return await self._checkup.health()
+        return await self.checkup.health()
 
     async def _metrics_page(self) -> tuple[bytes, str]:
         if self._metrics is None:

@@ -213,7 +213,7 @@ class Composition:
         self.parking = Parking(self.dispatcher, self.operators)
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config), owner=owner)
         self.supervisor = Supervisor(self.channels, self.inbox, self.outbox)
-        self._checkup = Checkup(
+        self.checkup = Checkup(
             home=self.home,
             store=self.store.facts,
             channels=self.channels,

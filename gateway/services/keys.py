@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gateway.people.api_keys import ApiKey, ApiKeys
 from gateway.sdk.models import keys as wire
 from gateway.services.caller import OF_A_PERSON, PERMISSIONS, Caller, Malformed, NotFound, permissions_of
 from gateway.services.naming import Naming
+from gateway.services.people import PeopleService
 
 MAX_NAME_CHARS = 100
 
@@ -17,21 +18,13 @@ class KeyService:
     """The operator's only.
 
     Args:
-        survivor: the user that a user is part of now, after links; itself mostly.
-        is_barred: whether a user is let in nowhere any more; then their keys are not, either.
+        people: says whose a key is after links, and whether they still have access; None only to make and list keys.
     """
 
-    def __init__(
-        self,
-        keys: ApiKeys,
-        naming: Naming,
-        survivor: Callable[[str], str] = str,
-        is_barred: Callable[[str], Awaitable[bool]] | None = None,
-    ) -> None:
+    def __init__(self, keys: ApiKeys, naming: Naming, people: PeopleService | None = None) -> None:
         self._keys = keys
         self._naming = naming
-        self._survivor = survivor
-        self._is_barred = is_barred
+        self._people = people
 
     async def create(self, caller: Caller, name: str, scopes: Sequence[str], user: str | None = None) -> wire.NewKey:
         """Make a key; its text is in the answer, and nowhere else ever.
@@ -99,11 +92,11 @@ class KeyService:
         return key is not None and key.revoked_at is None and await self._person(key) == caller.user_id
 
     async def _person(self, key: ApiKey) -> str | None:
-        """Whose key it is now; None: everybody's, or of somebody who: access is revoked everywhere."""
-        user_id = None if key.user_id is None else self._survivor(key.user_id)
-        if user_id is not None and self._is_barred is not None and await self._is_barred(user_id):
-            return None
-        return user_id
+        """The user whose key it is now; None for a key of no user, and for a user without access."""
+        if key.user_id is None or self._people is None:
+            return key.user_id
+        user_id = self._people.survivor(key.user_id)
+        return None if await self._people.is_barred(user_id) else user_id
 
 
 def _shown(key: ApiKey) -> wire.Key:

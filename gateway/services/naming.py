@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.config.live import LiveConfig
 from gateway.domain.personalities import Personalities
 from gateway.errors import FileError, IdentityMapBroken, InvalidId
 from gateway.files.atomic import check_id
@@ -32,7 +33,6 @@ class Naming:
 
     Args:
         home: the data directory.
-        default_personality: gives the configured one.
         option: how a user is named where the question comes from, for the errors.
     """
 
@@ -42,13 +42,13 @@ class Naming:
         identities: IdentityMap,
         personalities: Personalities,
         *,
-        default_personality: Callable[[], str],
+        config: LiveConfig,
         option: str = "`user`",
     ) -> None:
         self._home = home
         self.identities = identities
         self._personalities = personalities
-        self._default_personality = default_personality
+        self._config = config
         self._option = option
 
     async def labels(self) -> dict[str, str]:
@@ -118,7 +118,7 @@ class Naming:
             NotNamed: it is not clear which user is meant, or there is none.
             NotAllowed: it is not for whoever asks.
         """
-        personality = self._personalities.get(wanted.personality or self._default_personality())
+        personality = self._personalities.get(wanted.personality or self._config.current.personality)
         is_per_user = personality.memory_scope == "per-user"
         stores: list[MemoryStoreName] = [wanted.store] if wanted.store else ["user", "memory"]
         user_id = await self.user_for(caller, wanted.user)

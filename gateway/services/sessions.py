@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.domain.sessions import SessionHit, SessionMessage, conversation_key
 from gateway.messages import ConversationRef
+from gateway.pipeline.history import History
 from gateway.pipeline.local_channel import CHANNEL
 from gateway.sdk.models import sessions as wire
 from gateway.services.caller import Caller, NotAllowed, NotFound
@@ -33,16 +34,12 @@ class Question:
 
 
 class SessionService:
-    """Whoever sees one person only sees that person's sessions, and in them what concerns them.
+    """Whoever sees one person only sees that person's sessions, and in them what concerns them."""
 
-    Args:
-        forget: told that a session has changed behind the agent's back.
-    """
-
-    def __init__(self, store: SqliteSessionEdits, naming: Naming, *, forget: Callable[[str], None]) -> None:
+    def __init__(self, store: SqliteSessionEdits, naming: Naming, history: History) -> None:
         self._store = store
         self._naming = naming
-        self._forget = forget
+        self._history = history
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -192,7 +189,7 @@ class SessionService:
         """
         await self._alone(caller, session_id)
         await self._store.delete(session_id)
-        self._forget(session_id)
+        self._history.forget(session_id)
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 

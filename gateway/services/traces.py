@@ -46,16 +46,6 @@ class Filters:
     is_deleted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceParts:
-    """What the service works with; both are None where traces are off."""
-
-    trace_store: TraceStore | None
-    consolidation: Consolidation | None
-    scopes: TraceScopes
-    naming: Naming
-
-
 class TraceService:
     """Every method raises `Refused` where the trace memory is off.
 
@@ -63,13 +53,24 @@ class TraceService:
     shares, which a guest does not change.
     """
 
-    def __init__(self, parts: TraceParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        trace_store: TraceStore | None,
+        consolidation: Consolidation | None,
+        *,
+        scopes: TraceScopes,
+        naming: Naming,
+    ) -> None:
+        """Both are None where traces are off."""
+        self._open_store = trace_store
+        self._consolidation = consolidation
+        self._scopes = scopes
+        self._naming = naming
 
     @property
     def is_on(self) -> bool:
         """Whether there is a trace memory."""
-        return self._parts.trace_store is not None
+        return self._open_store is not None
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ class TraceService:
         Args:
             user_id: whose facts the operator wants; None: everybody's. Others are told of their own only.
         """
-        trace_store, scopes = self._parts.trace_store, self._parts.scopes
+        trace_store, scopes = self._open_store, self._scopes
         if trace_store is None or not caller.may("traces:read"):
             return ()
         if caller.user_id is None and user_id is not None:
@@ -93,7 +94,7 @@ class TraceService:
             NotNamed: nobody is known by that name.
             NotAllowed: they are not for whoever asks.
         """
-        trace_store, viewer = self._trace_store(), await self._parts.scopes.viewer(caller)
+        trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         found = await trace_store.search(
             viewer,
             Wanted(
@@ -114,7 +115,7 @@ class TraceService:
         Raises:
             as `search`.
         """
-        trace_store, viewer = self._trace_store(), await self._parts.scopes.viewer(caller)
+        trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         listing = Listing(
             type=wanted.type,
             scope=wanted.scope,
@@ -153,14 +154,14 @@ class TraceService:
             NotFound: as `get`.
         """
         trace, trace_store = await self._one(caller, trace_id), self._trace_store()
-        found = await TraceBrowser(trace_store).around(await self._parts.scopes.viewer(caller), trace_id, limit)
+        found = await TraceBrowser(trace_store).around(await self._scopes.viewer(caller), trace_id, limit)
         if found is None:  # erased since
             raise _no_trace(trace_id)
         return graph_of(trace, found, trace_store.now())
 
     async def count(self, caller: Caller) -> int:
         """How many traces there are for whoever asks."""
-        return await self._trace_store().count(await self._parts.scopes.viewer(caller))
+        return await self._trace_store().count(await self._scopes.viewer(caller))
 
     # ---- changing --------------------------------------------------------------------------------------------------
 
@@ -174,7 +175,7 @@ class TraceService:
             NotAllowed: it is not theirs to write.
         """
         trace_store = self._trace_store()
-        viewer = await self._parts.scopes.writer(caller, wanted)
+        viewer = await self._scopes.writer(caller, wanted)
         with _as_refused():
             trace = Trace(
                 content=wanted.content,
@@ -201,7 +202,7 @@ class TraceService:
             NotFound: there is no such trace, or it was deleted.
             NotAllowed: everybody shares it, and they may not change that.
         """
-        viewer = await self._parts.scopes.viewer(caller)
+        viewer = await self._scopes.viewer(caller)
         with _as_refused():
             is_done = await self._trace_store().update(viewer, trace_id, content=content, tags=tags)
         return await self._changed(caller, trace_id, is_done=is_done)
@@ -212,7 +213,7 @@ class TraceService:
         Raises:
             NotFound, NotAllowed: as `update`.
         """
-        viewer = await self._parts.scopes.viewer(caller)
+        viewer = await self._scopes.viewer(caller)
         with _as_refused():
             is_done = await self._trace_store().delete(viewer, trace_id)
         return await self._changed(caller, trace_id, is_done=is_done)
@@ -224,7 +225,7 @@ class TraceService:
             NotFound: there is no such trace that was deleted.
             NotAllowed: as `update`.
         """
-        viewer = await self._parts.scopes.viewer(caller)
+        viewer = await self._scopes.viewer(caller)
         with _as_refused():
             is_done = await self._trace_store().restore(viewer, trace_id)
         return await self._changed(caller, trace_id, is_done=is_done, state="deleted ")
@@ -236,7 +237,7 @@ class TraceService:
             Refused: fewer than two of them are there, or they belong to different owners.
             NotAllowed: as `update`.
         """
-        viewer = await self._parts.scopes.viewer(caller)
+        viewer = await self._scopes.viewer(caller)
         with _as_refused():
             merged = await self._trace_store().merge(viewer, trace_ids, content)
         happened(CHANGED)
@@ -246,10 +247,10 @@ class TraceService:
 
     async def consolidate(self, caller: Caller) -> wire.ConsolidationResult:
         """Consolidate what whoever asks may change, now."""
-        consolidation = self._parts.consolidation
+        consolidation = self._consolidation
         if consolidation is None:
             raise Refused(OFF)
-        viewer = None if caller.user_id is None else await self._parts.scopes.viewer(caller)
+        viewer = None if caller.user_id is None else await self._scopes.viewer(caller)
         report = await consolidation.try_run(viewer, reason=caller.name)
         happened(CHANGED)
         if report is None:
@@ -270,7 +271,7 @@ class TraceService:
             NotAllowed: whoever asks sees one person only.
         """
         caller.refuse_others(None)
-        consolidation = self._parts.consolidation
+        consolidation = self._consolidation
         if consolidation is None:
             raise Refused(OFF)
         return [entry_of(each) for each in await consolidation.log(limit=limit, before=before)]
@@ -278,12 +279,12 @@ class TraceService:
     # ---- within ----------------------------------------------------------------------------------------------------
 
     def _trace_store(self) -> TraceStore:
-        if self._parts.trace_store is None:
+        if self._open_store is None:
             raise Refused(OFF)
-        return self._parts.trace_store
+        return self._open_store
 
     async def _one(self, caller: Caller, trace_id: str) -> Trace:
-        trace_store, viewer = self._trace_store(), await self._parts.scopes.viewer(caller)
+        trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         trace = await TraceBrowser(trace_store).trace(viewer, trace_id)
         if trace is None:
             raise _no_trace(trace_id)
@@ -296,10 +297,10 @@ class TraceService:
         return await self.get(caller, trace_id)
 
     async def _among(self, caller: Caller, wanted: Filters) -> Among:
-        user_id = None if wanted.user is None else await self._parts.naming.user_for(caller, wanted.user)
+        user_id = None if wanted.user is None else await self._naming.user_for(caller, wanted.user)
         if user_id is None:
             return Among(personality_id=wanted.personality, tags=wanted.tags)
-        person: Viewer = await self._parts.scopes.person(user_id)
+        person: Viewer = await self._scopes.person(user_id)
         return Among(
             user_ids=person.ids,
             sessions=frozenset(person.sessions),
