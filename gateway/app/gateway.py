@@ -35,7 +35,7 @@ from gateway.web.server import WebServer
 if TYPE_CHECKING:
     from gateway.ops.telemetry.metrics import Metrics
     from gateway.services.operator_services import OperatorServices
-    from gateway.web.dashboard.dependencies import Sources
+    from gateway.web.dashboard.page_context import Sources
 
 
 def api_of(gateway: Gateway) -> Api:
@@ -57,16 +57,16 @@ def api_of(gateway: Gateway) -> Api:
 
 def sources_of(gateway: Gateway, api: Api) -> Sources:
     """What the pages read; they ask the same services as the API."""
-    from gateway.web.dashboard.dependencies import Sources  # noqa: PLC0415 (loaded at the first request)
+    from gateway.web.dashboard.page_context import Sources  # noqa: PLC0415 (loaded at the first request)
 
     return Sources(
         services=api.services,
-        config=lambda: gateway.config,
+        config=gateway.live,
         home=gateway.home,
         reload=gateway.reloading.reload,
         naming=api.services.naming,
         personalities=gateway.personalities,
-        commands=lambda: gateway.commands.infos,
+        commands=gateway.commands,
     )
 
 

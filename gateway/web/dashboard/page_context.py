@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gateway import __version__
+from gateway.config.changes import Reloaded
+from gateway.config.live import LiveConfig
+from gateway.domain.personalities import Personalities
+from gateway.pipeline.commands import Commands
 from gateway.services.caller import Caller, operator
+from gateway.services.naming import Naming
+from gateway.services.operator_services import OperatorServices
 from gateway.services.uploads import Incoming, Transfer
 from gateway.web.auth import PROOF, OperatorAuth, is_https
-from gateway.web.dashboard.dependencies import Sources
 from gateway.web.dashboard.filters import FILTERS
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.live import Live
@@ -37,6 +43,28 @@ Receive = Callable[[str], Awaitable[Incoming]]
 TakeFile = Callable[[Request, Form, Transfer | None], Awaitable[Response]]
 Trail = Sequence[tuple[str, str]]
 """The way to a page, as titles and addresses; the page itself is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Parts of the running gateway.
+
+    Attributes:
+        services: what an operator can do; the same that the API asks.
+        config: the configuration in force; a reload gives another.
+        home: the data directory.
+        naming: whom and what people name.
+        reload: takes a changed configuration over.
+        commands: what may be typed in a chat.
+    """
+
+    services: OperatorServices
+    config: LiveConfig
+    home: Path
+    reload: Callable[[], Awaitable[Reloaded]]
+    naming: Naming
+    personalities: Personalities
+    commands: Commands
 
 
 class PageContext:

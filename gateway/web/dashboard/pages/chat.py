@@ -115,9 +115,9 @@ class ChatConversation:
             has_more=rest is not None,
             names=await self._context.sources.naming.labels(),
             personalities=self._context.sources.personalities.list(),
-            chosen=asked.get("personality") or self._context.sources.config().personality,
+            chosen=asked.get("personality") or self._context.sources.config.current.personality,
             own_channel=CHANNEL,
-            has_plain_page=any(one.kind == "web" for one in self._context.sources.config().channels.values()),
+            has_plain_page=any(one.kind == "web" for one in self._context.sources.config.current.channels.values()),
         )
 
     async def show(self, request: Request) -> Response:
@@ -143,7 +143,7 @@ class ChatConversation:
             earlier=f"{BASE}/chat/{session.id}?last={min(last * 5, MAX_ROWS)}" if len(events) >= last else None,
             commands=[
                 {"name": one.name, "usage": one.usage, "description": one.description}
-                for one in self._context.sources.commands()
+                for one in self._context.sources.commands.infos
             ],
             max_text_chars=MAX_TEXT_CHARS,
             max_file_bytes=MAX_ATTACHMENT_BYTES,

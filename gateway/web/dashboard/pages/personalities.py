@@ -97,7 +97,7 @@ class PersonalitiesPage:
             title=PAGE.title,
             status=200 if problem is None else 409,
             personalities=await self._service.all(self._context.caller),
-            default=self._context.sources.config().personality,
+            default=self._context.sources.config.current.personality,
             typed=dict(form.fields),
             problem=problem,
         )

@@ -79,7 +79,7 @@ class FindingSessions:
         found = await self._found(values, after)
         names = await self._context.sources.naming.labels()
         zone, today = self._context.services.system.usage_since(1)
-        channels = {*self._context.sources.config().channels, CHANNEL}
+        channels = {*self._context.sources.config.current.channels, CHANNEL}
         return self._context.render(
             request,
             "sessions/index.html",

@@ -54,7 +54,7 @@ class MemoryDocuments:
         names = await self._context.sources.naming.labels()
         asked = choice_of(request.query_params)
         choice = Choice(
-            personality=asked.personality or self._context.sources.config().personality,
+            personality=asked.personality or self._context.sources.config.current.personality,
             user=asked.user or next(iter(names), None),
         )
         is_raw = request.query_params.get("view") == "raw"
@@ -155,7 +155,8 @@ class MemoryEditing:
 
     def _too_large(self, content: str) -> str | None:
         """A person is told; what the agent writes beyond the cap moves the oldest into the archive."""
-        cap, size_bytes = self._context.sources.config().memory.max_file_bytes, len(content.encode("utf-8", "replace"))
+        cap = self._context.sources.config.current.memory.max_file_bytes
+        size_bytes = len(content.encode("utf-8", "replace"))
         if size_bytes <= cap:
             return None
         return (
