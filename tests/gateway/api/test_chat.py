@@ -19,7 +19,6 @@ from gateway.config import Config
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.runtime import observe
 from gateway.sdk.models.chat import SendMessage
-from gateway.services.chat import ChatService
 from gateway.store.database import Database
 from gateway.web.api.chat import DirectChat
 
@@ -329,7 +328,8 @@ async def test_a_message_in_a_session_asks_the_store_no_more_often_than_it_did(
 
     assert gateway.web is not None
     assert gateway.web.api is not None
-    desk = ChatService(replace(gateway.web.api.services.chat._parts, keep=keep))
+    monkeypatch.setattr(gateway.inbox, "keep", keep)
+    desk = gateway.web.api.services.chat
     count("read")
     count("write")
     sent = await desk.send(OPERATOR, SendMessage(text="Hello again", session=session))
