@@ -182,7 +182,7 @@ class Gateway(Composition):
         return asdict(await self.reloading.reload())
 
     async def lacks_owner(self) -> bool:
-        """Whether no owner is known on the channels that cannot tell by themselves who runs this gateway."""
+        """Whether no owner is known on the channels that cannot tell who runs this gateway."""
         return bool(self.operators.kinds_of_others()) and not await self.admission.owners(self.operators.accounts())
 
     # ---- running ---------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class Gateway(Composition):
             await asyncio.wait([*parts, stopped], return_when=asyncio.FIRST_COMPLETED)
             for part in parts:
                 if part.done() and not part.cancelled() and part.exception() is not None:
-                    part.result()  # a part that ends by itself is a fault: say so, and end
+                    part.result()  # a part that ends before it is told is a fault: say so, and end
             await self._stop()
         finally:
             for task in (*parts, stopped, warming):

@@ -147,7 +147,7 @@ def _about_model(model: Mapping[str, Any]) -> Finding:
 
 
 def terminal(ground: Ground) -> Iterator[Finding]:
-    """`ethos chat` finds the gateway by a socket, whose file somebody may have deleted."""
+    """`ethos chat` finds the gateway by a socket, whose file may have been deleted."""
     if ground.process is None or ground.process.started_at is None or ground.config is None:
         return
     from adapters.cli import socket_path

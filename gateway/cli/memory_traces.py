@@ -68,7 +68,7 @@ async def meaning_of(home: Path, trace_store: TraceStore) -> AsyncIterator[Calla
 
         embeddings = config.memory.traces.embeddings
         embedder = MeteredEmbedder(meter, ModelStates(), lambda: registry.embedder(name, embeddings.dimensions))
-        # Whoever waits at a terminal has time; the import of the libraries alone takes a second.
+        # A person at a terminal can wait; the import of the libraries alone takes a second.
         meaning = QueryVectors(embedder, timeout_s=_PATIENCE_S, least=embeddings.least_similarity)
         trace_store.meaning = meaning
         try:
@@ -78,7 +78,7 @@ async def meaning_of(home: Path, trace_store: TraceStore) -> AsyncIterator[Calla
 
 
 OPERATOR = "operator"
-"""The account of whoever runs the gateway, on the channels that can tell."""
+"""The account of the operator, on the channels that can tell."""
 _SHOWN_ERRORS = 20
 _SNIPPET_CHARS = 100
 
@@ -237,7 +237,7 @@ async def _opened_traces(home: Path, *, is_made: bool = False, is_dry_run: bool 
     path = home / TRACES_NAME
     if not path.exists() and not is_made:
         raise NotNamed(
-            "this command is about the trace memory, the facts beside MEMORY.md and USER.md, and there is none yet "
+            "this command is about the trace memory, the facts besides MEMORY.md and USER.md, and there is none yet "
             f"({path}); `memory.traces.enabled: true` in {CONFIG_NAME} switches it on. `ethos memory show` shows the "
             "two files"
         )
@@ -276,7 +276,7 @@ async def _only_viewer(home: Path) -> Viewer | None:
 
 
 async def _operator(home: Path, *, is_dry_run: bool) -> Viewer | None:
-    """Where nobody has talked yet: whoever runs the gateway, as the terminal and the web page will know them."""
+    """Where there are no users yet: the operator, as the terminal and the web page will know them."""
     known = identities(home)
     if await known.users():
         return None

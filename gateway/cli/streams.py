@@ -1,4 +1,4 @@
-"""The standard streams, which whoever starts the command may have closed (`ethos status >&-`)."""
+"""The standard streams, which may be closed when the command starts (`ethos status >&-`)."""
 
 from __future__ import annotations
 

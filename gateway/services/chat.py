@@ -27,7 +27,7 @@ class ChatService:
     """What is said here goes the way of every message; who says it is known by the key.
 
     The operator is the owner; the key of a person speaks as that person, with that person's role. Any other key is
-    somebody of its own, `api:key-<id>`: a program with a scope for talking must not become the owner by it.
+    a user of its own, `api:key-<id>`: a program with a scope for talking must not become the owner by it.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ChatService:
 
         Raises:
             Malformed: the files are too large.
-            NotFound: there is no such session for whoever asks.
+            NotFound: there is no such session for the caller.
             Refused: the session belongs to another channel.
             PersonalityError: there is no such personality.
             StoreError: nothing was kept.
@@ -85,7 +85,7 @@ class ChatService:
         """What was said behind a place, and all that happens from now on; None is a sign of life.
 
         Raises:
-            NotFound: there is no such session for whoever asks.
+            NotFound: there is no such session for the caller.
             Refused: the session belongs to another channel.
         """
         session, _ = await self._own(caller, session_id)
@@ -137,10 +137,10 @@ class ChatService:
     async def _own(self, caller: Caller, session_id: str) -> tuple[Session, bool]:
         """The session, and whether the next message of its conversation belongs to it."""
         head = await self._sessions.head(session_id)
-        is_theirs = caller.user_id is None or (
+        is_own = caller.user_id is None or (
             head is not None and head[0].user_id in await self._sessions.person_ids(caller.user_id)
         )
-        if head is None or not is_theirs:
+        if head is None or not is_own:
             raise NotFound(f"there is no session {session_id}")
         session, is_active = head
         if session.conversation.channel != CHANNEL:
@@ -151,13 +151,13 @@ class ChatService:
         return session, is_active
 
     async def _sender(self, caller: Caller) -> Sender:
-        """Whoever holds the key, as an account of this channel."""
+        """The holder of the key, as an account of this channel."""
         if caller.user_id is not None:
             accounts = await self._identities.accounts_of(caller.user_id)
             label = accounts[0].label if accounts else caller.user_id
             account = f"{CHANNEL}:{caller.user_id}"
             if not await self._identities.add(account, label, user_id=caller.user_id, via="API key"):
-                raise Refused(f"the account {account} was given to somebody else in users/identity-map.json")
+                raise Refused(f"the account {account} belongs to another user in users/identity-map.json")
             return Sender(channel=CHANNEL, user=caller.user_id, display_name=label, is_verified=True)
         if caller.key_id is None:
             await self._operators.join(self._identities, with_programs=True)
@@ -181,7 +181,7 @@ class ChatService:
 
 
 def _attachments(message: wire.SendMessage) -> tuple[Attachment, ...]:
-    """The files of a message; they stay in it, so that there is nothing beside it to lose or to forget."""
+    """The files of a message; they stay in it, so that nothing else can be lost or forgotten."""
     sizes_bytes = [len(base64.b64decode(file.data)) for file in message.attachments]
     size_bytes = sum(sizes_bytes)
     if size_bytes > MAX_ATTACHMENT_BYTES:

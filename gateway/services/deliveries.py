@@ -47,7 +47,7 @@ class DeliveryService:
             before: only rows with a smaller `seq`.
 
         Raises:
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         stored = "ready" if state == "waiting" else state

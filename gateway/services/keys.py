@@ -31,7 +31,7 @@ class KeyService:
 
         Raises:
             Malformed: the name or a scope is none, or a person's key cannot have it.
-            NotNamed: nobody is known by `user`.
+            NotNamed: no user has the id or account `user`.
             NotAllowed: only the operator makes keys.
         """
         caller.refuse_others(None)
@@ -70,7 +70,7 @@ class KeyService:
         return _shown(await self._keys.store.key(found[0].id) or found[0])
 
     async def caller(self, text: str) -> Caller | None:
-        """Whoever holds the key; None where it is wrong or revoked, or is that of somebody who is."""
+        """The caller who holds the key; None where it is wrong or revoked, or its user has no access any more."""
         key = await self._keys.known(text)
         if key is None:
             return None
@@ -85,7 +85,7 @@ class KeyService:
         )
 
     async def is_in_force(self, caller: Caller) -> bool:
-        """Whether whoever came in by a key would still come in, as the same; the operator always does."""
+        """Whether the key of a caller is still good, and for the same user; the operator always is."""
         if caller.key_id is None:
             return True
         key = await self._keys.store.key(caller.key_id)

@@ -73,7 +73,7 @@ class MemoryService:
         except MemoryConflict as conflict:
             if conflict.current != conflict.proposed:
                 raise
-            document = await self._files.read(scope, store)  # an earlier try was not heard of, or somebody agrees
+            document = await self._files.read(scope, store)  # a repetition, or another person wrote the same
         return self._document(scope, store, document)
 
     async def documents(
@@ -114,7 +114,7 @@ class MemoryService:
         return [change_of(entry) for entry in await self._files.log(scope, store, limit, before)]
 
     async def change_to(self, caller: Caller, wanted: Wanted, version: str) -> wire.Change | None:
-        """The newest change of a document, if it left this version; None: somebody has edited the file since."""
+        """The newest change of a document, if it left this version; None where the file was edited since."""
         scope, store = await self._one(caller, wanted)
         entries = await self._files.log(scope, store, 1)
         return change_of(entries[0]) if entries and entries[0].hash_after == version else None
@@ -182,20 +182,20 @@ class MemoryService:
     async def proposals(
         self, caller: Caller, *, state: wire.ProposalState | None = "waiting", limit: int = 200
     ) -> list[wire.Proposal]:
-        """The newest that wait, or were decided, and are theirs to see; oldest first."""
+        """The newest that wait, or were decided, and that the caller may see; oldest first."""
         reviewer, asked = reviewer_of(caller), limit
-        while True:  # those of others must not stand in front of theirs
+        while True:  # those of others must not fill the page
             found = await self._proposals.proposals(state=state, limit=asked)
-            theirs = [one for one in found if reviewer.may_see(one)]
-            if len(theirs) >= limit or len(found) < asked:
-                return [await self._proposal(one) for one in theirs[-limit:]]
+            visible = [one for one in found if reviewer.may_see(one)]
+            if len(visible) >= limit or len(found) < asked:
+                return [await self._proposal(one) for one in visible[-limit:]]
             asked *= 4
 
     async def proposal(self, caller: Caller, proposal_id: int) -> wire.Proposal:
         """One.
 
         Raises:
-            NotFound: there is none, or not for whoever asks.
+            NotFound: there is none, or not for the caller.
         """
         found = await self._proposals.proposal(proposal_id)
         if found is None or not reviewer_of(caller).may_see(found):
@@ -203,17 +203,17 @@ class MemoryService:
         return await self._proposal(found)
 
     async def approve(self, caller: Caller, proposal_id: int) -> wire.Proposal:
-        """Apply it, exactly once; raises `NotFound`, and `NotReviewable` where it is not theirs or was refused."""
+        """Apply it, exactly once; raises `NotFound`, and `NotReviewable` where that cannot be done."""
         await self.proposal(caller, proposal_id)
         return await self._proposal(await self._review.approve(proposal_id, reviewer_of(caller)))
 
     async def refuse(self, caller: Caller, proposal_id: int) -> wire.Proposal:
-        """Let it go; raises `NotFound`, and `NotReviewable` where it is not theirs or was approved."""
+        """Refuse it; raises `NotFound`, and `NotReviewable` where that cannot be done."""
         await self.proposal(caller, proposal_id)
         return await self._proposal(await self._review.refuse(proposal_id, reviewer_of(caller)))
 
     async def edit(self, caller: Caller, proposal_id: int, content: str) -> wire.Proposal:
-        """Word it anew; raises `NotFound`, and `NotReviewable` where that cannot be done."""
+        """Change its text; raises `NotFound`, and `NotReviewable` where that cannot be done."""
         await self.proposal(caller, proposal_id)
         return await self._proposal(await self._review.edit(proposal_id, content, reviewer_of(caller)))
 
@@ -224,7 +224,7 @@ class MemoryService:
         return scope, stores[0]
 
     async def _entry(self, caller: Caller, change_id: int) -> tuple[HistoryEntry, MemoryScope, MemoryStoreName]:
-        """A change, and the document that it is of, as whoever asks may see it."""
+        """A change, and the document that it is of, as the caller may see it."""
         entry = await self._files.history.entry(change_id)
         if entry is None or not entry.document:
             raise NotFound(f"there is no change {change_id}")

@@ -30,26 +30,26 @@ class PairingService:
         """Who waits for a yes, the oldest first.
 
         Raises:
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         return [self._shown(request) for request in await self._pairing.waiting()]
 
     async def approve(self, caller: Caller, who: str, role: wire.Role | None = None) -> wire.PairingDecision:
-        """Let somebody in; what they wrote meanwhile is answered.
+        """Let a person in; what they wrote meanwhile is answered.
 
         Args:
             who: the code, or the account, `kind:id`.
             role: None for that of the channel.
 
         Raises:
-            NotFound: nobody waits who has that code or account.
+            NotFound: no request has that code or account.
             NotAllowed: as `waiting`.
         """
         return await self._decide(caller, who, is_yes=True, role=role)
 
     async def refuse(self, caller: Caller, who: str) -> wire.PairingDecision:
-        """Refuse somebody, who gets no other code for a week; raises as `approve`."""
+        """Refuse a person, who gets no other code for a week; raises as `approve`."""
         return await self._decide(caller, who, is_yes=False, role=None)
 
     async def _decide(self, caller: Caller, who: str, *, is_yes: bool, role: wire.Role | None) -> wire.PairingDecision:

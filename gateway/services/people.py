@@ -26,9 +26,9 @@ from gateway.store.people import SqlitePeople
 from gateway.store.standing import Given, SqliteStanding, Standing
 
 CHANGED = "people.changed"
-"""What is told to who listens, by `gateway.runtime.observe`, when somebody has changed."""
+"""The event of `gateway.runtime.observe` for a changed person."""
 Place = tuple[datetime, str]
-"""Where somebody stands in the list: since when they are known, and their id."""
+"""The place of a person in the list: since when they are known, and their id."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -44,7 +44,7 @@ class _Known:
 
 
 class PeopleService:
-    """Everybody; who sees one person only, sees that person here, and changes nothing."""
+    """All people. A caller who sees one person only sees that person here, and changes nothing."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class PeopleService:
     async def list(
         self, caller: Caller, *, query: str | None = None, limit: int, after: Place | None = None
     ) -> Sequence[wire.Person]:
-        """Whoever became known last comes first.
+        """The people, the last known first.
 
         Args:
             query: a part of a name, an account or an id.
@@ -89,13 +89,13 @@ class PeopleService:
         """One person.
 
         Raises:
-            NotNamed: nobody is known by that id or account.
-            NotAllowed: it is somebody else than whoever asks may see.
+            NotNamed: no user has that id or account.
+            NotAllowed: the caller may not see that person.
         """
         return await self._person(await self.find(caller, wanted))
 
     async def find(self, caller: Caller, wanted: str) -> str:
-        """The user id of whoever is named, after links; raises as `show`."""
+        """The user id of the person that is named, after links; raises as `show`."""
         user_id = await self._naming.user_for(caller, wanted)
         return self.survivor(user_id or wanted)
 
@@ -106,22 +106,22 @@ class PeopleService:
     # ---- what they may do -------------------------------------------------------------------------------------------
 
     async def set_role(self, caller: Caller, wanted: str, role: wire.Role) -> wire.Person:
-        """Say what somebody may do, on every channel where they are let in.
+        """Say what a person may do, on every channel where they are let in.
 
         Raises:
-            Refused: it is the operator, or nobody would be an owner any more.
+            Refused: it is the operator, or there would be no owner any more.
             NotNamed, NotAllowed: as `show`.
         """
         return await self._set_rank(caller, wanted, role)
 
     async def revoke(self, caller: Caller, wanted: str) -> wire.Person:
-        """Let somebody in nowhere any more, whatever the configuration says; raises as `set_role`."""
+        """Revoke all access of a person, whatever the configuration says; raises as `set_role`."""
         return await self._set_rank(caller, wanted, "revoked")
 
     async def _set_rank(self, caller: Caller, wanted: str, rank: Rank) -> wire.Person:
         caller.refuse_others(None)
         user_id = await self.find(caller, wanted)
-        async with self._admission.pairing.lock:  # so that two who go at once do not leave nobody
+        async with self._admission.pairing.lock:  # two owners who are revoked at once must not leave none
             accounts = [account.key for account in await self._identities.accounts_of(user_id)]
             if not accounts:
                 raise NotFound(f"{user_id} has no account any more, so there is nothing to let in")
@@ -133,7 +133,7 @@ class PeopleService:
         return await self._person(user_id)
 
     async def is_barred(self, user_id: str) -> bool:
-        """Whether somebody was let in, and: access is revoked everywhere."""
+        """Whether all access of a user is revoked."""
         accounts = [account.key for account in await self._identities.accounts_of(user_id)]
         return self._given(accounts, await self._admission.people.book()) == "revoked"
 
@@ -149,7 +149,7 @@ class PeopleService:
             raise Refused("this is the last owner; make somebody else an owner first")
 
     async def refuse_to_erase(self, user_id: str) -> None:
-        """Refuse to erase an owner without whom there would be none; whoever runs the gateway comes back by themselves.
+        """Refuse to erase an owner without whom there would be none; the operator is one again at the next message.
 
         Raises:
             Refused: says what to do first.
@@ -159,7 +159,7 @@ class PeopleService:
             raise Refused("this is the last owner; make somebody else an owner first")
 
     async def _are_last_owner(self, accounts: Collection[str]) -> bool:
-        """Whether nobody else could let people in by a chat."""
+        """Whether no other person could let people in by a chat."""
         ranks = (await self._admission.people.book()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
         return bool(owners) and owners <= set(accounts) and not self._operators.in_chats()
@@ -217,7 +217,7 @@ class PeopleService:
     async def _refuse_to_bar(self, *user_ids: str) -> None:
         ranks = (await self._admission.people.book()).ranks
         accounts = [[one.key for one in await self._identities.accounts_of(each)] for each in user_ids]
-        barred = ["revoked" in ranks_of(theirs, ranks) for theirs in accounts]
+        barred = ["revoked" in ranks_of(keys, ranks) for keys in accounts]
         if any(barred) and not all(barred):
             who = user_ids[barred.index(True)]
             raise Refused(f"{who} has no access, and after the link neither would have it; give {who} a role first")
@@ -230,7 +230,7 @@ class PeopleService:
         return "revoked" if role is None and "revoked" in ranks_of(accounts, book.ranks) else role
 
     async def role_of(self, user_id: str) -> Role:
-        """As what somebody is let in: by name, else the highest role that a channel gives them; `guest` at least."""
+        """The role of a user: the assigned one, else the highest that a channel gives; `guest` at least."""
         admission = self._admission
         keys = [account.key for account in await self._identities.accounts_of(user_id)]
         given = admission.access.role_of(keys, await admission.people.book())
@@ -281,12 +281,12 @@ class PeopleService:
         )
 
     async def _account(self, account: Account, known: _Known) -> wire.Account:
-        theirs = known.given.get(account.key, ())
-        rank = next((one for one in theirs if one.channel is None), None)
+        given = known.given.get(account.key, ())
+        rank = next((one for one in given if one.channel is None), None)
         kind = account.key.partition(":")[0]
         access = self._admission.access
         channels = [name for name in access.rules if self._channels.kind(name) == kind]
-        places = [await self._let_in(access, channel, account.key, theirs) for channel in channels]
+        places = [await self._let_in(access, channel, account.key, given) for channel in channels]
         return wire.Account(
             key=account.key,
             label=account.label,
@@ -324,7 +324,7 @@ def _place(user: User) -> Place:
 
 
 def place_of_person(person: wire.Person) -> Place:
-    """Where somebody stands in the list."""
+    """The place of a user in the list."""
     return min((account.first_seen_at or _NEVER for account in person.accounts), default=_NEVER), person.id
 
 

@@ -1,4 +1,4 @@
-"""The gateway itself: how it is, what was spent, what it was told."""
+"""The gateway itself: health, usage and settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHORT_SECRET_CHARS = 6  # shorter ones stand in innocent words, too
 
 
 class SystemService:
-    """What concerns nobody in particular, and so is the operator's, except what a person has spent."""
+    """The operator's, as it concerns no single person; only what a person has spent is theirs to see."""
 
     def __init__(self, *, checkup: Checkup, usage: UsageStore, config: LiveConfig, naming: Naming) -> None:
         self._checkup = checkup
@@ -36,7 +36,7 @@ class SystemService:
         """How the gateway is, now.
 
         Raises:
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         return await self._checkup.health()
@@ -49,8 +49,8 @@ class SystemService:
         """What was spent in so many days, today included.
 
         Raises:
-            NotNamed: nobody is known by that name.
-            NotAllowed: whoever asks may not see theirs.
+            NotNamed: no user has that name.
+            NotAllowed: the caller may not see that person.
         """
         name, since = self.usage_since(days)
         user_id = await self._naming.user_for(caller, user)

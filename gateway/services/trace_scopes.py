@@ -1,4 +1,4 @@
-"""Whose traces whoever asks may see and change: worked out here, from who they are, and from nothing that they say."""
+"""Whose traces a caller may see and change: decided by who the caller is, never by what the request says."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class TraceScopes:
 
         Raises:
             Malformed: a session is missing.
-            NotFound: there is no such session, or not for whoever asks.
-            NotNamed: it is not clear who is meant, or nobody is known.
-            NotAllowed: it is somebody else.
+            NotFound: there is no such session, or not for the caller.
+            NotNamed: it is not clear who is meant, or there are no users yet.
+            NotAllowed: it is another person.
         """
         user_id = await self._naming.user_for(caller, wanted.user)
         if user_id is None and wanted.scope in PERSONAL:
@@ -88,8 +88,8 @@ class TraceScopes:
         """Whose traces leave, and whose those become that come.
 
         Raises:
-            NotNamed: nobody is known by that name.
-            NotAllowed: they are not for whoever asks.
+            NotNamed: no user has that name.
+            NotAllowed: they are not for the caller.
         """
         user_id = await self._naming.user_for(caller, user)
         if user_id is None:

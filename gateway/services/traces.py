@@ -78,7 +78,7 @@ class TraceService:
         """Where the facts come from that hold all of these words; none where traces are off or not for the caller.
 
         Args:
-            user_id: whose facts the operator wants; None: everybody's. Others are told of their own only.
+            user_id: whose facts the operator wants; None: everybody's. Other callers see their own only.
         """
         trace_store, scopes = self._open_store, self._scopes
         if trace_store is None or not caller.may("traces:read"):
@@ -91,8 +91,8 @@ class TraceService:
         """The best matches, best first, a hundred at most; being listed is no use.
 
         Raises:
-            NotNamed: nobody is known by that name.
-            NotAllowed: they are not for whoever asks.
+            NotNamed: no user has that name.
+            NotAllowed: they are not for the caller.
         """
         trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         found = await trace_store.search(
@@ -133,7 +133,7 @@ class TraceService:
         """One trace, also one that was deleted.
 
         Raises:
-            NotFound: there is none with that id, or not for whoever asks.
+            NotFound: there is none with that id, or not for the caller.
         """
         return trace_of(await self._one(caller, trace_id), self._trace_store().now())
 
@@ -160,19 +160,19 @@ class TraceService:
         return graph_of(trace, found, trace_store.now())
 
     async def count(self, caller: Caller) -> int:
-        """How many traces there are for whoever asks."""
+        """How many traces there are for the caller."""
         return await self._trace_store().count(await self._scopes.viewer(caller))
 
     # ---- changing --------------------------------------------------------------------------------------------------
 
     async def add(self, caller: Caller, wanted: wire.AddTrace) -> wire.Trace:
-        """Remember a fact; the same content of the same owner again only unites the tags.
+        """Remember a fact; the same content of the same owner again only adds its tags.
 
         Raises:
             Malformed: it says nothing, or a session is missing.
             NotNamed: it is not clear whose it is to be.
             NotFound: there is no such session.
-            NotAllowed: it is not theirs to write.
+            NotAllowed: the caller may not write there.
         """
         trace_store = self._trace_store()
         viewer = await self._scopes.writer(caller, wanted)
@@ -246,7 +246,7 @@ class TraceService:
     # ---- consolidation ---------------------------------------------------------------------------------------------
 
     async def consolidate(self, caller: Caller) -> wire.ConsolidationResult:
-        """Consolidate what whoever asks may change, now."""
+        """Consolidate what the caller may change, now."""
         consolidation = self._consolidation
         if consolidation is None:
             raise Refused(OFF)
@@ -268,7 +268,7 @@ class TraceService:
         """What consolidations did, newest first; it is about everybody's traces.
 
         Raises:
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         consolidation = self._consolidation

@@ -176,7 +176,7 @@ class WebServer:
                 log_level="warning",
                 access_log=False,  # an address may hold the token
                 server_header=False,
-                proxy_headers=False,  # nobody's word counts for who is connected
+                proxy_headers=False,  # no header says who is connected
                 timeout_graceful_shutdown=STOP_S,
             ),
             self._stopping,
@@ -234,7 +234,7 @@ class WebServer:
         response = login_page(next_path=next_path, error=error)
         if request.headers.get("sec-fetch-site") == "cross-site":
             # A browser holds a Strict cookie back when another site's link led here. Going on from a page of our own
-            # sends it; whoever has none ends here again, and then from our own site.
+            # sends it; a browser without one ends here again, and then from our own site.
             response.headers["refresh"] = f"0; url={next_path}"
         return response
 
@@ -274,7 +274,7 @@ async def _small_form(request: Request) -> dict[str, str]:
 
 
 def _next_path(wanted: str) -> str:
-    """`wanted` when it is a path of ours, else the start: a login must not lead to somebody else's page."""
+    """`wanted` when it is a path of ours, else the start: a login must not lead to another site."""
     return wanted if _NEXT_PATH.fullmatch(wanted) else "/"
 
 

@@ -94,7 +94,7 @@ class DirectChat:
 
     def __init__(self, app: ASGIApp, services: OperatorServices) -> None:
         self._app = app
-        self._desks = services
+        self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass on."""
@@ -119,12 +119,12 @@ class DirectChat:
             await self._app(scope, receive, send)
 
     async def _send(self, caller: Caller, message: SendMessage, seed: str | None) -> Response:
-        sent = await self._desks.chat.send(caller, message, seed=seed)
+        sent = await self._services.chat.send(caller, message, seed=seed)
         return Response(sent.model_dump_json(by_alias=True), status_code=202, media_type=_JSON)
 
     async def _events(self, caller: Caller, session: str, after: int) -> Response:
-        found = await self._desks.chat.events(caller, session, after=after)
-        return EventStreamResponse(framed(found, partial(self._desks.keys.is_in_force, caller)))
+        found = await self._services.chat.events(caller, session, after=after)
+        return EventStreamResponse(framed(found, partial(self._services.keys.is_in_force, caller)))
 
 
 async def _answer(scope: Scope, asked: Awaitable[Response]) -> Response:

@@ -48,8 +48,8 @@ OfUser = Annotated[
     Query(pattern=USER_PATTERN, max_length=512, description="Of one person only: a user id or an account, `kind:id`."),
 ]
 _OFF = problems(not_possible="The trace memory is off.")
-_NOBODY = problems(not_found="There is no such user.", not_possible="The trace memory is off.")
-_NONE = problems(not_found="There is no such trace.", not_possible="The trace memory is off.")
+_NO_USER = problems(not_found="There is no such user.", not_possible="The trace memory is off.")
+_NO_TRACE = problems(not_found="There is no such trace.", not_possible="The trace memory is off.")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _FILE = {"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}}
 _LEAVES = {
@@ -78,7 +78,7 @@ async def filters(
     )
 
 
-@router.get("", responses=_NOBODY, summary="List or search traces")
+@router.get("", responses=_NO_USER, summary="List or search traces")
 async def search(
     *,
     caller: Reader,
@@ -99,7 +99,7 @@ async def search(
     return Page(items=tuple(items), next_cursor=None if rest is None else cursor_of("traces", (rest,)))
 
 
-@router.post("", status_code=201, responses=_NOBODY, summary="Add a trace")
+@router.post("", status_code=201, responses=_NO_USER, summary="Add a trace")
 async def add(caller: Writer, services: WithServices, body: AddTrace) -> Trace:
     """Remember a fact. If the same owner has it with the same type already, the tags are added."""
     return await services.traces.add(caller, body)
@@ -191,31 +191,31 @@ async def export(
         return Download(taken, stack.pop_all())
 
 
-@router.get("/{trace}", responses=_NONE, summary="Get a trace")
+@router.get("/{trace}", responses=_NO_TRACE, summary="Get a trace")
 async def get(caller: Reader, services: WithServices, trace: TraceParam) -> Trace:
     """One trace, also a deleted one."""
     return await services.traces.get(caller, trace)
 
 
-@router.patch("/{trace}", responses=_NONE, summary="Change a trace")
+@router.patch("/{trace}", responses=_NO_TRACE, summary="Change a trace")
 async def update(caller: Writer, services: WithServices, trace: TraceParam, body: UpdateTrace) -> Trace:
     """Change what is given; search and vector follow."""
     return await services.traces.update(caller, trace, content=body.content, tags=body.tags)
 
 
-@router.delete("/{trace}", responses=_NONE, summary="Delete a trace")
+@router.delete("/{trace}", responses=_NO_TRACE, summary="Delete a trace")
 async def delete(caller: Writer, services: WithServices, trace: TraceParam) -> Trace:
     """Hide it from searches, answers and exports; it can be restored."""
     return await services.traces.delete(caller, trace)
 
 
-@router.post("/{trace}/restore", responses=_NONE, summary="Restore a trace")
+@router.post("/{trace}/restore", responses=_NO_TRACE, summary="Restore a trace")
 async def restore(caller: Writer, services: WithServices, trace: TraceParam) -> Trace:
     """Restore a deleted trace."""
     return await services.traces.restore(caller, trace)
 
 
-@router.get("/{trace}/strength", responses=_NONE, summary="Get the strength over time")
+@router.get("/{trace}/strength", responses=_NO_TRACE, summary="Get the strength over time")
 async def strength(
     caller: Reader,
     services: WithServices,
@@ -226,7 +226,7 @@ async def strength(
     return await services.traces.strength(caller, trace, points=points)
 
 
-@router.get("/{trace}/graph", responses=_NONE, summary="Get the neighbours of a trace")
+@router.get("/{trace}/graph", responses=_NO_TRACE, summary="Get the neighbours of a trace")
 async def graph(
     caller: Reader,
     services: WithServices,

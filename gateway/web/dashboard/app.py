@@ -68,7 +68,7 @@ class Dashboard:
             await login_page(next_path=request.url.path, held=form.fields, status=401)(scope, receive, send)
 
     async def _log_in_again(self, request: Request) -> Response:
-        """The login of somebody whose session had ended when a form was sent."""
+        """The login after a form was sent with an ended session."""
         async with self._held_forms:
             form = await read_form(request)
         action = own_path(form.get("next"), BASE + "/")

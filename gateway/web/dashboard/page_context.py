@@ -39,7 +39,7 @@ THEMES = ("light", "dark")
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
 Receive = Callable[[str], Awaitable[Incoming]]
-"""Makes a place for a file of that name."""
+"""Opens a place for an uploaded file of that name."""
 TakeFile = Callable[[Request, Form, Transfer | None], Awaitable[Response]]
 Trail = Sequence[tuple[str, str]]
 """The way to a page, as titles and addresses; the page itself is left out."""
@@ -224,7 +224,7 @@ class PageContext:
     def has_valid_csrf_token(self, request: Request, token: str) -> bool:
         """Whether the token that came with a form is of this session.
 
-        A program that shows the operator's token with each request is sent by nobody else's page.
+        A program that shows the operator's token with each request cannot come from a page of another site.
         """
         return request.scope[PROOF] == "bearer" or self._tokens.is_token(token, self._cookie(request))
 
@@ -245,7 +245,7 @@ def _address(request: Request, page: str) -> str:
 
 
 def own_path(wanted: str, otherwise: str) -> str:
-    """`wanted` where it is an address on the dashboard, else the other: no form may lead to somebody else's page."""
+    """`wanted` where it is an address on the dashboard, else the other: no form may lead to another site."""
     parts = urlsplit(wanted)
     is_own = not parts.scheme and not parts.netloc and parts.path.startswith(f"{BASE}/") and "\\" not in wanted
     return wanted if is_own and wanted.isprintable() else otherwise

@@ -197,7 +197,7 @@ def _last(request: Request) -> int:
     return min(max(int(asked), 1), MAX_ROWS) if asked.isascii() and asked.isdigit() and len(asked) < 9 else ROWS
 
 
-# The longest text, each character as two \uXXXX, beside the largest files in base64.
+# The longest text, each character as two \uXXXX, and the largest files in base64.
 MAX_MESSAGE_BYTES = 12 * MAX_TEXT_CHARS + 7 * 1024 * 1024
 CHAT = f"{BASE}/chat"
 

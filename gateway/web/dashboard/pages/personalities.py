@@ -56,7 +56,7 @@ class PersonalitiesPage:
         return self._editor(request, personality_id, form)
 
     async def save(self, request: Request, form: Form) -> Response:
-        """Put both texts in place, if they are valid and nobody was faster."""
+        """Put both texts in place, if they are valid and still the version that was read."""
         personality_id = request.path_params["id"]
         try:
             saved = await self._service.update(

@@ -113,7 +113,7 @@ class FindingSessions:
             rows, rest = await self._service.find(
                 caller, replace(marks, is_pinned=False), limit=LISTED_ROWS, after=after
             )
-        except EthosError as error:  # such as a person whom nobody knows: what was typed stays in the form
+        except EthosError as error:  # such as an unknown user: what was typed stays in the form
             return Found(problem=str(error))
         return Found(pinned=pinned, rows=rows, rest=rest)
 

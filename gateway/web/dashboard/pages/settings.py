@@ -93,7 +93,7 @@ class SettingsPage:
         return FileState(warnings=loaded.warnings, at_once=comparison.at_once, at_restart=comparison.at_restart)
 
     def _settings(self, loaded: Loaded) -> list[Setting]:
-        """What is in force; where the file says something else by now, nobody knows any more what was a secret."""
+        """What is in force; where the file has changed since, it is not known what was a secret."""
         in_file = {one.key: one for one in settings_of(loaded.config, loaded.sources)}
         in_force = settings_of(self._context.sources.config.current, dict.fromkeys(in_file, ""))
         unmasked = {one.key: one.value for one in settings_of(loaded.config, dict.fromkeys(in_file, ""))}

@@ -65,7 +65,7 @@ def chart(points: Sequence[tuple[str, float, str]], limit: float | None = None) 
 
     Args:
         points: label, value (not below 0), and what is said of it.
-        limit: drawn as a line, unless the bars would be too low to be compared beside it.
+        limit: drawn as a line, unless the bars would be too low to be compared with it.
     """
     highest = max((value for _, value, _ in points), default=0.0)
     if limit is not None and limit > LIMIT_ABOVE * highest:

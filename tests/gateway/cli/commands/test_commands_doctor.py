@@ -141,7 +141,7 @@ def test_a_default_personality_that_is_broken_is_a_problem(ethos: Ethos, home: P
     ethos("personalities", "create", "broken")
     (home / "personalities" / "broken" / "SOUL.md").write_text("")
     (home / "config.yaml").write_text("web: {port: 0}\npersonality: broken\n")
-    assert "Nobody can answer" in only(found()["problem"])
+    assert "so nothing is answered" in only(found()["problem"])
 
 
 def test_a_personality_that_asks_for_an_unknown_model_is_told(ethos: Ethos, home: Path, found: Any) -> None:

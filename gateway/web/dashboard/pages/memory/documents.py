@@ -154,7 +154,7 @@ class MemoryEditing:
         )
 
     def _too_large(self, content: str) -> str | None:
-        """A person is told; what the agent writes beyond the cap moves the oldest into the archive."""
+        """What is wrong with a text above the cap; where the agent writes above it, the oldest part is archived."""
         cap = self._context.sources.config.current.memory.max_file_bytes
         size_bytes = len(content.encode("utf-8", "replace"))
         if size_bytes <= cap:
