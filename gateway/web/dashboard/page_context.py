@@ -29,8 +29,7 @@ from gateway.web.dashboard.filters import FILTERS
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.live import Live
 from gateway.web.dashboard.page import BASE, Show, Take, all_pages
-from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
-from gateway.web.uploads import read_upload
+from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form, read_upload
 
 THEME_COOKIE = "ethos_theme"
 MOMENT = "dashboard.moment"
