@@ -268,7 +268,7 @@ class Gateway(Composition):
     # ---- health ----------------------------------------------------------------------------------------------------
 
     async def health(self) -> Health:
-        """How the gateway is, now."""
+        """The health of the gateway."""
         return await self.checkup.health()
 
     async def _metrics_page(self) -> tuple[bytes, str]:

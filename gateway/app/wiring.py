@@ -109,7 +109,7 @@ class Composition:
         self._compose_pipeline(owner)
 
     def _compose_people(self) -> None:
-        """Who is who, and who may talk."""
+        """Identities and access."""
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.operators = Operators(self.channels)
         self.people = AccessRecords(self.store.people)
@@ -122,7 +122,7 @@ class Composition:
         )
 
     def _compose_models(self, owner: str) -> None:
-        """Who answers."""
+        """Models, and what they may cost."""
         config = self.config
         self.personalities = Personalities(self.home)
         self.models = ModelRegistry(config)
@@ -131,7 +131,7 @@ class Composition:
         self.meter = Meter(self._watched_model, self.store.usage, budgets_of(config), self.models, owner=owner)
 
     def _compose_memory(self) -> None:
-        """What is remembered."""
+        """The memory, sessions and traces."""
         config, store = self.config, self.store
         self.memory_files = MarkdownFileMemoryProvider(
             self.home,
@@ -161,7 +161,7 @@ class Composition:
         )
 
     def _compose_commands(self) -> None:
-        """What a person can command, and what the commands work with."""
+        """Chat commands, links, privacy and admission."""
         store = self.store
         self.linking: Linking = linking_on(self.memory_files, store.links, self.identities, self.channels, self.outbox)
         self.presence = Presence()

@@ -115,7 +115,7 @@ def personalities(ground: Ground) -> Iterator[Finding]:
 
 
 def models(ground: Ground) -> Iterator[Finding]:
-    """What is configured."""
+    """The models of the configuration."""
     config = ground.config
     if config is None:
         return

@@ -35,7 +35,7 @@ _MEMORY_FILES = ("USER.md", "MEMORY.md")
 
 
 def data_directory_exists(ground: Ground) -> Iterator[Finding]:
-    """Where everything is."""
+    """The data directory."""
     if ground.home.is_dir():
         yield Finding(level="note", what=f"Data directory: {ground.home}")
     elif os.path.lexists(ground.home):

@@ -27,7 +27,7 @@ class Paged(Protocol):
 
     @property
     def next_cursor(self) -> str | None:
-        """Of the next part; None at the end."""
+        """The cursor of the next part; None at the end."""
 
 
 class NotChanged(Exception):

@@ -88,7 +88,7 @@ class Caller:
     key_id: str | None = None
 
     def may(self, permission: Permission) -> bool:
-        """Whether they have it."""
+        """Whether the caller has the permission."""
         return self.permissions is None or permission in self.permissions
 
     @property

@@ -136,7 +136,7 @@ class SessionService:
         return await self._store.channels({message.turn for message in messages})
 
     async def export(self, caller: Caller, session_id: str) -> wire.Transcript:
-        """All of it; raises as `get`."""
+        """The whole session, for programs; raises as `get`."""
         session = await self.get(caller, session_id)
         messages: list[wire.Message] = []
         after = 0
@@ -146,7 +146,7 @@ class SessionService:
         return wire.Transcript(session=session, messages=tuple(messages))
 
     async def markdown(self, caller: Caller, session_id: str) -> str:
-        """All of it, for people; raises as `get`."""
+        """The whole session as Markdown, for people; raises as `get`."""
         return as_markdown(await self.export(caller, session_id), await self._naming.labels())
 
     # ---- tidying ----------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class TraceService:
                 among=await self._among(caller, wanted),
             ),
         )
-        return [found_of(each, trace_store.now(), explain=explain) for each in found]
+        return [_found_of(each, trace_store.now(), explain=explain) for each in found]
 
     async def browse(
         self, caller: Caller, wanted: Filters, *, limit: int, before: int | None = None
@@ -129,7 +129,7 @@ class TraceService:
         found = await TraceBrowser(trace_store).traces(viewer, listing)
         rest = found[limit - 1].number if len(found) > limit else None
         now = trace_store.now()
-        return [wire.FoundTrace(**trace_of(each.trace, now).model_dump()) for each in found[:limit]], rest
+        return [wire.FoundTrace(**_trace_of(each.trace, now).model_dump()) for each in found[:limit]], rest
 
     async def get(self, caller: Caller, trace_id: str) -> wire.Trace:
         """One trace, also one that was deleted.
@@ -137,7 +137,7 @@ class TraceService:
         Raises:
             NotFound: there is none with that id, or not for the caller.
         """
-        return trace_of(await self._one(caller, trace_id), self._trace_store().now())
+        return _trace_of(await self._one(caller, trace_id), self._trace_store().now())
 
     async def strength(self, caller: Caller, trace_id: str, *, points: int) -> wire.StrengthCurve:
         """How the trace fades: since it was last touched, and from now on.
@@ -147,7 +147,7 @@ class TraceService:
         """
         trace, trace_store = await self._one(caller, trace_id), self._trace_store()
         uses = await TraceBrowser(trace_store).uses(trace, _USES_SHOWN)
-        return curve_of(trace, uses, trace_store.now(), points)
+        return _curve_of(trace, uses, trace_store.now(), points)
 
     async def around(self, caller: Caller, trace_id: str, *, limit: int) -> wire.TraceGraph:
         """What the trace is linked to, the weightiest first.
@@ -159,7 +159,7 @@ class TraceService:
         found = await TraceBrowser(trace_store).around(await self._scopes.viewer(caller), trace_id, limit)
         if found is None:  # erased since
             raise _no_trace(trace_id)
-        return graph_of(trace, found, trace_store.now())
+        return _graph_of(trace, found, trace_store.now())
 
     async def count(self, caller: Caller) -> int:
         """How many traces there are for the caller."""
@@ -276,7 +276,7 @@ class TraceService:
         consolidation = self._consolidation
         if consolidation is None:
             raise Refused(OFF)
-        return [entry_of(each) for each in await consolidation.log(limit=limit, before=before)]
+        return [_entry_of(each) for each in await consolidation.log(limit=limit, before=before)]
 
     # ---- within ----------------------------------------------------------------------------------------------------
 
@@ -330,8 +330,7 @@ def _as_refused() -> Iterator[None]:
 LABEL_CHARS = 80
 
 
-def trace_of(trace: Trace, now: datetime) -> wire.Trace:
-    """With the strength that is left now."""
+def _trace_of(trace: Trace, now: datetime) -> wire.Trace:
     user, personality, session = _names(trace.owner)
     return wire.Trace(
         id=trace.id,
@@ -358,18 +357,17 @@ def trace_of(trace: Trace, now: datetime) -> wire.Trace:
     )
 
 
-def found_of(found: Found, now: datetime, *, explain: bool) -> wire.FoundTrace:
+def _found_of(found: Found, now: datetime, *, explain: bool) -> wire.FoundTrace:
     """With its score, and if wanted what that is made of."""
     explanation = wire.Explanation(parts=dict(found.parts), factors=dict(found.factors), cosine=found.cosine)
     return wire.FoundTrace(
-        **trace_of(found.trace, now).model_dump(),
+        **_trace_of(found.trace, now).model_dump(),
         score=found.score,
         explanation=explanation if explain else None,
     )
 
 
-def curve_of(trace: Trace, used_at: Sequence[datetime], now: datetime, points: int) -> wire.StrengthCurve:
-    """So many points of the formula."""
+def _curve_of(trace: Trace, used_at: Sequence[datetime], now: datetime, points: int) -> wire.StrengthCurve:
     found = curve(trace, now, points)
     return wire.StrengthCurve(
         points=tuple(
@@ -382,15 +380,15 @@ def curve_of(trace: Trace, used_at: Sequence[datetime], now: datetime, points: i
     )
 
 
-def graph_of(trace: Trace, found: Surroundings, now: datetime) -> wire.TraceGraph:
+def _graph_of(trace: Trace, found: Surroundings, now: datetime) -> wire.TraceGraph:
     """The neighbours that are traces come first, in the order of their edges."""
     traces = (
-        wire.Neighbour(id=each.id, label=_opening(each.content), trace=trace_of(each, now))
+        wire.Neighbour(id=each.id, label=_opening(each.content), trace=_trace_of(each, now))
         for each in found.traces.values()
     )
     nodes = (wire.Neighbour(id=end, label=label, trace=None) for end, label in found.nodes.items())
     return wire.TraceGraph(
-        trace=trace_of(trace, now),
+        trace=_trace_of(trace, now),
         neighbours=(*traces, *nodes),
         edges=tuple(
             wire.Edge(source=edge.source, target=edge.target, kind=edge.kind, weight=edge.weight)
@@ -400,8 +398,7 @@ def graph_of(trace: Trace, found: Surroundings, now: datetime) -> wire.TraceGrap
     )
 
 
-def entry_of(entry: ConsolidationEntry) -> wire.Consolidation:
-    """A line of the log."""
+def _entry_of(entry: ConsolidationEntry) -> wire.Consolidation:
     report = entry.report
     return wire.Consolidation(
         id=entry.id,

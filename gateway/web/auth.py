@@ -30,7 +30,7 @@ OPERATOR = "operator"
 CALLER = "ethos.caller"
 """Under this name a request's scope has the `Caller`, or None."""
 PROOF = "ethos.proof"
-"""And how that is known, a `Proof`."""
+"""Under this name it has what proved the caller, a `Proof`."""
 SIGN_IN = "ethos.sign_in"
 """The browser's `SignIn`, where the proof is its cookie."""
 API_CALLER = operator("api")

@@ -165,7 +165,7 @@ class _Reading:
         }
 
     async def go_on(self) -> None:
-        """Do what is noted."""
+        """Write what was parsed so far."""
         to_do, self._to_do = self._to_do, []
         for before, data in to_do:
             if before is not None:

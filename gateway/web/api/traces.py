@@ -72,7 +72,7 @@ async def filters(
     ] = None,
     deleted: Annotated[bool, Query(description="Those that were deleted; `q` counts for nothing.")] = False,
 ) -> Filters:
-    """What is wanted of a list."""
+    """The filters of a list, from its query parameters."""
     return Filters(
         query=q.strip(), type=type, scope=scope, tags=tag, user=user, personality=personality, is_deleted=deleted
     )

@@ -192,7 +192,7 @@ class Live:
     # ---- what happens ----------------------------------------------------------------------------------------------
 
     def began(self, span: Span) -> None:
-        """Nothing is shown of what begins."""
+        """Do nothing: a page shows what has ended."""
 
     def ended(self, span: Span) -> None:
         """A piece of work has ended."""

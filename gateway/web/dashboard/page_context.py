@@ -228,7 +228,6 @@ class PageContext:
         return request.scope[PROOF] == "bearer" or self._tokens.is_token(token, self._cookie(request))
 
     def _token_field(self, request: Request, session: str | None = None) -> Markup:
-        """What stands in every form."""
         token = self._tokens.token(session if session is not None else self._cookie(request))
         return Markup('<input type="hidden" name="{}" value="{}">').format(TOKEN_FIELD, token)
 

@@ -217,7 +217,7 @@ class Said(BaseModel):
 
 
 class Saying:
-    """Both ways in."""
+    """Takes messages, from the form and from the script."""
 
     def __init__(self, context: PageContext) -> None:
         self._context = context

@@ -156,7 +156,7 @@ class Passage:
 
     @property
     def last_id(self) -> int:
-        """Behind which the news begin."""
+        """The id of the last message that is shown; newer ones follow it."""
         return self.messages[-1].id if self.messages else 0
 
 
@@ -354,7 +354,7 @@ class TidyingSessions:
         return self._context.go(request, own_path(form.get("back"), LIST), "The session is deleted.")
 
     async def _delete_all(self, request: Request, form: Form, chosen: Sequence[str]) -> Response:
-        """What is gone meanwhile is left out."""
+        # A session that was deleted meanwhile is left out.
         found = []
         for session_id in chosen:
             with contextlib.suppress(NotFound):

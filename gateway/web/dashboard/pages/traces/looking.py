@@ -143,11 +143,11 @@ class Choice:
 
     @property
     def address(self) -> str:
-        """Of the same list from its beginning."""
+        """The address of the list, from its beginning."""
         return self.at(None)
 
     def at(self, before: int | None) -> str:
-        """Of the same list, from there on."""
+        """The address of the list, from that trace on."""
         wanted = self.filters
         values = {
             "q": wanted.query,
@@ -164,7 +164,7 @@ class Choice:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether anything is chosen."""
+        """Whether the list is filtered."""
         return "?" in self.address
 
 
