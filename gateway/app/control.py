@@ -1,7 +1,7 @@
 """The operator's own door: commands tell the running gateway what they changed, through a Unix socket in `run/`.
 
-Whoever can open the socket holds the data directory: it is for its owner only, and the kernel says who calls. It is
-there also where no web server is. One line of JSON each way::
+Only the owner of the data directory can open the socket, and the kernel says who calls. It is there also where no web
+server is. One line of JSON each way::
 
     {"do": "wake", "queue": "outbox", "channel": "web", "conversation": "c1", "thread": null}
     {"ok": true}
@@ -120,7 +120,7 @@ def ask(home: Path, request: Request, *, timeout_s: float = TIMEOUT_S) -> Mappin
     """Ask the gateway that runs on a data directory. Blocks.
 
     Raises:
-        NotReached: none answers, it is somebody else's, or it refused; says why.
+        NotReached: none answers, it belongs to another user, or it refused; says why.
     """
     path = home / SOCKET_NAME
     try:
@@ -151,7 +151,7 @@ def _short_path(path: Path) -> Iterator[str]:
 
 
 def _peer_uid(connection: socket.socket) -> int:
-    """The user id of the process at the other end, told by the kernel (SO_PEERCRED, unix(7))."""
+    """The user id of the process at the other end, as the kernel says (SO_PEERCRED, unix(7))."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
     _pid, uid, _gid = _PEER_CREDENTIALS.unpack(raw)
     return int(uid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict
@@ -10,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import structlog
+from starlette.types import ASGIApp
 
 from gateway.agent.model import Model
 from gateway.app.control import ControlSocket
 from gateway.app.settings import measure
-from gateway.app.surfaces import api_of, sources_of
 from gateway.app.traces import open_configured_traces
 from gateway.app.wiring import Composition
 from gateway.config import Config
@@ -28,10 +29,46 @@ from gateway.protocols import SupportsHttp
 from gateway.runtime.failpoints import reach
 from gateway.sdk.models.system import Health
 from gateway.store.sqlite import open_store
+from gateway.web.api import Api
 from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
     from gateway.ops.telemetry.metrics import Metrics
+    from gateway.services.operator_services import OperatorServices
+    from gateway.web.dashboard.page_context import Sources
+
+
+def api_of(gateway: Gateway) -> Api:
+    """The API of a gateway."""
+
+    def services() -> OperatorServices:
+        from gateway.app.services import services_of  # noqa: PLC0415 (loaded at the first request)
+
+        return services_of(gateway)
+
+    def make(services: OperatorServices) -> ASGIApp:
+        from gateway.store.idempotency import SqliteIdempotency  # noqa: PLC0415 (loaded at the first request)
+        from gateway.web.api.application import make_application  # noqa: PLC0415 (loaded at the first request)
+
+        return make_application(services, SqliteIdempotency(gateway.store.database, owner=secrets.token_hex(8)))
+
+    return Api(services, make)
+
+
+def sources_of(gateway: Gateway, api: Api) -> Sources:
+    """What the pages read; they ask the same services as the API."""
+    from gateway.web.dashboard.page_context import Sources  # noqa: PLC0415 (loaded at the first request)
+
+    return Sources(
+        services=api.services,
+        config=gateway.live,
+        home=gateway.home,
+        reload=gateway.reloading.reload,
+        naming=api.services.naming,
+        personalities=gateway.personalities,
+        commands=gateway.commands,
+    )
+
 
 _log = structlog.get_logger(__name__)
 
@@ -145,7 +182,7 @@ class Gateway(Composition):
         return asdict(await self.reloading.reload())
 
     async def lacks_owner(self) -> bool:
-        """Whether no owner is known on the channels that cannot tell by themselves who runs this gateway."""
+        """Whether no owner is known on the channels that cannot tell who runs this gateway."""
         return bool(self.operators.kinds_of_others()) and not await self.admission.owners(self.operators.accounts())
 
     # ---- running ---------------------------------------------------------------------------------------------------
@@ -183,7 +220,7 @@ class Gateway(Composition):
             await asyncio.wait([*parts, stopped], return_when=asyncio.FIRST_COMPLETED)
             for part in parts:
                 if part.done() and not part.cancelled() and part.exception() is not None:
-                    part.result()  # a part that ends by itself is a fault: say so, and end
+                    part.result()  # a part that ends before it is told is a fault: say so, and end
             await self._stop()
         finally:
             for task in (*parts, stopped, warming):
@@ -231,8 +268,8 @@ class Gateway(Composition):
     # ---- health ----------------------------------------------------------------------------------------------------
 
     async def health(self) -> Health:
-        """How the gateway is, now."""
-        return await self._checkup.health()
+        """The health of the gateway."""
+        return await self.checkup.health()
 
     async def _metrics_page(self) -> tuple[bytes, str]:
         if self._metrics is None:

@@ -169,6 +169,6 @@ async def _close_unused(models: ModelRegistry, dispatcher: Dispatcher) -> None:
 
 
 def _is_other_connection(old: Config, new: Config, name: str) -> bool:
-    """Whether the channel must be connected anew; who may talk there, and to whom, are no matter of the connection."""
+    """Whether the channel must be connected again; who may talk there, and to whom, are no matter of the connection."""
     before, after = old.channels[name], new.channels[name]
     return (before.kind, before.settings) != (after.kind, after.settings)

@@ -108,7 +108,7 @@ class Composition:
         self._compose_pipeline(owner)
 
     def _compose_people(self) -> None:
-        """Who is who, and who may talk."""
+        """Identities and access."""
         self.identities = IdentityMap(self.home / "users" / "identity-map.json")
         self.operators = Operators(self.channels)
         self.people = AccessRecords(self.store.people)
@@ -121,7 +121,7 @@ class Composition:
         )
 
     def _compose_models(self, owner: str) -> None:
-        """Who answers."""
+        """Models, and what they may cost."""
         config = self.config
         self.personalities = Personalities(self.home)
         self.models = ModelRegistry(config)
@@ -130,7 +130,7 @@ class Composition:
         self.meter = Meter(self._watched_model, self.store.usage, budgets_of(config), self.models, owner=owner)
 
     def _compose_memory(self) -> None:
-        """What is remembered."""
+        """The memory, sessions and traces."""
         config, store = self.config, self.store
         self.memory_files = MarkdownFileMemoryProvider(
             self.home,
@@ -160,7 +160,7 @@ class Composition:
         )
 
     def _compose_commands(self) -> None:
-        """What a person can command, and what the commands work with."""
+        """Chat commands, links, privacy and admission."""
         store = self.store
         self.linking: Linking = linking_on(self.memory_files, store.links, self.identities, self.channels, self.outbox)
         self.presence = Presence()
@@ -212,7 +212,7 @@ class Composition:
         self.parking = Parking(self.dispatcher, self.operators)
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config), owner=owner)
         self.supervisor = Supervisor(self.channels, self.inbox, self.outbox)
-        self._checkup = Checkup(
+        self.checkup = Checkup(
             home=self.home,
             store=self.store.facts,
             channels=self.channels,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -74,8 +76,21 @@ def _options(
 def main() -> None:
     """Run the command; an error on purpose is one line on standard error, and exit code 1."""
     from gateway.cli.errors import explained
-    from gateway.cli.streams import open_closed_streams
 
-    open_closed_streams()
+    _open_closed_streams()
     with explained():
         app()
+
+
+def _open_closed_streams() -> None:
+    """Put `/dev/null` where a standard stream is closed when the command starts (`ethos status >&-`).
+
+    Else the next file to be opened gets the stream's number, and what is meant for the screen is written into it: the
+    database, perhaps.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (as long as we run)

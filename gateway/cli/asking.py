@@ -16,7 +16,7 @@ T = TypeVar("T")
 MAX_RETRIES = 2
 
 
-class NobodyAnswered(Exception):
+class GatewayUnreachable(Exception):
     """No gateway runs, it has no web server, or it did not see the request."""
 
 
@@ -24,12 +24,12 @@ async def ask_gateway(home: Path, question: Callable[[AsyncEthos], Awaitable[T]]
     """What the gateway that runs on the data directory answers.
 
     Raises:
-        NobodyAnswered: nothing was done; the command may work on the files itself.
-        APIError: the gateway said no, or nobody knows whether it has done it.
+        GatewayUnreachable: nothing was done; the command may work on the files itself.
+        APIError: the gateway said no, or it is unknown whether it has done it.
     """
     process = running_gateway(home)
     if process is None or process.url is None:
-        raise NobodyAnswered
+        raise GatewayUnreachable
     from gateway.sdk.client import AsyncEthos
     from gateway.sdk.errors import APIConnectionError, AuthenticationError
 
@@ -39,6 +39,6 @@ async def ask_gateway(home: Path, question: Callable[[AsyncEthos], Awaitable[T]]
         except APIConnectionError as error:
             if error.may_have_arrived:
                 raise
-            raise NobodyAnswered from error
+            raise GatewayUnreachable from error
         except AuthenticationError as error:  # it was started with another token than the one in the file
-            raise NobodyAnswered from error
+            raise GatewayUnreachable from error

@@ -95,7 +95,7 @@ def configuration(ground: Ground) -> Iterator[Finding]:
 
 
 def personalities(ground: Ground) -> Iterator[Finding]:
-    """The default one must be able to answer; where the configuration is broken, nobody else has looked at any."""
+    """The default one must be able to answer; where the configuration is broken, this is the only check of them."""
     known = Personalities(ground.home)
     place = ground.home / "personalities"
     if ground.config is None:
@@ -109,13 +109,13 @@ def personalities(ground: Ground) -> Iterator[Finding]:
     except EthosError:
         yield Finding(
             level="problem",
-            what=f"Nobody can answer: the default personality {ground.config.personality} cannot be used.",
+            what=f"The default personality {ground.config.personality} cannot be used, so nothing is answered.",
             advice=f"Edit its files below {place}, or set `personality` in {CONFIG_NAME} to another one.",
         )
 
 
 def models(ground: Ground) -> Iterator[Finding]:
-    """What is configured."""
+    """The models of the configuration."""
     config = ground.config
     if config is None:
         return

@@ -35,7 +35,7 @@ _MEMORY_FILES = ("USER.md", "MEMORY.md")
 
 
 def data_directory_exists(ground: Ground) -> Iterator[Finding]:
-    """Where everything is."""
+    """The data directory."""
     if ground.home.is_dir():
         yield Finding(level="note", what=f"Data directory: {ground.home}")
     elif os.path.lexists(ground.home):
@@ -51,7 +51,7 @@ def data_directory_exists(ground: Ground) -> Iterator[Finding]:
 
 
 def modes(ground: Ground) -> Iterator[Finding]:
-    """Everything belongs to us, and nobody else may read it."""
+    """Everything belongs to us, and no other user may read it."""
     looked_at = _looked_at(ground.home)
     foreign = [path for path, status in looked_at if status.st_uid != os.geteuid()]
     if foreign:
@@ -150,7 +150,7 @@ def disk_space(ground: Ground) -> Iterator[Finding]:
 
 
 def web_token(ground: Ground) -> Iterator[Finding]:
-    """Whoever reads the token is the operator; that only its owner may is checked with the other files."""
+    """A reader of the token is the operator; that only its owner may is checked with the other files."""
     path = ground.home / TOKEN_NAME
     if not os.access(ground.home, os.X_OK) or not os.path.lexists(path):
         return

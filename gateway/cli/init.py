@@ -1,6 +1,6 @@
 """`ethos init`: asks a few questions, writes a configuration that works, and shows the next step.
 
-Everything is asked before anything is written, so that whoever gives up half-way has changed nothing.
+Everything is asked before anything is written, so that giving up half-way changes nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What was asked; the defaults are those of somebody who presses Enter throughout.
+    """What was asked; the defaults are what pressing Enter throughout gives.
 
     Attributes:
         base_url: None for the provider's own service.
@@ -88,7 +88,7 @@ def run_init(
 
     Args:
         home: the data directory.
-        force: replace a configuration that is there already; a copy of it stays beside.
+        force: replace a configuration that is there already; a copy of it stays in the directory.
         yes: ask nothing. So it is, too, when `stdin` is no terminal.
         tries: list the models of the server, and ask the chosen one for a word.
         stdin: where answers come from; the process's own when None.

@@ -49,8 +49,8 @@ async def _create(name: str, scopes: Sequence[str], user: str | None, *, as_json
     from gateway.cli.named import OPERATOR
     from gateway.cli.output import print_json, say
 
-    async with _desk() as desk:
-        made = await desk.create(OPERATOR, name, [part for scope in scopes for part in scope.split(",")], user)
+    async with _service() as service:
+        made = await service.create(OPERATOR, name, [part for scope in scopes for part in scope.split(",")], user)
     if as_json:
         print_json(made.model_dump(mode="json"))
         return
@@ -62,8 +62,8 @@ async def _list(*, as_json: bool) -> None:
     from gateway.cli.named import OPERATOR
     from gateway.cli.output import print_json, print_table, say
 
-    async with _desk() as desk:
-        keys = await desk.all(OPERATOR)
+    async with _service() as service:
+        keys = await service.all(OPERATOR)
     if as_json:
         print_json([key.model_dump(mode="json") for key in keys])
     elif not keys:
@@ -81,8 +81,8 @@ async def _revoke(key: str, *, as_json: bool) -> None:
     from gateway.cli.named import OPERATOR
     from gateway.cli.output import print_json, say
 
-    async with _desk() as desk:
-        ended = await desk.revoke(OPERATOR, key)
+    async with _service() as service:
+        ended = await service.revoke(OPERATOR, key)
     if as_json:
         print_json(ended.model_dump(mode="json"))
     else:
@@ -90,8 +90,8 @@ async def _revoke(key: str, *, as_json: bool) -> None:
 
 
 @asynccontextmanager
-async def _desk() -> AsyncIterator[KeyService]:
-    """The desk, over a database that is made where there is none."""
+async def _service() -> AsyncIterator[KeyService]:
+    """The key service, over a database that is made where there is none."""
     from gateway.cli.data import opened_store
     from gateway.cli.named import naming_of
     from gateway.errors import StoreError

@@ -84,7 +84,7 @@ async def _list(*, as_json: bool) -> None:
 
 
 async def _decide(numbers: Sequence[int], state: Literal["approved", "refused"], *, as_json: bool) -> None:
-    from gateway.cli.asking import NobodyAnswered
+    from gateway.cli.asking import GatewayUnreachable
     from gateway.cli.output import print_json, say
     from gateway.files.home import data_directory
 
@@ -98,7 +98,7 @@ async def _decide(numbers: Sequence[int], state: Literal["approved", "refused"],
     wanted = list(dict.fromkeys(numbers))
     try:
         await _decide_by_gateway(data_directory(), wanted, state, lambda number: tell(number, is_late=False))
-    except NobodyAnswered:
+    except GatewayUnreachable:
         await _decide_in_files(wanted[len(decided) :], state, tell)
     if as_json:
         print_json(decided)
@@ -172,7 +172,7 @@ async def _review() -> AsyncIterator[MemoryReview]:
     config = operator_config(home)
     async with opened_store(home) as store, opened_memory(home, config) as memory:
         if store is None:
-            raise NotReviewable("nothing waits for a yes; nobody has talked to the agent yet")
+            raise NotReviewable("nothing waits for a yes; there was no conversation yet")
         async with _opened_facts(home, store) as facts:
             yield MemoryReview(store.proposals, memory, MemorySync(memory, store.turns), facts)
 

@@ -160,7 +160,7 @@ def size_bytes(path: Path) -> int:
 
 
 def _narrowed(wanted: Wanted) -> Wanted:
-    """The file of whoever alone was named: a user's USER.md, a personality's MEMORY.md."""
+    """The file of the only one that was named: a user's USER.md, a personality's MEMORY.md."""
     if wanted.store is None and wanted.personality is None:
         return Wanted(user=wanted.user, store="user")
     if wanted.store is None and wanted.user is None:

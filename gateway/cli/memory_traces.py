@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
+from gateway.agent.embeddings import MeteredEmbedder
+from gateway.agent.meter import Meter
+from gateway.agent.model_states import ModelStates
+from gateway.agent.providers.registry import ModelRegistry
+from gateway.app.settings import budgets_of
 from gateway.cli.chat_text import neutralise
-from gateway.cli.data import opened_store, operator_config
+from gateway.cli.data import opened_or_empty_store, opened_store, operator_config
 from gateway.cli.errors import EXIT_ERROR
-from gateway.cli.memory_meaning import meaning_of
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
-from gateway.config.file import CONFIG_NAME
+from gateway.config.file import CONFIG_NAME, load_config
+from gateway.errors import ConfigError
 from gateway.files.atomic import make_private_directory
 from gateway.files.home import data_directory
 from gateway.memory.review import FactOrigin
@@ -35,8 +41,44 @@ from gateway.traces.transfer.import_records import ImportResult, Progress
 from gateway.traces.transfer.importing import import_traces
 from gateway.traces.turn_facts import viewer_of
 
+_PATIENCE_S = 15.0
+
+
+@asynccontextmanager
+async def meaning_of(home: Path, trace_store: TraceStore) -> AsyncIterator[Callable[[], str | None]]:
+    """Let the trace store find by meaning, where embeddings are configured; what is given says why it could not.
+
+    The calls are counted, and held by the budgets, as those of the gateway.
+    """
+    name = operator_config(home).memory.traces.embeddings.model
+    if name is None:
+        yield lambda: None
+        return
+    try:
+        config = load_config(home=home).config
+        registry = ModelRegistry(config)
+        registry.embedder(name, config.memory.traces.embeddings.dimensions)
+    except ConfigError as error:
+        problem = str(error)
+        yield lambda: problem
+        return
+    async with opened_or_empty_store(home) as store:
+        meter = Meter(registry.get, store.usage, budgets_of(config), registry, owner=f"command-{os.getpid()}")
+        from gateway.traces.query_vectors import QueryVectors
+
+        embeddings = config.memory.traces.embeddings
+        embedder = MeteredEmbedder(meter, ModelStates(), lambda: registry.embedder(name, embeddings.dimensions))
+        # A person at a terminal can wait; the import of the libraries alone takes a second.
+        meaning = QueryVectors(embedder, timeout_s=_PATIENCE_S, least=embeddings.least_similarity)
+        trace_store.meaning = meaning
+        try:
+            yield lambda: meaning.problem
+        finally:
+            await registry.close()
+
+
 OPERATOR = "operator"
-"""The account of whoever runs the gateway, on the channels that can tell."""
+"""The account of the operator, on the channels that can tell."""
 _SHOWN_ERRORS = 20
 _SNIPPET_CHARS = 100
 
@@ -195,7 +237,7 @@ async def _opened_traces(home: Path, *, is_made: bool = False, is_dry_run: bool 
     path = home / TRACES_NAME
     if not path.exists() and not is_made:
         raise NotNamed(
-            "this command is about the trace memory, the facts beside MEMORY.md and USER.md, and there is none yet "
+            "this command is about the trace memory, the facts besides MEMORY.md and USER.md, and there is none yet "
             f"({path}); `memory.traces.enabled: true` in {CONFIG_NAME} switches it on. `ethos memory show` shows the "
             "two files"
         )
@@ -234,7 +276,7 @@ async def _only_viewer(home: Path) -> Viewer | None:
 
 
 async def _operator(home: Path, *, is_dry_run: bool) -> Viewer | None:
-    """Where nobody has talked yet: whoever runs the gateway, as the terminal and the web page will know them."""
+    """Where there are no users yet: the operator, as the terminal and the web page will know them."""
     known = identities(home)
     if await known.users():
         return None

@@ -90,7 +90,7 @@ class _Copy:
 
     @classmethod
     def make(cls, home: Path, document: MemoryDocument, start: Path | None) -> _Copy:
-        """In a directory of its own, because editors leave files beside, and of the same name, because they colour."""
+        """In a directory of its own, as editors leave files; with the same name, as they highlight by it."""
         given = document.content.encode("utf-8", "replace") if start is None else start.read_bytes()
         directory = home / "run" / f"edit-{secrets.token_hex(4)}"
         make_private_directory(directory)
@@ -134,7 +134,7 @@ class _Copy:
             return False
 
     def remove(self) -> None:
-        """Remove it and whatever the editor left beside it."""
+        """Remove it and whatever the editor left there."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
@@ -204,4 +204,4 @@ def _tell_edit_conflict(
     say("\nWhat you changed:\n")
     print_diff(difference(before.content, conflict.proposed))
     again = f"ethos memory edit --store {store} --from {shlex.quote(str(copy.path))}"
-    say(f"\nYour text is kept in {copy.path}. To go on with it, beside what is there now:\n\n  {again}")
+    say(f"\nYour text is kept in {copy.path}. To go on with it, next to what is there now:\n\n  {again}")

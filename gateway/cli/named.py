@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.config import Config
+from gateway.config import Config, LiveConfig
 from gateway.domain.personalities import Personalities
 from gateway.people.identity import IdentityMap
 from gateway.protocols import MemoryScope, MemoryStoreName
@@ -27,8 +27,8 @@ def identities(home: Path) -> IdentityMap:
 
 def naming_of(home: Path, config: Config | None = None) -> Naming:
     """Finds who is meant; the default personality needs the configuration."""
-    default = (config or Config()).personality
-    return Naming(home, identities(home), Personalities(home), default_personality=lambda: default, option="--user")
+    in_force = LiveConfig(config or Config())
+    return Naming(home, identities(home), Personalities(home), config=in_force, option="--user")
 
 
 async def labels(home: Path) -> dict[str, str]:

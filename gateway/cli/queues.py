@@ -95,7 +95,7 @@ async def _list(queue: Queue, state: State | None, channel: str | None, limit: i
 
 
 async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_json: bool) -> None:
-    from gateway.cli.asking import NobodyAnswered
+    from gateway.cli.asking import GatewayUnreachable
     from gateway.cli.named import NotNamed
     from gateway.cli.output import print_json, say
     from gateway.files.home import data_directory
@@ -103,7 +103,7 @@ async def _change(queue: Queue, seq: int, what: Literal["retry", "drop"], *, as_
     home = data_directory()
     try:
         place, is_told = await _change_by_gateway(home, queue, seq, what), True
-    except NobodyAnswered:
+    except GatewayUnreachable:
         place = await _change_in_store(home, queue, seq, what)
         is_told = place is not None and wake(home, queue, place)
     if place is None:

@@ -231,7 +231,7 @@ async def _chat(home: Path, config: Config, options: dict[str, Any]) -> int:
     _configure_logs(config)  # what the start has to say goes to the standard error, and no answer is mixed with it
     try:
         async with _gateway(home, config, only=[terminal], is_served=False) as gateway:
-            # At a keyboard Ctrl-C is a key; without one, whoever waits for the answer is told by the signal itself.
+            # At a keyboard Ctrl-C is a key; without one, the signal itself ends the wait for the answer.
             stop = _stop_on_signals(signal.SIGTERM, signal.SIGHUP) if options["is_interactive"] else asyncio.Event()
             talk = _talk(home, config, terminal, {**options, "advice": _see_log(home)})
             return await _logging_to_file(home, config, _talk_beside(gateway.run, talk, stop))
@@ -335,7 +335,7 @@ def _terminal_channel(config: Config) -> str | None:
 
 
 def _is_terminal() -> bool:
-    if sys.stdin is None or sys.stdout is None:  # closed by whoever started us
+    if sys.stdin is None or sys.stdout is None:  # closed by the process that started us
         return False
     return sys.stdin.isatty() and sys.stdout.isatty()
 

@@ -122,7 +122,7 @@ def _state_by_word(process: GatewayProcess) -> State:
 
 
 async def _stored(home: Path) -> tuple[dict[str, list[Mapping[str, Any]]] | None, int | None, list[str]]:
-    """The queues, the turns whose memory updates are not in the files, and why these cannot be told."""
+    """The queues, the turns whose memory updates are not in the files, and why these cannot be read."""
     from gateway.cli.data import opened_store
     from gateway.errors import EthosError
 

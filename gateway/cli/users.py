@@ -45,7 +45,7 @@ def link(user: Who, other: Who, as_json: AsJson = False) -> None:
 
 @app.command()
 def merge(user: Who, other: Who, as_json: AsJson = False) -> None:
-    """Make two users one, and let the first keep the id, whoever was there first. Both are told."""
+    """Make two users one, and let the first keep the id, even if it is the newer one. Both are told."""
     from gateway.cli.links import link_users
 
     run(link_users(user, other, is_one_kept=True, as_json=as_json))

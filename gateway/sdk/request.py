@@ -23,7 +23,7 @@ IDEMPOTENCY_KEY = "idempotency-key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What came back."""
+    """The answer of the server."""
 
     status: int
     headers: Mapping[str, str]

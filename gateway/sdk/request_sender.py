@@ -27,7 +27,7 @@ class Paged(Protocol):
 
     @property
     def next_cursor(self) -> str | None:
-        """Of the next part; None at the end."""
+        """The cursor of the next part; None at the end."""
 
 
 class NotChanged(Exception):
@@ -40,7 +40,7 @@ P = TypeVar("P", bound=Paged)
 FIRST_DELAY_S = 0.25
 LONGEST_DELAY_S = 8.0
 LONGEST_RETRY_AFTER_S = 30.0
-"""Where the gateway asks to wait longer, the caller is told at once."""
+"""Where the gateway asks to wait longer, the error is raised at once."""
 PAGE_ITEMS = 200
 SILENCE_S = 45.0
 """After so long without a byte a stream is broken: the gateway sends a sign of life every 15 s."""

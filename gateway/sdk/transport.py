@@ -203,7 +203,7 @@ def _arguments(request: HttpRequest) -> Mapping[str, Any]:
         "headers": {"user-agent": USER_AGENT, **request.headers},
         "content": request.content,
         "timeout": httpx.Timeout(request.timeout_s, connect=min(CONNECT_TIMEOUT_S, request.timeout_s)),
-        "follow_redirects": False,  # the key goes to nobody else
+        "follow_redirects": False,  # the key goes to no other host
     }
 
 

@@ -48,15 +48,15 @@ class ServiceError(EthosError):
 
 
 class NotAllowed(ServiceError):
-    """Whoever asks may not do that."""
+    """The caller may not do that."""
 
 
 class NotFound(ServiceError):
-    """There is no such thing, or not for whoever asks."""
+    """There is no such thing, or not for the caller."""
 
 
 class NotNamed(ServiceError):
-    """It is not clear who is meant, or nobody is known by that name; the text says who there is."""
+    """It is not clear who is meant, or no user has that name; the text says who there is."""
 
 
 class Ambiguous(NotNamed):
@@ -73,12 +73,12 @@ class Malformed(ServiceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Whoever asks.
+    """Who asks: the operator, or the holder of an API key.
 
     Attributes:
         name: stands in the histories where a channel stands for other changes.
         permissions: None for everything.
-        user_id: the only person whose data they see; None: everybody's.
+        user_id: the only person whose data they see; None for everybody's.
         key_id: of the API key that they hold; None for the operator.
     """
 
@@ -88,7 +88,7 @@ class Caller:
     key_id: str | None = None
 
     def may(self, permission: Permission) -> bool:
-        """Whether they have it."""
+        """Whether the caller has the permission."""
         return self.permissions is None or permission in self.permissions
 
     @property
@@ -97,17 +97,17 @@ class Caller:
         return self.permissions is None and self.user_id is None
 
     def refuse_others(self, user_id: str | None) -> None:
-        """Refuse what is not only theirs.
+        """Refuse what is not this person's alone.
 
         Raises:
-            NotAllowed: it is somebody else's, or belongs to several.
+            NotAllowed: it belongs to another person, or to several.
         """
         if self.user_id is not None and user_id != self.user_id:
-            raise NotAllowed("this key sees one person only, and this is not theirs alone")
+            raise NotAllowed("this key sees one person only, and this does not belong to that person alone")
 
 
 def operator(name: str) -> Caller:
-    """Whoever holds the data directory, by the name of the place where they sit."""
+    """The operator, who holds the data directory, by the name of the surface that is used."""
     return Caller(name=name)
 
 

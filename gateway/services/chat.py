@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
+from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
 from gateway.domain.sessions import Session, conversation_key
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.identity import IdentityMap
+from gateway.people.operators import Operators
+from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, OPERATOR_ACCOUNT, LocalChannel
-from gateway.pipeline.queues import Refused as Refusal
 from gateway.sdk.models import chat as wire
 from gateway.services.caller import Caller, Malformed, NotFound, Refused
 from gateway.services.stream import HIDDEN_STATES, ConversationStream, Event, said
@@ -22,34 +23,33 @@ from gateway.store.log import SqliteConversationLog
 from gateway.store.session_edits import SqliteSessionEdits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatParts:
-    """What the service works with.
-
-    Attributes:
-        keep: the inbox's.
-        join_operator: makes the operator's account here one person with those on other channels.
-    """
-
-    talk: LocalChannel
-    keep: Callable[[InboundMessage], Awaitable[int | Refusal | None]]
-    sessions: SqliteSessionEdits
-    identities: IdentityMap
-    personalities: Personalities
-    log: SqliteConversationLog
-    default_personality: Callable[[], str]
-    join_operator: Callable[[], Awaitable[None]]
-
-
 class ChatService:
     """What is said here goes the way of every message; who says it is known by the key.
 
     The operator is the owner; the key of a person speaks as that person, with that person's role. Any other key is
-    somebody of its own, `api:key-<id>`: a program with a scope for talking must not become the owner by it.
+    a user of its own, `api:key-<id>`: a program with a scope for talking must not become the owner by it.
     """
 
-    def __init__(self, parts: ChatParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        local_channel: LocalChannel,
+        inbox: Inbox,
+        sessions: SqliteSessionEdits,
+        identities: IdentityMap,
+        personalities: Personalities,
+        log: SqliteConversationLog,
+        operators: Operators,
+        config: LiveConfig,
+    ) -> None:
+        self._local_channel = local_channel
+        self._inbox = inbox
+        self._sessions = sessions
+        self._identities = identities
+        self._personalities = personalities
+        self._log = log
+        self._operators = operators
+        self._config = config
 
     async def send(self, caller: Caller, message: wire.SendMessage, *, seed: str | None = None) -> wire.AcceptedMessage:
         """Commit what is said; the answer comes by `events`.
@@ -59,7 +59,7 @@ class ChatService:
 
         Raises:
             Malformed: the files are too large.
-            NotFound: there is no such session for whoever asks.
+            NotFound: there is no such session for the caller.
             Refused: the session belongs to another channel.
             PersonalityError: there is no such personality.
             StoreError: nothing was kept.
@@ -85,42 +85,42 @@ class ChatService:
         """What was said behind a place, and all that happens from now on; None is a sign of life.
 
         Raises:
-            NotFound: there is no such session for whoever asks.
+            NotFound: there is no such session for the caller.
             Refused: the session belongs to another channel.
         """
         session, _ = await self._own(caller, session_id)
-        return ConversationStream(self._parts.log, session.conversation, after=after).events(self._parts.talk)
+        return ConversationStream(self._log, session.conversation, after=after).events(self._local_channel)
 
     async def recent(self, caller: Caller, session_id: str, *, limit: int) -> Sequence[Event]:
         """What was said last, oldest first; `events` goes on behind the last one's place. Raises as `events`."""
         session, _ = await self._own(caller, session_id)
-        entries = await self._parts.log.read(session.conversation, limit=limit, newest=True)
+        entries = await self._log.read(session.conversation, limit=limit, newest=True)
         return [Event("message", said(entry), entry.cursor) for entry in entries if entry.state not in HIDDEN_STATES]
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
     async def _sent(self, session: Session, said: InboundMessage) -> wire.AcceptedMessage:
-        cursor = await self._parts.keep(said)
-        self._parts.talk.told(session.conversation)
+        cursor = await self._inbox.keep(said)
+        self._local_channel.told(session.conversation)
         if not isinstance(cursor, int):  # it was there before, or its sender's queue is full
-            cursor = await self._parts.log.cursor_of(session.conversation, said.id)
+            cursor = await self._log.cursor_of(session.conversation, said.id)
         return wire.AcceptedMessage(session=session.id, message=said.id, sequence=0 if cursor is None else cursor - 1)
 
     async def _begun(self, sender: Sender, personality_id: str | None, digest: str) -> Session:
-        personality = self._parts.personalities.get(personality_id or self._parts.default_personality())
+        personality = self._personalities.get(personality_id or self._config.current.personality)
         place = ConversationRef(channel=CHANNEL, conversation=digest[32:48])
         now = datetime.now(UTC)
         session = Session(
             id=f"s_{digest[48:]}",
             key=conversation_key(place),
-            user_id=await self._parts.identities.resolve(f"{CHANNEL}:{sender.user}", sender.display_name),
+            user_id=await self._identities.resolve(f"{CHANNEL}:{sender.user}", sender.display_name),
             personality_id=personality.id,
             conversation=place,
             title="",
             created_at=now,
             updated_at=now,
         )
-        await self._parts.sessions.open(session)
+        await self._sessions.open(session)
         return session
 
     async def _continued(self, caller: Caller, message: wire.SendMessage) -> Session:
@@ -131,16 +131,16 @@ class ChatService:
                 f"begin a new one"
             )
         if not is_active:
-            await self._parts.sessions.activate(session)
+            await self._sessions.activate(session)
         return session
 
     async def _own(self, caller: Caller, session_id: str) -> tuple[Session, bool]:
         """The session, and whether the next message of its conversation belongs to it."""
-        head = await self._parts.sessions.head(session_id)
-        is_theirs = caller.user_id is None or (
-            head is not None and head[0].user_id in await self._parts.sessions.person_ids(caller.user_id)
+        head = await self._sessions.head(session_id)
+        is_own = caller.user_id is None or (
+            head is not None and head[0].user_id in await self._sessions.person_ids(caller.user_id)
         )
-        if head is None or not is_theirs:
+        if head is None or not is_own:
             raise NotFound(f"there is no session {session_id}")
         session, is_active = head
         if session.conversation.channel != CHANNEL:
@@ -151,16 +151,16 @@ class ChatService:
         return session, is_active
 
     async def _sender(self, caller: Caller) -> Sender:
-        """Whoever holds the key, as an account of this channel."""
+        """The holder of the key, as an account of this channel."""
         if caller.user_id is not None:
-            accounts = await self._parts.identities.accounts_of(caller.user_id)
+            accounts = await self._identities.accounts_of(caller.user_id)
             label = accounts[0].label if accounts else caller.user_id
             account = f"{CHANNEL}:{caller.user_id}"
-            if not await self._parts.identities.add(account, label, user_id=caller.user_id, via="API key"):
-                raise Refused(f"the account {account} was given to somebody else in users/identity-map.json")
+            if not await self._identities.add(account, label, user_id=caller.user_id, via="API key"):
+                raise Refused(f"the account {account} belongs to another user in users/identity-map.json")
             return Sender(channel=CHANNEL, user=caller.user_id, display_name=label, is_verified=True)
         if caller.key_id is None:
-            await self._parts.join_operator()
+            await self._operators.join(self._identities, with_programs=True)
             return Sender(channel=CHANNEL, user=OPERATOR_ACCOUNT, display_name="Operator", is_verified=True)
         name = caller.name.removeprefix("api:")
         return Sender(channel=CHANNEL, user=f"key-{caller.key_id}", display_name=name, is_verified=True)
@@ -181,7 +181,7 @@ class ChatService:
 
 
 def _attachments(message: wire.SendMessage) -> tuple[Attachment, ...]:
-    """The files of a message; they stay in it, so that there is nothing beside it to lose or to forget."""
+    """The files of a message; they stay in it, so that nothing else can be lost or forgotten."""
     sizes_bytes = [len(base64.b64decode(file.data)) for file in message.attachments]
     size_bytes = sum(sizes_bytes)
     if size_bytes > MAX_ATTACHMENT_BYTES:

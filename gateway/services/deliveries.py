@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.messages import ConversationRef
+from gateway.pipeline.dispatcher import Dispatcher
+from gateway.pipeline.outbox import Outbox
 from gateway.sdk.models import deliveries as wire
 from gateway.services.caller import Caller, NotFound, Refused
 from gateway.store.deliveries import Delivery, SqliteDeliveries
@@ -23,15 +24,12 @@ class DeliveryCounts:
 
 
 class DeliveryService:
-    """The operator's: rows hold what people wrote.
+    """The operator's: rows hold what people wrote."""
 
-    Args:
-        woken: told that a conversation's queue was changed.
-    """
-
-    def __init__(self, rows: SqliteDeliveries, woken: Callable[[wire.Queue, ConversationRef], None]) -> None:
+    def __init__(self, rows: SqliteDeliveries, dispatcher: Dispatcher, outbox: Outbox) -> None:
         self._rows = rows
-        self._woken = woken
+        self._dispatcher = dispatcher
+        self._outbox = outbox
 
     async def list(
         self,
@@ -49,7 +47,7 @@ class DeliveryService:
             before: only rows with a smaller `seq`.
 
         Raises:
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         stored = "ready" if state == "waiting" else state
@@ -104,7 +102,7 @@ class DeliveryService:
         if place is None:
             only = "dead letters are tried again" if what == "retry" else "what waits or is dead can be dropped"
             raise Refused(f"message {seq} is {row.state}; only {only}")
-        self._woken(queue, place)
+        (self._outbox if queue == "outbox" else self._dispatcher).wake(place)
         return await self.get(caller, queue, seq)
 
 

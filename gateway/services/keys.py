@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gateway.people.api_keys import ApiKey, ApiKeys
 from gateway.sdk.models import keys as wire
 from gateway.services.caller import OF_A_PERSON, PERMISSIONS, Caller, Malformed, NotFound, permissions_of
 from gateway.services.naming import Naming
+from gateway.services.people import PeopleService
 
 MAX_NAME_CHARS = 100
 
@@ -17,28 +18,20 @@ class KeyService:
     """The operator's only.
 
     Args:
-        survivor: the user that a user is part of now, after links; itself mostly.
-        is_barred: whether a user is let in nowhere any more; then their keys are not, either.
+        people: says whose a key is after links, and whether they still have access; None only to make and list keys.
     """
 
-    def __init__(
-        self,
-        keys: ApiKeys,
-        naming: Naming,
-        survivor: Callable[[str], str] = str,
-        is_barred: Callable[[str], Awaitable[bool]] | None = None,
-    ) -> None:
+    def __init__(self, keys: ApiKeys, naming: Naming, people: PeopleService | None = None) -> None:
         self._keys = keys
         self._naming = naming
-        self._survivor = survivor
-        self._is_barred = is_barred
+        self._people = people
 
     async def create(self, caller: Caller, name: str, scopes: Sequence[str], user: str | None = None) -> wire.NewKey:
         """Make a key; its text is in the answer, and nowhere else ever.
 
         Raises:
             Malformed: the name or a scope is none, or a person's key cannot have it.
-            NotNamed: nobody is known by `user`.
+            NotNamed: no user has the id or account `user`.
             NotAllowed: only the operator makes keys.
         """
         caller.refuse_others(None)
@@ -77,7 +70,7 @@ class KeyService:
         return _shown(await self._keys.store.key(found[0].id) or found[0])
 
     async def caller(self, text: str) -> Caller | None:
-        """Whoever holds the key; None where it is wrong or revoked, or is that of somebody who is."""
+        """The caller who holds the key; None where it is wrong or revoked, or its user has no access any more."""
         key = await self._keys.known(text)
         if key is None:
             return None
@@ -92,18 +85,18 @@ class KeyService:
         )
 
     async def is_in_force(self, caller: Caller) -> bool:
-        """Whether whoever came in by a key would still come in, as the same; the operator always does."""
+        """Whether the key of a caller is still good, and for the same user; the operator always is."""
         if caller.key_id is None:
             return True
         key = await self._keys.store.key(caller.key_id)
         return key is not None and key.revoked_at is None and await self._person(key) == caller.user_id
 
     async def _person(self, key: ApiKey) -> str | None:
-        """Whose key it is now; None: everybody's, or of somebody who: access is revoked everywhere."""
-        user_id = None if key.user_id is None else self._survivor(key.user_id)
-        if user_id is not None and self._is_barred is not None and await self._is_barred(user_id):
-            return None
-        return user_id
+        """The user whose key it is now; None for a key of no user, and for a user without access."""
+        if key.user_id is None or self._people is None:
+            return key.user_id
+        user_id = self._people.survivor(key.user_id)
+        return None if await self._people.is_barred(user_id) else user_id
 
 
 def _shown(key: ApiKey) -> wire.Key:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from gateway.config import MemoryConfig
+from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.visible import hidden_count
 from gateway.errors import MemoryConflict
@@ -18,25 +17,7 @@ from gateway.protocols import MemoryDocument, MemoryScope, MemoryStoreName
 from gateway.sdk.models import memory as wire
 from gateway.services.caller import Caller, NotFound
 from gateway.services.naming import Naming, Wanted, scope_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryParts:
-    """What the service works with.
-
-    Attributes:
-        sizes: gives the configuration in force.
-        facts: where those facts come from that a caller may read of a user, and that hold all of these words.
-    """
-
-    files: MarkdownFileMemoryProvider
-    review: MemoryReview
-    proposals: ProposalStore
-    personalities: Personalities
-    identities: IdentityMap
-    naming: Naming
-    sizes: Callable[[], MemoryConfig]
-    facts: Callable[[Caller, str | None, str], Awaitable[Sequence[FactOrigin]]]
+from gateway.services.traces import TraceService
 
 
 class MemoryService:
@@ -45,9 +26,26 @@ class MemoryService:
     Every method raises `NotAllowed` for what the caller may not see, and `InvalidId` for an id that can be none.
     """
 
-    def __init__(self, parts: MemoryParts) -> None:
-        self._parts = parts
-        self._files = parts.files
+    def __init__(
+        self,
+        *,
+        files: MarkdownFileMemoryProvider,
+        review: MemoryReview,
+        proposals: ProposalStore,
+        personalities: Personalities,
+        identities: IdentityMap,
+        naming: Naming,
+        traces: TraceService,
+        config: LiveConfig,
+    ) -> None:
+        self._files = files
+        self._review = review
+        self._proposals = proposals
+        self._personalities = personalities
+        self._identities = identities
+        self._naming = naming
+        self._traces = traces
+        self._config = config
 
     # ---- documents --------------------------------------------------------------------------------------------------
 
@@ -75,7 +73,7 @@ class MemoryService:
         except MemoryConflict as conflict:
             if conflict.current != conflict.proposed:
                 raise
-            document = await self._files.read(scope, store)  # an earlier try was not heard of, or somebody agrees
+            document = await self._files.read(scope, store)  # a repetition, or another person wrote the same
         return self._document(scope, store, document)
 
     async def documents(
@@ -116,7 +114,7 @@ class MemoryService:
         return [change_of(entry) for entry in await self._files.log(scope, store, limit, before)]
 
     async def change_to(self, caller: Caller, wanted: Wanted, version: str) -> wire.Change | None:
-        """The newest change of a document, if it left this version; None: somebody has edited the file since."""
+        """The newest change of a document, if it left this version; None where the file was edited since."""
         scope, store = await self._one(caller, wanted)
         entries = await self._files.log(scope, store, 1)
         return change_of(entries[0]) if entries and entries[0].hash_after == version else None
@@ -165,10 +163,10 @@ class MemoryService:
             NotFound: no change is known that brought it in, and no fact holds its words.
             and as `get`.
         """
-        scope, stores = await self._parts.naming.memory(caller, wanted)
-        facts = tuple(fact_of(fact) for fact in await self._parts.facts(caller, scope.user_id, line))
+        scope, stores = await self._naming.memory(caller, wanted)
+        facts = tuple(fact_of(fact) for fact in await self._traces.origins(caller, scope.user_id, line))
         try:
-            origin = await self._parts.review.why(scope, line, stores[0] if len(stores) == 1 else None)
+            origin = await self._review.why(scope, line, stores[0] if len(stores) == 1 else None)
         except NotReviewable as error:
             if not facts:
                 raise NotFound(str(error)) from error
@@ -184,49 +182,49 @@ class MemoryService:
     async def proposals(
         self, caller: Caller, *, state: wire.ProposalState | None = "waiting", limit: int = 200
     ) -> list[wire.Proposal]:
-        """The newest that wait, or were decided, and are theirs to see; oldest first."""
+        """The newest that wait, or were decided, and that the caller may see; oldest first."""
         reviewer, asked = reviewer_of(caller), limit
-        while True:  # those of others must not stand in front of theirs
-            found = await self._parts.proposals.proposals(state=state, limit=asked)
-            theirs = [one for one in found if reviewer.may_see(one)]
-            if len(theirs) >= limit or len(found) < asked:
-                return [await self._proposal(one) for one in theirs[-limit:]]
+        while True:  # those of others must not fill the page
+            found = await self._proposals.proposals(state=state, limit=asked)
+            visible = [one for one in found if reviewer.may_see(one)]
+            if len(visible) >= limit or len(found) < asked:
+                return [await self._proposal(one) for one in visible[-limit:]]
             asked *= 4
 
     async def proposal(self, caller: Caller, proposal_id: int) -> wire.Proposal:
         """One.
 
         Raises:
-            NotFound: there is none, or not for whoever asks.
+            NotFound: there is none, or not for the caller.
         """
-        found = await self._parts.proposals.proposal(proposal_id)
+        found = await self._proposals.proposal(proposal_id)
         if found is None or not reviewer_of(caller).may_see(found):
             raise NotFound(f"there is no proposal {proposal_id}")
         return await self._proposal(found)
 
     async def approve(self, caller: Caller, proposal_id: int) -> wire.Proposal:
-        """Apply it, exactly once; raises `NotFound`, and `NotReviewable` where it is not theirs or was refused."""
+        """Apply it, exactly once; raises `NotFound`, and `NotReviewable` where that cannot be done."""
         await self.proposal(caller, proposal_id)
-        return await self._proposal(await self._parts.review.approve(proposal_id, reviewer_of(caller)))
+        return await self._proposal(await self._review.approve(proposal_id, reviewer_of(caller)))
 
     async def refuse(self, caller: Caller, proposal_id: int) -> wire.Proposal:
-        """Let it go; raises `NotFound`, and `NotReviewable` where it is not theirs or was approved."""
+        """Refuse it; raises `NotFound`, and `NotReviewable` where that cannot be done."""
         await self.proposal(caller, proposal_id)
-        return await self._proposal(await self._parts.review.refuse(proposal_id, reviewer_of(caller)))
+        return await self._proposal(await self._review.refuse(proposal_id, reviewer_of(caller)))
 
     async def edit(self, caller: Caller, proposal_id: int, content: str) -> wire.Proposal:
-        """Word it anew; raises `NotFound`, and `NotReviewable` where that cannot be done."""
+        """Change its text; raises `NotFound`, and `NotReviewable` where that cannot be done."""
         await self.proposal(caller, proposal_id)
-        return await self._proposal(await self._parts.review.edit(proposal_id, content, reviewer_of(caller)))
+        return await self._proposal(await self._review.edit(proposal_id, content, reviewer_of(caller)))
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
     async def _one(self, caller: Caller, wanted: Wanted) -> tuple[MemoryScope, MemoryStoreName]:
-        scope, stores = await self._parts.naming.memory(caller, wanted)
+        scope, stores = await self._naming.memory(caller, wanted)
         return scope, stores[0]
 
     async def _entry(self, caller: Caller, change_id: int) -> tuple[HistoryEntry, MemoryScope, MemoryStoreName]:
-        """A change, and the document that it is of, as whoever asks may see it."""
+        """A change, and the document that it is of, as the caller may see it."""
         entry = await self._files.history.entry(change_id)
         if entry is None or not entry.document:
             raise NotFound(f"there is no change {change_id}")
@@ -238,8 +236,8 @@ class MemoryService:
     async def _places(self, caller: Caller) -> Sequence[tuple[str, tuple[MemoryScope, MemoryStoreName]]]:
         """Wherever a document may be, by its name in the journal, in the order of the list."""
         found: dict[str, tuple[MemoryScope, MemoryStoreName]] = {}
-        personalities = [one for one in self._parts.personalities.list() if isinstance(one, Personality)]
-        users = [user.id for user in await self._parts.identities.users()]
+        personalities = [one for one in self._personalities.list() if isinstance(one, Personality)]
+        users = [user.id for user in await self._identities.users()]
         for user_id in users if caller.user_id is None else [caller.user_id]:
             found[f"users/{user_id}/USER.md"] = scope_of(caller, f"users/{user_id}/USER.md")
             for personality in personalities:
@@ -257,7 +255,7 @@ class MemoryService:
         return wire.Document(content=document.content, **dict(self._info(scope, store, document)))
 
     def _info(self, scope: MemoryScope, store: MemoryStoreName, document: MemoryDocument) -> wire.DocumentInfo:
-        sizes = self._parts.sizes()
+        sizes = self._config.current.memory
         return wire.DocumentInfo(
             store=store,
             personality=scope.personality_id if store == "memory" and scope.place != "global" else None,
@@ -272,7 +270,7 @@ class MemoryService:
         )
 
     async def _proposal(self, proposal: Proposal) -> wire.Proposal:
-        diff = await self._parts.review.difference(proposal) if proposal.state == "waiting" else ""
+        diff = await self._review.difference(proposal) if proposal.state == "waiting" else ""
         return proposal_of(proposal, diff)
 
 

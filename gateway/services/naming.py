@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
 from gateway.errors import FileError, IdentityMapBroken, InvalidId
 from gateway.files.atomic import check_id
@@ -32,7 +33,6 @@ class Naming:
 
     Args:
         home: the data directory.
-        default_personality: gives the configured one.
         option: how a user is named where the question comes from, for the errors.
     """
 
@@ -42,13 +42,13 @@ class Naming:
         identities: IdentityMap,
         personalities: Personalities,
         *,
-        default_personality: Callable[[], str],
+        config: LiveConfig,
         option: str = "`user`",
     ) -> None:
         self._home = home
         self.identities = identities
         self._personalities = personalities
-        self._default_personality = default_personality
+        self._config = config
         self._option = option
 
     async def labels(self) -> dict[str, str]:
@@ -62,7 +62,7 @@ class Naming:
 
         Raises:
             InvalidId: it can be neither.
-            NotNamed: nobody is known by it.
+            NotNamed: no user is known by it.
         """
         users = await self.identities.users()
         for user in users:
@@ -76,7 +76,7 @@ class Naming:
         raise NotNamed(f"there is no user {wanted}{did_you_mean(wanted, known)}{self._listed(users)}")
 
     async def user_for(self, caller: Caller, wanted: str | None) -> str | None:
-        """The same for whoever asks: who sees one person only may name no other.
+        """The same for a caller: one who sees one person only may name no other.
 
         Raises:
             NotAllowed: it is not for them.
@@ -89,7 +89,7 @@ class Naming:
         return caller.user_id
 
     async def only_user(self) -> str | None:
-        """The id of the only user, None where nobody is known yet.
+        """The id of the only user, None where there is none yet.
 
         Raises:
             Ambiguous: there are several; lists them.
@@ -116,9 +116,9 @@ class Naming:
             InvalidId: an id is malformed.
             PersonalityError: there is no such personality.
             NotNamed: it is not clear which user is meant, or there is none.
-            NotAllowed: it is not for whoever asks.
+            NotAllowed: it is not for the caller.
         """
-        personality = self._personalities.get(wanted.personality or self._default_personality())
+        personality = self._personalities.get(wanted.personality or self._config.current.personality)
         is_per_user = personality.memory_scope == "per-user"
         stores: list[MemoryStoreName] = [wanted.store] if wanted.store else ["user", "memory"]
         user_id = await self.user_for(caller, wanted.user)
@@ -131,14 +131,14 @@ class Naming:
         if user_id is None:
             stores = [] if is_per_user else [store for store in stores if store != "user"]
         if not stores:
-            raise NotNamed("there are no users yet, so nobody has a memory; the first person who writes becomes a user")
+            raise NotNamed("there are no users yet, so there is no memory; the first person who writes becomes a user")
         return scope_for(caller, personality.id, user_id, personality.memory_scope), stores
 
 
 def scope_for(
     caller: Caller, personality_id: str, user_id: str | None, place: MemoryPlace = "per-personality"
 ) -> MemoryScope:
-    """On behalf of somebody who has no session; the memory adds what makes each write a turn of its own."""
+    """On behalf of a caller without a session; the memory adds what makes each write a turn of its own."""
     return MemoryScope(
         personality_id=personality_id,
         user_id=user_id,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
-from gateway.messages import ConversationRef
 from gateway.people.access_records import Request
 from gateway.pipeline.admission import Admission
+from gateway.pipeline.dispatcher import Dispatcher
+from gateway.pipeline.outbox import Outbox
 from gateway.runtime.observe import happened
 from gateway.sdk.models import people as wire
 from gateway.services.caller import Caller, NotFound
@@ -17,47 +17,39 @@ from gateway.store.people import SqlitePeople
 
 
 class PairingService:
-    """The operator's, and of keys that see everybody.
+    """The operator's, and of keys that see everybody."""
 
-    Args:
-        woken: told that a conversation's queue was changed.
-    """
-
-    def __init__(
-        self,
-        admission: Admission,
-        store: SqlitePeople,
-        woken: Callable[[Literal["inbox", "outbox"], ConversationRef], None],
-    ) -> None:
+    def __init__(self, admission: Admission, store: SqlitePeople, dispatcher: Dispatcher, outbox: Outbox) -> None:
         self._admission = admission
         self._pairing = admission.pairing
         self._store = store
-        self._woken = woken
+        self._dispatcher = dispatcher
+        self._outbox = outbox
 
     async def waiting(self, caller: Caller) -> Sequence[wire.PairingRequest]:
         """Who waits for a yes, the oldest first.
 
         Raises:
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         return [self._shown(request) for request in await self._pairing.waiting()]
 
     async def approve(self, caller: Caller, who: str, role: wire.Role | None = None) -> wire.PairingDecision:
-        """Let somebody in; what they wrote meanwhile is answered.
+        """Let a person in; what they wrote meanwhile is answered.
 
         Args:
             who: the code, or the account, `kind:id`.
             role: None for that of the channel.
 
         Raises:
-            NotFound: nobody waits who has that code or account.
+            NotFound: no request has that code or account.
             NotAllowed: as `waiting`.
         """
         return await self._decide(caller, who, is_yes=True, role=role)
 
     async def refuse(self, caller: Caller, who: str) -> wire.PairingDecision:
-        """Refuse somebody, who gets no other code for a week; raises as `approve`."""
+        """Refuse a person, who gets no other code for a week; raises as `approve`."""
         return await self._decide(caller, who, is_yes=False, role=None)
 
     async def _decide(self, caller: Caller, who: str, *, is_yes: bool, role: wire.Role | None) -> wire.PairingDecision:
@@ -74,9 +66,9 @@ class PairingService:
             await self._store.change(decision.change, decision.notices)
             self._admission.people.changed()
         for place in decision.woken:
-            self._woken("inbox", place)
+            self._dispatcher.wake(place)
         for notice in decision.notices:
-            self._woken("outbox", notice.conversation)
+            self._outbox.wake(notice.conversation)
         happened(CHANGED)
         return wire.PairingDecision(
             channel=request.channel,

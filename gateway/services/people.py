@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from gateway.domain.channels import Channels
+from gateway.domain.roles import Role, highest
 from gateway.errors import InvalidAccount
 from gateway.people.access import Access
 from gateway.people.access_records import AccessSnapshot, Rank, SetRank, ranks_of
@@ -24,30 +26,10 @@ from gateway.store.people import SqlitePeople
 from gateway.store.standing import Given, SqliteStanding, Standing
 
 CHANGED = "people.changed"
-"""What is told to who listens, by `gateway.runtime.observe`, when somebody has changed."""
+"""The event of `gateway.runtime.observe` for a changed person."""
 Place = tuple[datetime, str]
-"""Where somebody stands in the list: since when they are known, and their id."""
+"""The place of a person in the list: since when they are known, and their id."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeopleParts:
-    """What the service works with.
-
-    Attributes:
-        kind: the platform of a channel.
-        operators: whoever runs the gateway.
-    """
-
-    identities: IdentityMap
-    naming: Naming
-    store: SqlitePeople
-    standing: SqliteStanding
-    links: LinkStore
-    linking: Linking
-    admission: Admission
-    kind: Callable[[str], str]
-    operators: Operators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +44,43 @@ class _Known:
 
 
 class PeopleService:
-    """Everybody; who sees one person only, sees that person here, and changes nothing."""
+    """All people. A caller who sees one person only sees that person here, and changes nothing."""
 
-    def __init__(self, parts: PeopleParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        identities: IdentityMap,
+        naming: Naming,
+        store: SqlitePeople,
+        standing: SqliteStanding,
+        links: LinkStore,
+        linking: Linking,
+        admission: Admission,
+        channels: Channels,
+        operators: Operators,
+    ) -> None:
+        self._identities = identities
+        self._naming = naming
+        self._store = store
+        self._standing = standing
+        self._links = links
+        self._linking = linking
+        self._admission = admission
+        self._channels = channels
+        self._operators = operators
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
     async def list(
         self, caller: Caller, *, query: str | None = None, limit: int, after: Place | None = None
     ) -> Sequence[wire.Person]:
-        """Whoever became known last comes first.
+        """The people, the last known first.
 
         Args:
             query: a part of a name, an account or an id.
             after: the last of those that were listed before.
         """
-        users = [user for user in await self._parts.identities.users() if caller.user_id in (None, user.id)]
+        users = [user for user in await self._identities.users() if caller.user_id in (None, user.id)]
         found = sorted((user for user in users if _is_meant(user, query)), key=_place, reverse=True)
         rest = [user for user in found if after is None or _place(user) < after]
         return await self._shown(rest[:limit])
@@ -87,49 +89,53 @@ class PeopleService:
         """One person.
 
         Raises:
-            NotNamed: nobody is known by that id or account.
-            NotAllowed: it is somebody else than whoever asks may see.
+            NotNamed: no user has that id or account.
+            NotAllowed: the caller may not see that person.
         """
         return await self._person(await self.find(caller, wanted))
 
     async def find(self, caller: Caller, wanted: str) -> str:
-        """The user id of whoever is named, after links; raises as `show`."""
-        user_id = await self._parts.naming.user_for(caller, wanted)
-        return self._parts.linking.people.successors(user_id or wanted)[-1]
+        """The user id of the person that is named, after links; raises as `show`."""
+        user_id = await self._naming.user_for(caller, wanted)
+        return self.survivor(user_id or wanted)
+
+    def survivor(self, user_id: str) -> str:
+        """The user that a user is part of now, after links; mostly the same."""
+        return self._linking.people.successors(user_id)[-1]
 
     # ---- what they may do -------------------------------------------------------------------------------------------
 
     async def set_role(self, caller: Caller, wanted: str, role: wire.Role) -> wire.Person:
-        """Say what somebody may do, on every channel where they are let in.
+        """Say what a person may do, on every channel where they are let in.
 
         Raises:
-            Refused: it is the operator, or nobody would be an owner any more.
+            Refused: it is the operator, or there would be no owner any more.
             NotNamed, NotAllowed: as `show`.
         """
         return await self._set_rank(caller, wanted, role)
 
     async def revoke(self, caller: Caller, wanted: str) -> wire.Person:
-        """Let somebody in nowhere any more, whatever the configuration says; raises as `set_role`."""
+        """Revoke all access of a person, whatever the configuration says; raises as `set_role`."""
         return await self._set_rank(caller, wanted, "revoked")
 
     async def _set_rank(self, caller: Caller, wanted: str, rank: Rank) -> wire.Person:
         caller.refuse_others(None)
         user_id = await self.find(caller, wanted)
-        async with self._parts.admission.pairing.lock:  # so that two who go at once do not leave nobody
-            accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
+        async with self._admission.pairing.lock:  # two owners who are revoked at once must not leave none
+            accounts = [account.key for account in await self._identities.accounts_of(user_id)]
             if not accounts:
                 raise NotFound(f"{user_id} has no account any more, so there is nothing to let in")
             if rank != "owner":
                 await self.refuse_without_owner(accounts)
             change = SetRank(accounts=tuple(accounts), rank=rank, via=caller.name, at=datetime.now(UTC))
-            await self._parts.store.change(change)
+            await self._store.change(change)
             self._changed()
         return await self._person(user_id)
 
     async def is_barred(self, user_id: str) -> bool:
-        """Whether somebody was let in, and: access is revoked everywhere."""
-        accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
-        return self._given(accounts, await self._parts.admission.people.book()) == "revoked"
+        """Whether all access of a user is revoked."""
+        accounts = [account.key for account in await self._identities.accounts_of(user_id)]
+        return self._given(accounts, await self._admission.people.book()) == "revoked"
 
     async def refuse_without_owner(self, accounts: Collection[str]) -> None:
         """Refuse to take away an owner without whom there would be none.
@@ -137,26 +143,26 @@ class PeopleService:
         Raises:
             Refused: says what to do first.
         """
-        if not self._parts.operators.accounts().isdisjoint(accounts):
+        if not self._operators.accounts().isdisjoint(accounts):
             raise Refused("this is the operator of this gateway, who is always an owner")
         if await self._are_last_owner(accounts):
             raise Refused("this is the last owner; make somebody else an owner first")
 
     async def refuse_to_erase(self, user_id: str) -> None:
-        """Refuse to erase an owner without whom there would be none; whoever runs the gateway comes back by themselves.
+        """Refuse to erase an owner without whom there would be none; the operator is one again at the next message.
 
         Raises:
             Refused: says what to do first.
         """
-        accounts = [account.key for account in await self._parts.identities.accounts_of(user_id)]
+        accounts = [account.key for account in await self._identities.accounts_of(user_id)]
         if await self._are_last_owner(accounts):
             raise Refused("this is the last owner; make somebody else an owner first")
 
     async def _are_last_owner(self, accounts: Collection[str]) -> bool:
-        """Whether nobody else could let people in by a chat."""
-        ranks = (await self._parts.admission.people.book()).ranks
+        """Whether no other person could let people in by a chat."""
+        ranks = (await self._admission.people.book()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
-        return bool(owners) and owners <= set(accounts) and not self._parts.operators.in_chats()
+        return bool(owners) and owners <= set(accounts) and not self._operators.in_chats()
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
@@ -169,17 +175,17 @@ class PeopleService:
             NotNamed, NotAllowed: as `show`.
         """
         caller.refuse_others(None)
-        parts, first = self._parts, await self.find(caller, one)
-        known = {account.key for user in await parts.identities.users() for account in user.accounts}
+        first = await self.find(caller, one)
+        known = {account.key for user in await self._identities.users() for account in user.accounts}
         if ":" in other and other not in known:
             if not await self._is_added(other, first):
                 raise Refused(f"{other} has just become known; try again")
-            await parts.admission.reopen([other])
+            await self._admission.reopen([other])
             self._changed()
             return wire.LinkResult(person=await self._person(first), link=None)
         second = await self.find(caller, other)
         await self._refuse_to_bar(first, second)
-        link = await make_link(parts.linking, first, second, is_one_kept=is_one_kept)
+        link = await make_link(self._linking, first, second, is_one_kept=is_one_kept)
         self._changed()
         return wire.LinkResult(person=await self._person(link.survivor), link=_link(link))
 
@@ -195,23 +201,23 @@ class PeopleService:
             NotAllowed: as `show`.
         """
         caller.refuse_others(None)
-        links = await self._parts.links.links()
+        links = await self._links.links()
         if not any(which in (link.id, link.absorbed, *(one.key for one in link.accounts)) for link in links):
             raise NotFound(f"there is no link of {which} that counts")
-        link = await end_link(self._parts.linking, which)
+        link = await end_link(self._linking, which)
         self._changed()
         return _link(link)
 
     async def _is_added(self, account: str, user_id: str) -> bool:
         try:
-            return await self._parts.identities.add(check_key(account), "", user_id=user_id, via="operator")
+            return await self._identities.add(check_key(account), "", user_id=user_id, via="operator")
         except InvalidAccount as error:
             raise NotNamed(str(error)) from error
 
     async def _refuse_to_bar(self, *user_ids: str) -> None:
-        ranks = (await self._parts.admission.people.book()).ranks
-        accounts = [[one.key for one in await self._parts.identities.accounts_of(each)] for each in user_ids]
-        barred = ["revoked" in ranks_of(theirs, ranks) for theirs in accounts]
+        ranks = (await self._admission.people.book()).ranks
+        accounts = [[one.key for one in await self._identities.accounts_of(each)] for each in user_ids]
+        barred = ["revoked" in ranks_of(keys, ranks) for keys in accounts]
         if any(barred) and not all(barred):
             who = user_ids[barred.index(True)]
             raise Refused(f"{who} has no access, and after the link neither would have it; give {who} a role first")
@@ -220,25 +226,39 @@ class PeopleService:
 
     def _given(self, accounts: Collection[str], book: AccessSnapshot) -> Rank | None:
         """What a person with these accounts was given by name."""
-        role = self._parts.admission.access.role_of(accounts, book)
+        role = self._admission.access.role_of(accounts, book)
         return "revoked" if role is None and "revoked" in ranks_of(accounts, book.ranks) else role
 
+    async def role_of(self, user_id: str) -> Role:
+        """The role of a user: the assigned one, else the highest that a channel gives; `guest` at least."""
+        admission = self._admission
+        keys = [account.key for account in await self._identities.accounts_of(user_id)]
+        given = admission.access.role_of(keys, await admission.people.book())
+        if given is not None:
+            return given
+        roles = [
+            await admission.access.role_on(channel, key)
+            for channel in admission.access.rules
+            for key in keys
+            if self._channels.kind(channel) == key.partition(":")[0]
+        ]
+        return highest(role for role in roles if role is not None) or "guest"
+
     def _changed(self) -> None:
-        self._parts.admission.people.changed()
+        self._admission.people.changed()
         happened(CHANGED)
 
     async def _person(self, user_id: str) -> wire.Person:
-        accounts = await self._parts.identities.accounts_of(user_id)
+        accounts = await self._identities.accounts_of(user_id)
         return (await self._shown([User(id=user_id, accounts=tuple(accounts))]))[0]
 
     async def _shown(self, users: Sequence[User]) -> Sequence[wire.Person]:
-        parts = self._parts
         known = _Known(
-            book=await parts.admission.people.book(),
-            given=await parts.standing.given(),
-            standing=await parts.standing.of([user.id for user in users]),
-            links=await parts.links.links(ended_too=True),
-            operators=parts.operators.accounts(),
+            book=await self._admission.people.book(),
+            given=await self._standing.given(),
+            standing=await self._standing.of([user.id for user in users]),
+            links=await self._links.links(ended_too=True),
+            operators=self._operators.accounts(),
         )
         return [await self._one(user, known) for user in users]
 
@@ -261,12 +281,12 @@ class PeopleService:
         )
 
     async def _account(self, account: Account, known: _Known) -> wire.Account:
-        theirs = known.given.get(account.key, ())
-        rank = next((one for one in theirs if one.channel is None), None)
+        given = known.given.get(account.key, ())
+        rank = next((one for one in given if one.channel is None), None)
         kind = account.key.partition(":")[0]
-        access = self._parts.admission.access
-        channels = [name for name in access.rules if self._parts.kind(name) == kind]
-        places = [await self._let_in(access, channel, account.key, theirs) for channel in channels]
+        access = self._admission.access
+        channels = [name for name in access.rules if self._channels.kind(name) == kind]
+        places = [await self._let_in(access, channel, account.key, given) for channel in channels]
         return wire.Account(
             key=account.key,
             label=account.label,
@@ -304,7 +324,7 @@ def _place(user: User) -> Place:
 
 
 def place_of_person(person: wire.Person) -> Place:
-    """Where somebody stands in the list."""
+    """The place of a user in the list."""
     return min((account.first_seen_at or _NEVER for account in person.accounts), default=_NEVER), person.id
 
 

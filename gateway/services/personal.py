@@ -13,14 +13,14 @@ from gateway.services.caller import Caller, NotAllowed, NotNamed, Permission, Re
 from gateway.services.people import PeopleService
 
 ERASED_WITHIN_S = 20.0
-"""How long an answer waits for an erasure, which goes on by itself."""
+"""How long an answer waits for an erasure, which then goes on in the background."""
 ALSO_NEEDED: tuple[Permission, ...] = ("memory:read", "sessions:read")
-"""By a key that exports: what it may not read by itself it must not read from the file."""
+"""What a key needs to export, too: it must not read from the file what it may not read otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportFile:
-    """An export that has no name on the disk any more, and so is gone when it is closed; whoever reads it closes it."""
+    """An export that has no name on the disk any more, and so is gone when it is closed; the reader closes it."""
 
     name: str
     size_bytes: int
@@ -39,8 +39,8 @@ class PersonalService:
         """Everything about a person, as a zip file.
 
         Raises:
-            NotNamed: nobody is known by that id or account.
-            NotAllowed: it is somebody else than whoever asks may see, or they may not read all that is in it.
+            NotNamed: no user has that id or account.
+            NotAllowed: the caller may not see that person, or they may not read all that is in it.
             FileError: there is no room for it.
         """
         user_id = await self._people.find(caller, wanted)
@@ -52,16 +52,16 @@ class PersonalService:
         return ExportFile(name=path.name, size_bytes=size_bytes, file=await asyncio.to_thread(_open_nameless, path))
 
     async def erase(self, caller: Caller, wanted: str, *, confirmed: str) -> wire.Erasure:
-        """Erase everything that is kept about somebody, for good; it is settled, and perhaps not done, on return.
+        """Erase everything that is kept about a person, for good; it is settled, and perhaps not done, on return.
 
         Args:
             wanted: also an account, `kind:id`, that is no user's.
             confirmed: their user id, or that account, once more.
 
         Raises:
-            Refused: it was confirmed for somebody else, or they are the last owner.
-            NotNamed: nothing is kept of anybody by that name.
-            NotAllowed: whoever asks sees one person only.
+            Refused: another id was confirmed, or they are the last owner.
+            NotNamed: nothing is kept about that name.
+            NotAllowed: the caller sees one person only.
             FileError: the decision could not be written down; nothing will be erased.
         """
         caller.refuse_others(None)

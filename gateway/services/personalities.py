@@ -14,7 +14,7 @@ from gateway.services.caller import Caller, Malformed, NotFound, Refused
 
 
 class PersonalityService:
-    """Everybody may see them; changing them is for whoever sees everybody's data, because all are answered by them.
+    """Every caller may see them. Only callers who see everybody's data change them, because they answer everybody.
 
     Args:
         home: the data directory.
@@ -34,7 +34,7 @@ class PersonalityService:
         Raises:
             NotFound: there is none of that id.
             FileError: a file cannot be read.
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         await self._one(personality_id)
@@ -59,7 +59,7 @@ class PersonalityService:
             NotFound: there is none to copy.
             InvalidId: it is no id.
             FileError: it cannot be written.
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         known = self._personalities.ids()
@@ -82,11 +82,11 @@ class PersonalityService:
         """Change it, from the next turn on; None leaves a text as it is; a built-in one is overridden.
 
         Raises:
-            PersonalityChanged: somebody else has changed it since.
+            PersonalityChanged: it was changed since it was read.
             Malformed: it would not be valid; says every thing that is wrong, with its place.
             NotFound: there is none of that id.
             FileError: it cannot be written.
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
         await self._one(personality_id)
@@ -102,7 +102,7 @@ class PersonalityService:
         """Take the last change back; one that was just made is gone then, and a built-in one as it came.
 
         Raises:
-            PersonalityChanged: somebody else has changed it since.
+            PersonalityChanged: it was changed since it was read.
             PersonalityError: nothing is known of before.
             FileError, NotAllowed: as `update`.
         """

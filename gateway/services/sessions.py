@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.domain.sessions import SessionHit, SessionMessage, conversation_key
 from gateway.messages import ConversationRef
+from gateway.pipeline.history import History
 from gateway.pipeline.local_channel import CHANNEL
 from gateway.sdk.models import sessions as wire
 from gateway.services.caller import Caller, NotAllowed, NotFound
@@ -19,7 +20,7 @@ _SNIPPETS = 3
 _EXPORTED_AT_ONCE = 500
 
 Place = tuple[int, int]
-"""Where a page of a list ends; opaque to whoever asks."""
+"""Where a page of a list ends; opaque to the caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +34,12 @@ class Question:
 
 
 class SessionService:
-    """Whoever sees one person only sees that person's sessions, and in them what concerns them.
+    """A caller who sees one person only sees that person's sessions, and in them that person's messages and answers."""
 
-    Args:
-        forget: told that a session has changed behind the agent's back.
-    """
-
-    def __init__(self, store: SqliteSessionEdits, naming: Naming, *, forget: Callable[[str], None]) -> None:
+    def __init__(self, store: SqliteSessionEdits, naming: Naming, history: History) -> None:
         self._store = store
         self._naming = naming
-        self._forget = forget
+        self._history = history
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -52,8 +49,8 @@ class SessionService:
         """The newest, and where the next page begins.
 
         Raises:
-            NotNamed: nobody is known by that name.
-            NotAllowed: whoever asks may not see theirs.
+            NotNamed: no user has that name.
+            NotAllowed: the caller may not see that person.
         """
         wanted = await self._filter(caller, asked)
         found = await self._store.listed(wanted, limit=limit + 1, before=after)
@@ -89,7 +86,7 @@ class SessionService:
         """One.
 
         Raises:
-            NotFound: there is none, or not for whoever asks.
+            NotFound: there is none, or not for the caller.
         """
         return _shown(await self._one(caller, session_id))
 
@@ -109,7 +106,7 @@ class SessionService:
         """The newest messages, or those in front of the one of the id `before`, and whether there are earlier ones.
 
         Raises:
-            NotFound: there is no such session, or not for whoever asks.
+            NotFound: there is no such session, or not for the caller.
             NotAllowed: the caller sees one person only; they read it by `transcript`.
         """
         caller.refuse_others(None)
@@ -139,7 +136,7 @@ class SessionService:
         return await self._store.channels({message.turn for message in messages})
 
     async def export(self, caller: Caller, session_id: str) -> wire.Transcript:
-        """All of it; raises as `get`."""
+        """The whole session, for programs; raises as `get`."""
         session = await self.get(caller, session_id)
         messages: list[wire.Message] = []
         after = 0
@@ -149,7 +146,7 @@ class SessionService:
         return wire.Transcript(session=session, messages=tuple(messages))
 
     async def markdown(self, caller: Caller, session_id: str) -> str:
-        """All of it, for people; raises as `get`."""
+        """The whole session as Markdown, for people; raises as `get`."""
         return as_markdown(await self.export(caller, session_id), await self._naming.labels())
 
     # ---- tidying ----------------------------------------------------------------------------------------------------
@@ -158,7 +155,7 @@ class SessionService:
         """Copy it up to a message, into a conversation of its own that goes on by `chat`.
 
         Raises:
-            NotFound: there is no such session or message, or not for whoever asks.
+            NotFound: there is no such session or message, or not for the caller.
         """
         session = await self.get(caller, session_id)
         visible = await self._messages(caller, session_id, after=fork.message - 1, limit=1)
@@ -187,12 +184,12 @@ class SessionService:
         """Forget it, with all that was said in it.
 
         Raises:
-            NotFound: there is none, or not for whoever asks.
+            NotFound: there is none, or not for the caller.
             NotAllowed: the caller sees one person only, and others wrote in it, too.
         """
         await self._alone(caller, session_id)
         await self._store.delete(session_id)
-        self._forget(session_id)
+        self._history.forget(session_id)
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
@@ -215,10 +212,10 @@ class SessionService:
 
     async def _one(self, caller: Caller, session_id: str) -> ListedSession:
         listed = await self._store.one(session_id)
-        is_theirs = caller.user_id is None or (
+        is_own = caller.user_id is None or (
             listed is not None and listed.session.user_id in await self._store.person_ids(caller.user_id)
         )
-        if listed is None or not is_theirs:
+        if listed is None or not is_own:
             raise NotFound(f"there is no session {session_id}")
         return listed
 
@@ -227,12 +224,12 @@ class SessionService:
         listed = await self._one(caller, session_id)
         if caller.user_id is None or not listed.messages:
             return
-        theirs = await self._messages(caller, session_id, after=0, limit=listed.messages)
-        if len(theirs) < listed.messages:
+        visible = await self._messages(caller, session_id, after=0, limit=listed.messages)
+        if len(visible) < listed.messages:
             raise NotAllowed("others wrote in this session, too; only a key that sees everybody changes it")
 
     async def _messages(self, caller: Caller, session_id: str, *, after: int, limit: int) -> Sequence[SessionMessage]:
-        """In a group others write, too; whoever sees one person only sees what that person wrote and was answered."""
+        """In a group others write, too; who sees one person only sees what that person wrote and was answered."""
         return await self._store.messages(session_id, after=after, limit=limit, user_id=caller.user_id)
 
 

@@ -1,4 +1,4 @@
-"""What somebody who watches a conversation receives: the log behind their place, then what is new.
+"""What the reader of a conversation receives: the log behind their place, then what is new.
 
 The log is the only source of messages: a push says that there is news, and the stream reads on from its place. So
 however pushes, reads and reconnects fall together, each message comes once and in order, and a slow reader costs no
@@ -54,7 +54,7 @@ class ConversationStream:
         self._shown: dict[str, str] = {}
         self._passing: deque[Event] = deque(maxlen=MAX_PASSING)
 
-    # ---- what it is told --------------------------------------------------------------------------------------------
+    # ---- what happens ----------------------------------------------------------------------------------------------
 
     def has_news(self) -> None:
         """The log has something new."""
@@ -78,14 +78,14 @@ class ConversationStream:
         self._pass(Event("tool", wire.Tool(tool=step.tool, state=step.state, is_ok=step.is_ok)))
 
     def end(self) -> None:
-        """Let the reader go; it comes again by itself."""
+        """Let the reader go; it reconnects."""
         self._is_ended = True
         self._wake.set()
 
     # ---- what it tells ----------------------------------------------------------------------------------------------
 
     async def events(self, talk: LocalChannel) -> AsyncIterator[Event | None]:
-        """Everything, until it is ended or nobody reads on; None is a sign of life.
+        """Everything, until it is ended or the reader leaves; None is a sign of life.
 
         Raises:
             StoreError: the log cannot be read now.

@@ -1,17 +1,17 @@
-"""The gateway itself: how it is, what was spent, what it was told."""
+"""The gateway itself: health, usage and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
 
 from gateway.agent.budgets import UsageStore, UsageSum, UsageSums
-from gateway.config import Config, DayBudget
+from gateway.config import DayBudget, LiveConfig
 from gateway.config.values import zone_of
+from gateway.pipeline.health import Checkup
 from gateway.runtime.logs import secrets_in
 from gateway.sdk.models import system as wire
 from gateway.sdk.models.system import Health
@@ -22,30 +22,23 @@ HIDDEN = "**********"  # as pydantic shows a SecretStr
 _SHORT_SECRET_CHARS = 6  # shorter ones stand in innocent words, too
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemParts:
-    """What the service works with; `config` gives the one in force."""
-
-    health: Callable[[], Awaitable[Health]]
-    usage: UsageStore
-    config: Callable[[], Config]
-    naming: Naming
-
-
 class SystemService:
-    """What concerns nobody in particular, and so is the operator's, except what a person has spent."""
+    """The operator's, as it concerns no single person; only what a person has spent is theirs to see."""
 
-    def __init__(self, parts: SystemParts) -> None:
-        self._parts = parts
+    def __init__(self, *, checkup: Checkup, usage: UsageStore, config: LiveConfig, naming: Naming) -> None:
+        self._checkup = checkup
+        self._usage = usage
+        self._config = config
+        self._naming = naming
 
     async def health(self, caller: Caller) -> Health:
         """How the gateway is, now.
 
         Raises:
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
-        return await self._parts.health()
+        return await self._checkup.health()
 
     async def channels(self, caller: Caller) -> list[wire.ChannelHealth]:
         """The channels in their true state; raises as `health`."""
@@ -55,12 +48,12 @@ class SystemService:
         """What was spent in so many days, today included.
 
         Raises:
-            NotNamed: nobody is known by that name.
-            NotAllowed: whoever asks may not see theirs.
+            NotNamed: no user has that name.
+            NotAllowed: the caller may not see that person.
         """
         name, since = self.usage_since(days)
-        user_id = await self._parts.naming.user_for(caller, user)
-        rows = await self._parts.usage.spent(since=since.isoformat(), user_id=user_id)
+        user_id = await self._naming.user_for(caller, user)
+        rows = await self._usage.spent(since=since.isoformat(), user_id=user_id)
         found = [
             {
                 "day": row.day,
@@ -81,27 +74,27 @@ class SystemService:
     async def usage_sums(self, caller: Caller, *, since: date) -> UsageSums:
         """What was spent on that day and after it, added up; raises as `health`."""
         caller.refuse_others(None)
-        return await self._parts.usage.summed(since=since.isoformat())
+        return await self._usage.summed(since=since.isoformat())
 
     async def usage_by_day(self, caller: Caller, *, since: date) -> Mapping[date, UsageSum]:
         """What all together spent on that day and on each after it; raises as `health`."""
         caller.refuse_others(None)
-        found = await self._parts.usage.by_day(since=since.isoformat())
+        found = await self._usage.by_day(since=since.isoformat())
         return {date.fromisoformat(day): used for day, used in found.items()}
 
     def day_budget(self) -> DayBudget:
         """What everything together may cost in one day."""
-        return self._parts.config().budgets.gateway or DayBudget()
+        return self._config.current.budgets.gateway or DayBudget()
 
     def usage_since(self, days: int) -> tuple[str, date]:
         """Whose midnight begins a day, and the first of so many days."""
-        name = self._parts.config().budgets.time_zone
+        name = self._config.current.budgets.time_zone
         return name, datetime.now(UTC).astimezone(zone_of(name)).date() - timedelta(days=days - 1)
 
     async def settings(self, caller: Caller) -> wire.Settings:
         """The configuration in force, without its secrets; raises as `health`."""
         caller.refuse_others(None)
-        config = self._parts.config()
+        config = self._config.current
         values = config.model_dump(mode="json")
         for name, channel in config.channels.items():
             if isinstance(channel.settings, BaseModel):

@@ -1,57 +1,63 @@
-"""Whose traces whoever asks may see and change: worked out here, from who they are, and from nothing that they say."""
+"""Whose traces a caller may see and change: decided by who the caller is, never by what the request says."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-
-from gateway.domain.roles import Role, may
+from gateway.config import LiveConfig
+from gateway.domain.roles import may
+from gateway.domain.sessions import SessionStore
+from gateway.people.linking.links import LinkStore
 from gateway.sdk.models.traces import AddTrace
 from gateway.services.caller import Ambiguous, Caller, Malformed, NotFound, NotNamed
 from gateway.services.naming import Naming
+from gateway.services.people import PeopleService
+from gateway.store.database import Database
+from gateway.store.person_sessions import session_ids
 from gateway.traces.trace import PERSONAL, Viewer
 from gateway.traces.transfer.bounds import Bounds, Everything, OfPerson
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceScopes:
-    """Makes viewers and bounds.
+    """Makes viewers and bounds."""
 
-    Attributes:
-        person_ids: all ids of a person, since accounts are linked.
-        sessions: the ids of the sessions of these users.
-        has_session: whether there is a session with that id.
-        role: as what a person is let in.
-        personality: the configured default one.
-    """
-
-    naming: Naming
-    person_ids: Callable[[str], Awaitable[Sequence[str]]]
-    sessions: Callable[[str], Awaitable[Sequence[str]]]
-    has_session: Callable[[str], Awaitable[bool]]
-    role: Callable[[str], Awaitable[Role]]
-    personality: Callable[[], str]
+    def __init__(
+        self,
+        *,
+        naming: Naming,
+        people: PeopleService,
+        links: LinkStore,
+        sessions: SessionStore,
+        database: Database,
+        config: LiveConfig,
+    ) -> None:
+        self._naming = naming
+        self._people = people
+        self._links = links
+        self._sessions = sessions
+        self._database = database
+        self._config = config
 
     async def viewer(self, caller: Caller) -> Viewer:
         """On whose behalf the trace store is asked: everything, or one whole person."""
         if caller.user_id is None:
-            return Viewer(user_id=None, personality_id=self.personality(), session_id=None, extent="everything")
-        role = await self.role(caller.user_id)
+            return Viewer(
+                user_id=None, personality_id=self._config.current.personality, session_id=None, extent="everything"
+            )
+        role = await self._people.role_of(caller.user_id)
         may_share, reads_shared = may(role, "write shared memory"), may(role, "read shared memory")
         return await self.person(caller.user_id, may_share=may_share, reads_shared=reads_shared)
 
     async def person(self, user_id: str, *, may_share: bool = True, reads_shared: bool = True) -> Viewer:
         """All that is a person's, under each of their ids."""
-        ids = await self.person_ids(user_id)
+        ids = await self._links.person_ids(user_id)
         return Viewer(
             user_id=user_id,
-            personality_id=self.personality(),
+            personality_id=self._config.current.personality,
             session_id=None,
             other_ids=tuple(each for each in ids if each != user_id),
             may_share=may_share,
             reads_shared=reads_shared,
             extent="person",
-            sessions=tuple(await self.sessions(user_id)),
+            sessions=tuple(await session_ids(self._database, user_id)),
         )
 
     async def writer(self, caller: Caller, wanted: AddTrace) -> Viewer:
@@ -59,21 +65,21 @@ class TraceScopes:
 
         Raises:
             Malformed: a session is missing.
-            NotFound: there is no such session, or not for whoever asks.
-            NotNamed: it is not clear who is meant, or nobody is known.
-            NotAllowed: it is somebody else.
+            NotFound: there is no such session, or not for the caller.
+            NotNamed: it is not clear who is meant, or there are no users yet.
+            NotAllowed: it is another person.
         """
-        user_id = await self.naming.user_for(caller, wanted.user)
+        user_id = await self._naming.user_for(caller, wanted.user)
         if user_id is None and wanted.scope in PERSONAL:
-            user_id = await self.naming.only_user()
+            user_id = await self._naming.only_user()
             if user_id is None:
                 raise NotNamed("there are no users yet who could own it; the first person who writes becomes one")
         if wanted.scope == "thread":
             await self._check_session(caller, wanted.session)
-        may_share = caller.user_id is None or may(await self.role(caller.user_id), "write shared memory")
+        may_share = caller.user_id is None or may(await self._people.role_of(caller.user_id), "write shared memory")
         return Viewer(
             user_id=user_id,
-            personality_id=wanted.personality or self.personality(),
+            personality_id=wanted.personality or self._config.current.personality,
             session_id=wanted.session if wanted.scope == "thread" else None,
             may_share=may_share,
         )
@@ -82,10 +88,10 @@ class TraceScopes:
         """Whose traces leave, and whose those become that come.
 
         Raises:
-            NotNamed: nobody is known by that name.
-            NotAllowed: they are not for whoever asks.
+            NotNamed: no user has that name.
+            NotAllowed: they are not for the caller.
         """
-        user_id = await self.naming.user_for(caller, user)
+        user_id = await self._naming.user_for(caller, user)
         if user_id is None:
             return Everything(fallback=await self._only_person())
         viewer = await self.viewer(caller) if caller.user_id is not None else await self.person(user_id)
@@ -94,7 +100,7 @@ class TraceScopes:
     async def _only_person(self) -> Viewer | None:
         """Whose traces become that do not say whose they are."""
         try:
-            user_id = await self.naming.only_user()
+            user_id = await self._naming.only_user()
         except Ambiguous:
             return None
         return None if user_id is None else await self.person(user_id)
@@ -102,8 +108,8 @@ class TraceScopes:
     async def _check_session(self, caller: Caller, session: str | None) -> None:
         if session is None:
             raise Malformed("a trace of the scope `thread` needs its `session`")
-        is_there = await self.has_session(session)
+        is_there = await self._sessions.session(session) is not None
         if caller.user_id is not None:
-            is_there = is_there and session in await self.sessions(caller.user_id)
+            is_there = is_there and session in await session_ids(self._database, caller.user_id)
         if not is_there:
             raise NotFound(f"there is no session {session}")

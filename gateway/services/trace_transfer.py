@@ -64,7 +64,7 @@ class TraceTransferService:
         return await self.transfers.incoming(name)
 
     async def discard(self, upload: Transfer) -> None:
-        """Nobody needs the file any more. Idempotent."""
+        """Remove the file. Idempotent."""
         await asyncio.to_thread(upload.drop)
 
     async def import_file(
@@ -84,8 +84,8 @@ class TraceTransferService:
 
         Raises:
             Malformed: it is nothing that can be imported.
-            NotNamed: nobody is known by that name.
-            NotAllowed: they are not for whoever asks.
+            NotNamed: no user has that name.
+            NotAllowed: they are not for the caller.
             StoreUnavailable: the disk is full or broken; what was put in before is in.
         """
         trace_store = self._opened()
@@ -122,8 +122,8 @@ class TraceTransferService:
         """A file with all traces of a person, or of everybody, as they are at this moment; gone with the block.
 
         Raises:
-            NotNamed: nobody is known by that name.
-            NotAllowed: they are not for whoever asks.
+            NotNamed: no user has that name.
+            NotAllowed: they are not for the caller.
             StoreUnavailable: the disk is full or broken.
         """
         trace_store = self._opened()

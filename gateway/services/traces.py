@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from gateway.errors import TraceError
 from gateway.memory.review import FactOrigin
@@ -12,15 +13,16 @@ from gateway.runtime.observe import happened
 from gateway.sdk.models import traces as wire
 from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, Refused
 from gateway.services.naming import Naming
-from gateway.services.trace_schema import curve_of, entry_of, found_of, graph_of, trace_of
 from gateway.services.trace_scopes import TraceScopes
-from gateway.traces.browsing import Listing, TraceBrowser
-from gateway.traces.consolidation import Consolidation
+from gateway.traces import strength
+from gateway.traces.browsing import Listing, Surroundings, TraceBrowser
+from gateway.traces.consolidation import Consolidation, ConsolidationEntry
+from gateway.traces.decay import curve
 from gateway.traces.filters import Among
 from gateway.traces.origins import origins
-from gateway.traces.rows import NOT_SHARED
-from gateway.traces.search import MOST, Wanted
-from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer
+from gateway.traces.rows import BETWEEN, NOT_SHARED
+from gateway.traces.search import MOST, Found, Wanted
+from gateway.traces.trace import DAY_MS, Owner, ScopeKind, Trace, TraceType, Viewer
 from gateway.traces.trace_store import TraceStore
 
 CHANGED = "traces.changed"
@@ -46,16 +48,6 @@ class Filters:
     is_deleted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceParts:
-    """What the service works with; both are None where traces are off."""
-
-    trace_store: TraceStore | None
-    consolidation: Consolidation | None
-    scopes: TraceScopes
-    naming: Naming
-
-
 class TraceService:
     """Every method raises `Refused` where the trace memory is off.
 
@@ -63,13 +55,24 @@ class TraceService:
     shares, which a guest does not change.
     """
 
-    def __init__(self, parts: TraceParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        trace_store: TraceStore | None,
+        consolidation: Consolidation | None,
+        *,
+        scopes: TraceScopes,
+        naming: Naming,
+    ) -> None:
+        """Both are None where traces are off."""
+        self._open_store = trace_store
+        self._consolidation = consolidation
+        self._scopes = scopes
+        self._naming = naming
 
     @property
     def is_on(self) -> bool:
         """Whether there is a trace memory."""
-        return self._parts.trace_store is not None
+        return self._open_store is not None
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
@@ -77,9 +80,9 @@ class TraceService:
         """Where the facts come from that hold all of these words; none where traces are off or not for the caller.
 
         Args:
-            user_id: whose facts the operator wants; None: everybody's. Others are told of their own only.
+            user_id: whose facts the operator wants; None: everybody's. Other callers see their own only.
         """
-        trace_store, scopes = self._parts.trace_store, self._parts.scopes
+        trace_store, scopes = self._open_store, self._scopes
         if trace_store is None or not caller.may("traces:read"):
             return ()
         if caller.user_id is None and user_id is not None:
@@ -90,10 +93,10 @@ class TraceService:
         """The best matches, best first, a hundred at most; being listed is no use.
 
         Raises:
-            NotNamed: nobody is known by that name.
-            NotAllowed: they are not for whoever asks.
+            NotNamed: no user has that name.
+            NotAllowed: they are not for the caller.
         """
-        trace_store, viewer = self._trace_store(), await self._parts.scopes.viewer(caller)
+        trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         found = await trace_store.search(
             viewer,
             Wanted(
@@ -104,7 +107,7 @@ class TraceService:
                 among=await self._among(caller, wanted),
             ),
         )
-        return [found_of(each, trace_store.now(), explain=explain) for each in found]
+        return [_found_of(each, trace_store.now(), explain=explain) for each in found]
 
     async def browse(
         self, caller: Caller, wanted: Filters, *, limit: int, before: int | None = None
@@ -114,7 +117,7 @@ class TraceService:
         Raises:
             as `search`.
         """
-        trace_store, viewer = self._trace_store(), await self._parts.scopes.viewer(caller)
+        trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         listing = Listing(
             type=wanted.type,
             scope=wanted.scope,
@@ -126,15 +129,15 @@ class TraceService:
         found = await TraceBrowser(trace_store).traces(viewer, listing)
         rest = found[limit - 1].number if len(found) > limit else None
         now = trace_store.now()
-        return [wire.FoundTrace(**trace_of(each.trace, now).model_dump()) for each in found[:limit]], rest
+        return [wire.FoundTrace(**_trace_of(each.trace, now).model_dump()) for each in found[:limit]], rest
 
     async def get(self, caller: Caller, trace_id: str) -> wire.Trace:
         """One trace, also one that was deleted.
 
         Raises:
-            NotFound: there is none with that id, or not for whoever asks.
+            NotFound: there is none with that id, or not for the caller.
         """
-        return trace_of(await self._one(caller, trace_id), self._trace_store().now())
+        return _trace_of(await self._one(caller, trace_id), self._trace_store().now())
 
     async def strength(self, caller: Caller, trace_id: str, *, points: int) -> wire.StrengthCurve:
         """How the trace fades: since it was last touched, and from now on.
@@ -144,7 +147,7 @@ class TraceService:
         """
         trace, trace_store = await self._one(caller, trace_id), self._trace_store()
         uses = await TraceBrowser(trace_store).uses(trace, _USES_SHOWN)
-        return curve_of(trace, uses, trace_store.now(), points)
+        return _curve_of(trace, uses, trace_store.now(), points)
 
     async def around(self, caller: Caller, trace_id: str, *, limit: int) -> wire.TraceGraph:
         """What the trace is linked to, the weightiest first.
@@ -153,28 +156,28 @@ class TraceService:
             NotFound: as `get`.
         """
         trace, trace_store = await self._one(caller, trace_id), self._trace_store()
-        found = await TraceBrowser(trace_store).around(await self._parts.scopes.viewer(caller), trace_id, limit)
+        found = await TraceBrowser(trace_store).around(await self._scopes.viewer(caller), trace_id, limit)
         if found is None:  # erased since
             raise _no_trace(trace_id)
-        return graph_of(trace, found, trace_store.now())
+        return _graph_of(trace, found, trace_store.now())
 
     async def count(self, caller: Caller) -> int:
-        """How many traces there are for whoever asks."""
-        return await self._trace_store().count(await self._parts.scopes.viewer(caller))
+        """How many traces there are for the caller."""
+        return await self._trace_store().count(await self._scopes.viewer(caller))
 
     # ---- changing --------------------------------------------------------------------------------------------------
 
     async def add(self, caller: Caller, wanted: wire.AddTrace) -> wire.Trace:
-        """Remember a fact; the same content of the same owner again only unites the tags.
+        """Remember a fact; the same content of the same owner again only adds its tags.
 
         Raises:
             Malformed: it says nothing, or a session is missing.
             NotNamed: it is not clear whose it is to be.
             NotFound: there is no such session.
-            NotAllowed: it is not theirs to write.
+            NotAllowed: the caller may not write there.
         """
         trace_store = self._trace_store()
-        viewer = await self._parts.scopes.writer(caller, wanted)
+        viewer = await self._scopes.writer(caller, wanted)
         with _as_refused():
             trace = Trace(
                 content=wanted.content,
@@ -201,7 +204,7 @@ class TraceService:
             NotFound: there is no such trace, or it was deleted.
             NotAllowed: everybody shares it, and they may not change that.
         """
-        viewer = await self._parts.scopes.viewer(caller)
+        viewer = await self._scopes.viewer(caller)
         with _as_refused():
             is_done = await self._trace_store().update(viewer, trace_id, content=content, tags=tags)
         return await self._changed(caller, trace_id, is_done=is_done)
@@ -212,7 +215,7 @@ class TraceService:
         Raises:
             NotFound, NotAllowed: as `update`.
         """
-        viewer = await self._parts.scopes.viewer(caller)
+        viewer = await self._scopes.viewer(caller)
         with _as_refused():
             is_done = await self._trace_store().delete(viewer, trace_id)
         return await self._changed(caller, trace_id, is_done=is_done)
@@ -224,7 +227,7 @@ class TraceService:
             NotFound: there is no such trace that was deleted.
             NotAllowed: as `update`.
         """
-        viewer = await self._parts.scopes.viewer(caller)
+        viewer = await self._scopes.viewer(caller)
         with _as_refused():
             is_done = await self._trace_store().restore(viewer, trace_id)
         return await self._changed(caller, trace_id, is_done=is_done, state="deleted ")
@@ -236,7 +239,7 @@ class TraceService:
             Refused: fewer than two of them are there, or they belong to different owners.
             NotAllowed: as `update`.
         """
-        viewer = await self._parts.scopes.viewer(caller)
+        viewer = await self._scopes.viewer(caller)
         with _as_refused():
             merged = await self._trace_store().merge(viewer, trace_ids, content)
         happened(CHANGED)
@@ -245,11 +248,11 @@ class TraceService:
     # ---- consolidation ---------------------------------------------------------------------------------------------
 
     async def consolidate(self, caller: Caller) -> wire.ConsolidationResult:
-        """Consolidate what whoever asks may change, now."""
-        consolidation = self._parts.consolidation
+        """Consolidate what the caller may change, now."""
+        consolidation = self._consolidation
         if consolidation is None:
             raise Refused(OFF)
-        viewer = None if caller.user_id is None else await self._parts.scopes.viewer(caller)
+        viewer = None if caller.user_id is None else await self._scopes.viewer(caller)
         report = await consolidation.try_run(viewer, reason=caller.name)
         happened(CHANGED)
         if report is None:
@@ -267,23 +270,23 @@ class TraceService:
         """What consolidations did, newest first; it is about everybody's traces.
 
         Raises:
-            NotAllowed: whoever asks sees one person only.
+            NotAllowed: the caller sees one person only.
         """
         caller.refuse_others(None)
-        consolidation = self._parts.consolidation
+        consolidation = self._consolidation
         if consolidation is None:
             raise Refused(OFF)
-        return [entry_of(each) for each in await consolidation.log(limit=limit, before=before)]
+        return [_entry_of(each) for each in await consolidation.log(limit=limit, before=before)]
 
     # ---- within ----------------------------------------------------------------------------------------------------
 
     def _trace_store(self) -> TraceStore:
-        if self._parts.trace_store is None:
+        if self._open_store is None:
             raise Refused(OFF)
-        return self._parts.trace_store
+        return self._open_store
 
     async def _one(self, caller: Caller, trace_id: str) -> Trace:
-        trace_store, viewer = self._trace_store(), await self._parts.scopes.viewer(caller)
+        trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         trace = await TraceBrowser(trace_store).trace(viewer, trace_id)
         if trace is None:
             raise _no_trace(trace_id)
@@ -296,10 +299,10 @@ class TraceService:
         return await self.get(caller, trace_id)
 
     async def _among(self, caller: Caller, wanted: Filters) -> Among:
-        user_id = None if wanted.user is None else await self._parts.naming.user_for(caller, wanted.user)
+        user_id = None if wanted.user is None else await self._naming.user_for(caller, wanted.user)
         if user_id is None:
             return Among(personality_id=wanted.personality, tags=wanted.tags)
-        person: Viewer = await self._parts.scopes.person(user_id)
+        person: Viewer = await self._scopes.person(user_id)
         return Among(
             user_ids=person.ids,
             sessions=frozenset(person.sessions),
@@ -322,3 +325,107 @@ def _as_refused() -> Iterator[None]:
             raise NotAllowed(NOT_SHARED) from error
         kind = Malformed if "blank" in str(error) else Refused
         raise kind(str(error)) from error
+
+
+LABEL_CHARS = 80
+
+
+def _trace_of(trace: Trace, now: datetime) -> wire.Trace:
+    user, personality, session = _names(trace.owner)
+    return wire.Trace(
+        id=trace.id,
+        type=trace.type,
+        scope=trace.owner.kind,
+        user=user,
+        personality=personality,
+        session=session,
+        content=trace.content,
+        strength=strength.current(trace.strength, trace.stability_ms, trace.last_accessed_at, now),
+        stability_days=trace.stability_ms / DAY_MS,
+        tags=trace.tags,
+        emotions=dict(trace.emotions),
+        metadata=dict(trace.metadata),
+        created_at=trace.created_at,
+        last_accessed_at=trace.last_accessed_at,
+        uses=trace.retrieval_count,
+        source=trace.source,
+        author=trace.author,
+        speaker=trace.speaker,
+        has_vector=trace.embedding is not None,
+        deleted_at=trace.deleted_at,
+        merged_into=trace.merged_into,
+    )
+
+
+def _found_of(found: Found, now: datetime, *, explain: bool) -> wire.FoundTrace:
+    """With its score, and if wanted what that is made of."""
+    explanation = wire.Explanation(parts=dict(found.parts), factors=dict(found.factors), cosine=found.cosine)
+    return wire.FoundTrace(
+        **_trace_of(found.trace, now).model_dump(),
+        score=found.score,
+        explanation=explanation if explain else None,
+    )
+
+
+def _curve_of(trace: Trace, used_at: Sequence[datetime], now: datetime, points: int) -> wire.StrengthCurve:
+    found = curve(trace, now, points)
+    return wire.StrengthCurve(
+        points=tuple(
+            wire.StrengthPoint(at=point.at, strength=point.strength, is_forecast=point.is_forecast)
+            for point in found.points
+        ),
+        known_since=found.known_since,
+        fades_at=found.fades_at,
+        used_at=tuple(used_at),
+    )
+
+
+def _graph_of(trace: Trace, found: Surroundings, now: datetime) -> wire.TraceGraph:
+    """The neighbours that are traces come first, in the order of their edges."""
+    traces = (
+        wire.Neighbour(id=each.id, label=_opening(each.content), trace=_trace_of(each, now))
+        for each in found.traces.values()
+    )
+    nodes = (wire.Neighbour(id=end, label=label, trace=None) for end, label in found.nodes.items())
+    return wire.TraceGraph(
+        trace=_trace_of(trace, now),
+        neighbours=(*traces, *nodes),
+        edges=tuple(
+            wire.Edge(source=edge.source, target=edge.target, kind=edge.kind, weight=edge.weight)
+            for edge in found.edges
+        ),
+        is_cut=found.is_cut,
+    )
+
+
+def _entry_of(entry: ConsolidationEntry) -> wire.Consolidation:
+    report = entry.report
+    return wire.Consolidation(
+        id=entry.id,
+        started_at=entry.started_at,
+        reason=entry.reason,
+        pruned=report.pruned,
+        merged=report.merged,
+        derived=report.derived,
+        compacted=report.compacted,
+        duration_ms=report.duration_ms,
+    )
+
+
+def _names(owner: Owner) -> tuple[str | None, str | None, str | None]:
+    """User, personality and session of an owner."""
+    first, _, second = owner.id.partition(BETWEEN)
+    match owner.kind:
+        case "user":
+            return owner.id, None, None
+        case "persona":
+            return first, second, None
+        case "thread":
+            return None, None, owner.id
+        case "organization":
+            return None, second or None, None
+
+
+def _opening(content: str) -> str:
+    text = " ".join(content.split())
+    return text if len(text) <= LABEL_CHARS else text[: LABEL_CHARS - 1] + "…"

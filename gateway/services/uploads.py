@@ -1,4 +1,4 @@
-"""Files on their way in or out: on disk, in a place that no backup takes, and gone when nobody needs them any more."""
+"""Files on their way in or out: on disk, in a place that no backup takes, and removed after use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Transfer:
     """A directory of one file's own, and the file in it.
 
     Attributes:
-        token: nobody can guess it.
+        token: a secret that cannot be guessed.
         path: of the file; what comes in keeps its name, for detection and for errors.
     """
 
@@ -157,7 +157,7 @@ class Transfers:
             self._forget(next(iter(self._waiting)))
 
     def take(self, token: str) -> Transfer:
-        """The upload that waits, which waits no more: whoever takes it drops it.
+        """The upload that waits, which waits no more; the caller drops it.
 
         Raises:
             Refused: it is not there any more.

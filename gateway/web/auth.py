@@ -28,9 +28,9 @@ from gateway.web.pages import problem_response
 
 OPERATOR = "operator"
 CALLER = "ethos.caller"
-"""Under this name a request's scope has the `Caller`, None where nobody is known."""
+"""Under this name a request's scope has the `Caller`, or None."""
 PROOF = "ethos.proof"
-"""And how that is known, a `Proof`."""
+"""Under this name it has what proved the caller, a `Proof`."""
 SIGN_IN = "ethos.sign_in"
 """The browser's `SignIn`, where the proof is its cookie."""
 API_CALLER = operator("api")
@@ -103,7 +103,7 @@ class FailurePause:
 
 
 Keys = Callable[[str], Awaitable[Caller | None]]
-"""Whoever holds an API key; None where it is wrong or revoked."""
+"""Gives the caller that holds an API key; None where it is wrong or revoked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +175,8 @@ Proof = Literal["none", "cookie", "bearer", "key"]
 class Gate:
     """Stands before everything: Host, Origin, who it is, and the headers of every response.
 
-    It lets nobody in by itself: it puts Starlette's `user` and `auth` into the scope, and `OperatorOnly` refuses. Who
-    holds an API key is a `Caller` in the scope, for the API to let in, and nobody to all else.
+    It does not refuse: it puts Starlette's `user` and `auth` into the scope, and `OperatorOnly` refuses. Who
+    holds an API key is a `Caller` in the scope, for the API to let in, and unknown to all else.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class Gate:
     async def _token_in_address(self, scope: Scope) -> Response | None:
         """Exchange `/?token=…`, the link printed at the start, for the cookie; the token leaves the address at once.
 
-        A page of somebody else may lead here or show us in a frame: what it brings as a token is neither tried nor
+        A page of another site may lead here or show us in a frame: what it brings as a token is neither tried nor
         counted.
         """
         if scope["type"] != "http" or scope["path"] != "/" or scope["method"] not in ("GET", "HEAD"):
@@ -306,7 +306,7 @@ def refused_login(scope: Scope, result: LoginResult) -> Response:
 
 
 def client_address(scope: Scope) -> str:
-    """The address of whoever is connected: no header is believed."""
+    """The address of the client; no header is believed."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
@@ -356,10 +356,10 @@ def _is_own_page(scope: Scope, headers: Headers, host: str, proof: Proof) -> boo
     if origin is not None:
         parts = urlsplit(origin) if origin != "null" else None
         return parts is not None and parts.scheme in ("http", "https") and parts.netloc.lower() == host.strip().lower()
-    if site in ("cross-site", "same-site"):  # somebody may follow a link to us; nothing else is loaded from elsewhere
+    if site in ("cross-site", "same-site"):  # a person may follow a link to us; nothing else is loaded from elsewhere
         return is_safe and headers.get("sec-fetch-mode") == "navigate"
     # A browser sends an Origin with all that is unsafe. Without one it is a program, which has no business with a
-    # cookie; the applications that are open to the public check their callers by themselves.
+    # cookie; the applications that are open to the public check their own callers.
     return is_safe or proof != "cookie" or site == "same-origin"
 
 

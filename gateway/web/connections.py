@@ -4,16 +4,24 @@ Uvicorn waits for ever for a request that was begun, so a thousand half requests
 are those of Apache's mod_reqtimeout (https://httpd.apache.org/docs/2.4/mod/mod_reqtimeout.html): a head within ten
 seconds, and of a body at least 500 bytes a second. What is answered, an event stream too, may take its time; but a
 client that takes nothing of it for two minutes is given up (nginx: send_timeout).
+
+The bodies of all requests that are held at one time share a budget, and requests that come all at once begin a few at
+a time (`BodyBudget`, `Paced`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import resource
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from gateway.web.auth import CALLER
 
 HEAD_S = 10.0
 BODY_S = 15.0
@@ -206,3 +214,94 @@ def room_for_connections() -> int:
 def _room(files: int) -> int:
     """For a small limit half of it is kept back."""
     return max(1, min(MOST_CONNECTIONS, max(files - RESERVED_FILES, files // 2)))
+
+
+MAX_HELD_BYTES = 32 * 1024 * 1024
+# So much of a body always has room: a platform's webhook is not refused for the slow uploads of others.
+SMALL_BYTES = 16 * 1024
+# The ends of addresses that hand a body on as it comes, and hold nothing of it; of strangers none is taken there.
+STREAMED = ("/traces/import",)
+
+
+class BodyBudget:
+    """Counts what each request has sent, until it is answered. What has no room is answered with 503.
+
+    Half of it is for those who have shown a token, a key or a cookie: no stranger can take it from them with slow
+    uploads.
+    """
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int = MAX_HELD_BYTES) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+        self._held_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on.
+
+        Raises:
+            HTTPException: 503, out of `receive`.
+        """
+        is_known = scope.get(CALLER) is not None
+        if scope["type"] != "http" or (is_known and scope["path"].endswith(STREAMED)):
+            await self._app(scope, receive, send)
+            return
+        mine_bytes = 0
+        most_bytes = self._max_bytes if is_known else self._max_bytes // 2
+
+        async def counted() -> Message:
+            nonlocal mine_bytes
+            message = await receive()
+            size_bytes = len(message.get("body", b""))
+            if mine_bytes + size_bytes > SMALL_BYTES and self._held_bytes + size_bytes > most_bytes:
+                raise HTTPException(
+                    503, "Too much is being sent to this gateway at once. Try again.", headers={"retry-after": "2"}
+                )
+            mine_bytes += size_bytes
+            self._held_bytes += size_bytes
+            return message
+
+        try:
+            await self._app(scope, counted, send)
+        finally:
+            self._held_bytes -= mine_bytes
+
+
+# In one round of the event loop; each takes about a millisecond of it.
+AT_ONCE = 8
+AHEAD = "/health"
+
+
+class Paced:
+    """Lets `AT_ONCE` requests begin in each round of the event loop, in their order; those for the health at once."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._begun = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, when it is its turn."""
+        if not scope.get("path", "").startswith(AHEAD):
+            await self._turn()
+        await self._app(scope, receive, send)
+
+    async def _turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._begun == 0:
+            loop.call_soon(self._next_round)
+        if self._begun < AT_ONCE and not self._waiting:
+            self._begun += 1
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        await turn
+
+    def _next_round(self) -> None:
+        self._begun = 0
+        while self._waiting and self._begun < AT_ONCE:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._begun += 1
+        if self._begun:
+            asyncio.get_running_loop().call_soon(self._next_round)

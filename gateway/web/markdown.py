@@ -1,4 +1,4 @@
-"""Markdown of people and of the agent, on pages of ours: data, of which nothing runs and nothing loads by itself."""
+"""Markdown of people and of the agent, on pages of ours: data, nothing in it runs, and nothing is loaded."""
 
 from __future__ import annotations
 

@@ -29,12 +29,18 @@ from gateway.protocols import SupportsHttp
 from gateway.web.api import PATH as API_PATH
 from gateway.web.api import Api
 from gateway.web.auth import LOOPBACK_HOSTS, SIGN_IN, Gate, OperatorAuth, OperatorOnly, client_address, is_https, until
-from gateway.web.bodies import BodyBudget
-from gateway.web.connections import Crowd, PunctualProtocol, give_up_bodies, look_at, room_for_connections
+from gateway.web.connections import (
+    BodyBudget,
+    Crowd,
+    Paced,
+    PunctualProtocol,
+    give_up_bodies,
+    look_at,
+    room_for_connections,
+)
 from gateway.web.dashboard.lazy import FindSources, LazyDashboard
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
 from gateway.web.forms import form_key
-from gateway.web.pace import Paced
 from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
@@ -170,7 +176,7 @@ class WebServer:
                 log_level="warning",
                 access_log=False,  # an address may hold the token
                 server_header=False,
-                proxy_headers=False,  # nobody's word counts for who is connected
+                proxy_headers=False,  # no header says who is connected
                 timeout_graceful_shutdown=STOP_S,
             ),
             self._stopping,
@@ -228,7 +234,7 @@ class WebServer:
         response = login_page(next_path=next_path, error=error)
         if request.headers.get("sec-fetch-site") == "cross-site":
             # A browser holds a Strict cookie back when another site's link led here. Going on from a page of our own
-            # sends it; whoever has none ends here again, and then from our own site.
+            # sends it; a browser without one ends here again, and then from our own site.
             response.headers["refresh"] = f"0; url={next_path}"
         return response
 
@@ -268,7 +274,7 @@ async def _small_form(request: Request) -> dict[str, str]:
 
 
 def _next_path(wanted: str) -> str:
-    """`wanted` when it is a path of ours, else the start: a login must not lead to somebody else's page."""
+    """`wanted` when it is a path of ours, else the start: a login must not lead to another site."""
     return wanted if _NEXT_PATH.fullmatch(wanted) else "/"
 
 

@@ -1,4 +1,4 @@
-"""How the gateway is, by HTTP: `/health` for people and load balancers, `/metrics` for Prometheus.
+"""The health of the gateway over HTTP: `/health` for people and load balancers, `/metrics` for Prometheus.
 
 Without the token one word is said, never why. The metrics are the operator's only.
 """
@@ -69,7 +69,7 @@ def metrics_route(metrics: Metrics) -> Route:
 
 
 class Counted:
-    """Tells every answer to whoever listens, by method and status; an address may be anything, and is left out."""
+    """Reports every answer to the metrics, by method and status; an address may be anything, and is left out."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

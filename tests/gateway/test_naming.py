@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config import Config, LiveConfig
 from gateway.domain.personalities import Personalities
 from gateway.people.identity import IdentityMap
 from gateway.services.caller import Ambiguous
@@ -19,9 +20,7 @@ async def test_at_the_command_line_five_users_are_named_and_the_others_counted(
     identities = IdentityMap(tmp_path / "users" / "identity-map.json")
     for number in range(9):
         await identities.resolve(f"mail:{number}@example.org", f"Person {number}")
-    naming = Naming(
-        tmp_path, identities, Personalities(tmp_path), default_personality=lambda: "assistant", option=option
-    )
+    naming = Naming(tmp_path, identities, Personalities(tmp_path), config=LiveConfig(Config()), option=option)
     with pytest.raises(Ambiguous, match="there are 9 users; say which with") as caught:
         await naming.only_user()
     assert str(caught.value).count("@example.org") == listed

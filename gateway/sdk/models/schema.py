@@ -12,7 +12,7 @@ T = TypeVar("T")
 MAX_ID = 2**53 - 1
 """The largest number that every language's JSON keeps exactly (RFC 8259, section 6)."""
 Id = Annotated[int, Field(ge=1, le=MAX_ID, examples=[17])]
-"""Of a row."""
+"""The number of a row."""
 ID_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 USER_PATTERN = "^([A-Za-z0-9_-]{1,64}|[^:]+:.+)$"
 PersonalityId = Annotated[str, Field(pattern=ID_PATTERN, examples=["assistant"])]

@@ -53,7 +53,7 @@ class Trace(ApiModel):
     uses: int = Field(description="How often an answer used it.")
     source: TraceSource = Field(description="What wrote it.")
     author: str | None = Field(description="User whose words it is made of.")
-    speaker: str | None = Field(description="Name of whoever said it, in an imported conversation.")
+    speaker: str | None = Field(description="Name of the speaker, in an imported conversation.")
     has_vector: bool = Field(description="Whether a search can find it by its meaning.")
     deleted_at: datetime | None = Field(description="When it was deleted.")
     merged_into: str | None = Field(description="Trace that replaced it.")

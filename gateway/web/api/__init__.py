@@ -24,12 +24,12 @@ class Api(Lazy[ASGIApp]):
     def __init__(self, services: Callable[[], OperatorServices], make: Callable[[OperatorServices], ASGIApp]) -> None:
         """Nothing is made yet; each of the two is called once, when it is needed."""
         super().__init__(partial(import_module, "gateway.web.api.application"), lambda: make(self.services))
-        self._make_desks = services
+        self._make_services = services
 
     @cached_property
     def services(self) -> OperatorServices:
         """What the API and the pages ask."""
-        return self._make_desks()
+        return self._make_services()
 
     async def caller(self, key: str) -> Caller | None:
         """Who holds the API key; None where it is wrong or revoked."""

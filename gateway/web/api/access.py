@@ -27,10 +27,10 @@ Rule = Permission | Literal["anybody known", "operator"]
 
 
 class Requires:
-    """Lets through whoever has the permission; gives the caller.
+    """Lets callers with the permission through; gives the caller.
 
     Raises:
-        HTTPException: 401 nobody is known, 403 they may not.
+        HTTPException: 401 there is no known caller, 403 the caller may not.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -83,10 +83,10 @@ def parameters_of(route: APIRoute) -> frozenset[str]:
     return frozenset(one.alias for one in fields if getattr(one.field_info, "in_", None) == ParamTypes.query)
 
 
-async def _desks(request: Request) -> OperatorServices:
+async def _services_of(request: Request) -> OperatorServices:
     services: OperatorServices = request.app.state.services
     return services
 
 
-WithServices = Annotated[OperatorServices, Depends(_desks)]
+WithServices = Annotated[OperatorServices, Depends(_services_of)]
 """All services, for a route."""

@@ -27,11 +27,10 @@ from gateway.web.api import (
     personalities,
     sessions,
     system,
-    trace_transfer,
     traces,
 )
 from gateway.web.api.access import Requires, parameters_of, refuse_unknown_parameters, requires
-from gateway.web.api.direct import DirectChat
+from gateway.web.api.chat import DirectChat
 from gateway.web.api.idempotency import IdempotentWrites, RequestStore
 from gateway.web.api.problems import on_error, on_fault, on_http_error, on_invalid
 from gateway.web.auth import SAFE_METHODS
@@ -140,7 +139,6 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
     app.state.routers = (
         chat.router,  # the one that is asked most: they are tried in this order
         memory.router,
-        trace_transfer.router,
         traces.router,
         sessions.router,
         people.router,
@@ -172,7 +170,7 @@ def routes_of(app: FastAPI) -> list[APIRoute]:
 
 
 def rule_of(route: APIRoute) -> str | None:
-    """What a route asks of its caller; None where nobody thought of it."""
+    """What a route asks of its caller; None where the route says nothing."""
     rules = [one.call.rule for one in route.dependant.dependencies if isinstance(one.call, Requires)]
     return rules[0] if len(rules) == 1 else None
 
@@ -185,7 +183,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schemas_of(*models: type[BaseModel]) -> dict[str, Any]:
-    """What FastAPI does not see, because no route answers it by itself."""
+    """What FastAPI does not see, because it is not in the signature of a route."""
     found: dict[str, Any] = {}
     for model in models:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")

@@ -19,7 +19,7 @@ router = APIRouter(prefix="/deliveries", tags=["deliveries"])
 Reader = Annotated[Caller, Depends(requires("deliveries:read"))]
 Writer = Annotated[Caller, Depends(requires("deliveries:write"))]
 QueuePath = Annotated[Queue, Path(description="`inbox` for messages that came in, `outbox` for replies.")]
-_NONE = problems(not_found="The queue has no such message.")
+_NO_DELIVERY = problems(not_found="The queue has no such message.")
 _NOT_NOW = problems(not_found="The queue has no such message.", not_possible="Its state does not allow that.")
 
 
@@ -42,7 +42,7 @@ async def list_(
     return Page(items=tuple(rows[:limit]), next_cursor=rest)
 
 
-@router.get("/{queue}/{seq}", responses=_NONE, summary="Get a delivery")
+@router.get("/{queue}/{seq}", responses=_NO_DELIVERY, summary="Get a delivery")
 async def get(caller: Reader, services: WithServices, queue: QueuePath, seq: RowId) -> Delivery:
     """One message or reply, also a finished one."""
     return await services.deliveries.get(caller, queue, seq)

@@ -67,7 +67,7 @@ class EventStreamResponse(Response):
             async with contextlib.aclosing(self._events) as events:  # type: ignore[type-var]
                 async for body in events:
                     await send({"type": "http.response.body", "body": body, "more_body": True})
-        except EthosError as error:  # the reader comes again by itself, and goes on where it was
+        except EthosError as error:  # the reader reconnects, and goes on where it was
             _log.warning("event stream ended", reason=str(error))
 
 

@@ -36,7 +36,7 @@ Reader = Annotated[Caller, Depends(requires("memory:read"))]
 Writer = Annotated[Caller, Depends(requires("memory:write"))]
 StoreParam = Annotated[StoreName, Query(description="`user` is USER.md, `memory` is MEMORY.md.")]
 Line = Annotated[str, Query(min_length=1, max_length=10_000, description="A line of the memory, or a part of one.")]
-_NOBODY = problems(not_found="There is no such user or personality.")
+_NO_USER = problems(not_found="There is no such user or personality.")
 _NO_CHANGE = problems(not_found="There is no such change.")
 _NO_PROPOSAL = problems(not_found="There is no such proposal.", not_possible="It is decided already, or not yours.")
 
@@ -44,7 +44,7 @@ _NO_PROPOSAL = problems(not_found="There is no such proposal.", not_possible="It
 # ---- documents ------------------------------------------------------------------------------------------------------
 
 
-@router.get("", response_model=Document, responses={**NOT_MODIFIED, **_NOBODY}, summary="Get a document")
+@router.get("", response_model=Document, responses={**NOT_MODIFIED, **_NO_USER}, summary="Get a document")
 async def get(
     *,
     caller: Reader,
@@ -65,7 +65,7 @@ async def get(
     responses={
         **conflict(),
         **precondition_failed(),
-        **_NOBODY,
+        **_NO_USER,
         **problems(
             too_large="The text is too large.", version_required="Neither `expectedVersion` nor `If-Match` is given."
         ),
@@ -101,7 +101,7 @@ async def list_(caller: Reader, services: WithServices, limit: Limit = 50, curso
 # ---- history --------------------------------------------------------------------------------------------------------
 
 
-@router.get("/changes", responses=_NOBODY, summary="List changes")
+@router.get("/changes", responses=_NO_USER, summary="List changes")
 async def history(
     *,
     caller: Reader,

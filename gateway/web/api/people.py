@@ -37,7 +37,7 @@ Who = Annotated[
     str,
     Path(pattern=USER_PATTERN, max_length=512, description="A user id, or an account, `kind:id`, in URL encoding."),
 ]
-_NOBODY = problems(not_found="There is no such user.")
+_NO_USER = problems(not_found="There is no such user.")
 _NOT_NOW = problems(not_found="There is no such user.", not_possible="It would leave the gateway no owner.")
 _NOT_WAITING = problems(not_found="There is no pending request with that code or account.")
 
@@ -113,7 +113,7 @@ async def unlink(
 # ---- one person -----------------------------------------------------------------------------------------------------
 
 
-@router.get("/{user}", responses=_NOBODY, summary="Get a person")
+@router.get("/{user}", responses=_NO_USER, summary="Get a person")
 async def get(caller: Reader, services: WithServices, user: Who) -> Person:
     """One person: accounts, links, role and access, and when they were seen last."""
     return await services.people.show(caller, user)
@@ -136,7 +136,7 @@ async def revoke(caller: Writer, services: WithServices, user: Who) -> Person:
     response_class=StreamingResponse,
     responses={
         200: {"content": {ZIP: {"schema": {"type": "string", "format": "binary"}}}},
-        **_NOBODY,
+        **_NO_USER,
     },
     summary="Export a person's data",
 )

@@ -18,7 +18,7 @@ router = APIRouter(prefix="/personalities", tags=["personalities"])
 Reader = Annotated[Caller, Depends(requires("personalities:read"))]
 Writer = Annotated[Caller, Depends(requires("personalities:write"))]
 PersonalityPath = Annotated[str, Path(pattern=ID_PATTERN, description="Id of the personality.")]
-_NONE = problems(not_found="There is no such personality.")
+_NO_PERSONALITY = problems(not_found="There is no such personality.")
 
 
 @router.get("", summary="List personalities")
@@ -40,7 +40,7 @@ async def create(caller: Writer, services: WithServices, body: CreatePersonality
     )
 
 
-@router.get("/{personality}", responses=_NONE, summary="Get a personality")
+@router.get("/{personality}", responses=_NO_PERSONALITY, summary="Get a personality")
 async def get(
     caller: Reader, services: WithServices, personality: PersonalityPath, response: Response
 ) -> PersonalityFiles:
@@ -52,7 +52,7 @@ async def get(
 
 @router.patch(
     "/{personality}",
-    responses={**_NONE, **problems(not_possible="Somebody else has changed it since.")},
+    responses={**_NO_PERSONALITY, **problems(not_possible="It was changed since it was read.")},
     summary="Change a personality",
 )
 async def update(

@@ -145,8 +145,8 @@ async def on_invalid(_request: Request, error: Exception) -> Response:
     """A request that the types do not allow: every mistake with its place."""
     found = error.errors() if isinstance(error, RequestValidationError) else []
     errors = [{"where": ".".join(map(str, one["loc"])), "problem": str(one["msg"])} for one in found]
-    told = "; ".join(f"{one['where']}: {one['problem']}" for one in errors[:5])
-    return problem(_BY_STATUS[422], told, errors=errors)
+    problems = "; ".join(f"{one['where']}: {one['problem']}" for one in errors[:5])
+    return problem(_BY_STATUS[422], problems, errors=errors)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

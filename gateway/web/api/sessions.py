@@ -26,14 +26,14 @@ Words = Annotated[
         alias="q", min_length=1, max_length=1000, description='Words that a message must have; `"a phrase"`, `begin*`.'
     ),
 ]
-_NOBODY = problems(not_found="There is no such user.")
-_NONE = problems(not_found="There is no such session.")
+_NO_USER = problems(not_found="There is no such user.")
+_NO_SESSION = problems(not_found="There is no such session.")
 _EXPORT: Answers = {
     200: {"description": "The whole session.", "content": {"text/markdown": {"schema": {"type": "string"}}}}
 }
 
 
-@router.get("", responses=_NOBODY, summary="List or search sessions")
+@router.get("", responses=_NO_USER, summary="List or search sessions")
 async def list_(
     *,
     caller: Reader,
@@ -58,7 +58,7 @@ async def list_(
     return Page(items=tuple(found), next_cursor=None if rest is None else cursor_of(kind, rest))
 
 
-@router.get("/{session}", responses=_NONE, summary="Get a session")
+@router.get("/{session}", responses=_NO_SESSION, summary="Get a session")
 async def get(
     caller: Reader, services: WithServices, session: SessionId, limit: Limit = 200, cursor: Cursor = None
 ) -> Transcript:
@@ -69,7 +69,9 @@ async def get(
     return transcript.model_copy(update={"next_cursor": None if rest is None else cursor_of("messages", (rest,))})
 
 
-@router.get("/{session}/export", responses={**_NONE, **_EXPORT}, response_model=Transcript, summary="Export a session")
+@router.get(
+    "/{session}/export", responses={**_NO_SESSION, **_EXPORT}, response_model=Transcript, summary="Export a session"
+)
 async def export(
     caller: Reader,
     services: WithServices,
@@ -97,13 +99,13 @@ async def fork(caller: Writer, services: WithServices, session: SessionId, body:
     return await services.sessions.fork(caller, session, body)
 
 
-@router.patch("/{session}", responses=_NONE, summary="Change a session")
+@router.patch("/{session}", responses=_NO_SESSION, summary="Change a session")
 async def update(caller: Writer, services: WithServices, session: SessionId, body: UpdateSession) -> Session:
     """Change the title, or pin."""
     return await services.sessions.update(caller, session, body)
 
 
-@router.delete("/{session}", status_code=204, responses=_NONE, summary="Delete a session")
+@router.delete("/{session}", status_code=204, responses=_NO_SESSION, summary="Delete a session")
 async def delete(caller: Writer, services: WithServices, session: SessionId) -> None:
     """Delete it, with all its messages. What its channel shows is not changed."""
     await services.sessions.delete(caller, session)

@@ -1,4 +1,4 @@
-"""`/system`: how the gateway is, what was spent, what it was told."""
+"""`/system`: health, usage and settings."""
 
 from __future__ import annotations
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.responses import FileResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from gateway.sdk.models.schema import ID_PATTERN, USER_PATTERN, Page
 from gateway.sdk.models.traces import (
@@ -12,7 +16,10 @@ from gateway.sdk.models.traces import (
     AddTrace,
     Consolidation,
     ConsolidationResult,
+    ExportFormat,
     FoundTrace,
+    ImportFormat,
+    ImportReport,
     MergeTraces,
     ScopeKind,
     StrengthCurve,
@@ -23,10 +30,13 @@ from gateway.sdk.models.traces import (
     UpdateTrace,
 )
 from gateway.services.caller import Caller
+from gateway.services.trace_transfer import KINDS, TraceTransferService
 from gateway.services.traces import MOST_NEIGHBOURS, MOST_POINTS, MOST_RANKED, Filters
+from gateway.services.uploads import Transfer
 from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import problems
 from gateway.web.api.paging import Cursor, Limit, Place, cursor_of, place_of
+from gateway.web.downloads import Download
 
 router = APIRouter(prefix="/traces", tags=["traces"])
 
@@ -38,8 +48,13 @@ OfUser = Annotated[
     Query(pattern=USER_PATTERN, max_length=512, description="Of one person only: a user id or an account, `kind:id`."),
 ]
 _OFF = problems(not_possible="The trace memory is off.")
-_NOBODY = problems(not_found="There is no such user.", not_possible="The trace memory is off.")
-_NONE = problems(not_found="There is no such trace.", not_possible="The trace memory is off.")
+_NO_USER = problems(not_found="There is no such user.", not_possible="The trace memory is off.")
+_NO_TRACE = problems(not_found="There is no such trace.", not_possible="The trace memory is off.")
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_FILE = {"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}}
+_LEAVES = {
+    kind.media_type: {"schema": {"type": "object"}} if kind.ending == "json" else _BINARY for kind in KINDS.values()
+}
 
 
 async def filters(
@@ -57,13 +72,13 @@ async def filters(
     ] = None,
     deleted: Annotated[bool, Query(description="Those that were deleted; `q` counts for nothing.")] = False,
 ) -> Filters:
-    """What is wanted of a list."""
+    """The filters of a list, from its query parameters."""
     return Filters(
         query=q.strip(), type=type, scope=scope, tags=tag, user=user, personality=personality, is_deleted=deleted
     )
 
 
-@router.get("", responses=_NOBODY, summary="List or search traces")
+@router.get("", responses=_NO_USER, summary="List or search traces")
 async def search(
     *,
     caller: Reader,
@@ -84,7 +99,7 @@ async def search(
     return Page(items=tuple(items), next_cursor=None if rest is None else cursor_of("traces", (rest,)))
 
 
-@router.post("", status_code=201, responses=_NOBODY, summary="Add a trace")
+@router.post("", status_code=201, responses=_NO_USER, summary="Add a trace")
 async def add(caller: Writer, services: WithServices, body: AddTrace) -> Trace:
     """Remember a fact. If the same owner has it with the same type already, the tags are added."""
     return await services.traces.add(caller, body)
@@ -117,31 +132,90 @@ async def consolidations(
     return Page(items=tuple(found[:limit]), next_cursor=rest)
 
 
-@router.get("/{trace}", responses=_NONE, summary="Get a trace")
+@router.post(
+    "/import",
+    name="import_file",
+    openapi_extra=_FILE,
+    responses=problems(
+        not_found="There is no such user.",
+        not_possible="The trace memory is off, or other imports are at work.",
+        too_large="The file is larger than `web.max_upload_bytes`.",
+    ),
+    summary="Import traces",
+)
+async def import_(
+    *,
+    caller: Writer,
+    services: WithServices,
+    request: Request,
+    name: Annotated[str, Query(max_length=255, description="Of the file; named in errors.")] = "upload",
+    format: Annotated[ImportFormat, Query(description="`auto` looks into the file.")] = "auto",  # noqa: A002 (its name on the wire)
+    user: OfUser = None,
+    dry_run: Annotated[bool, Query(alias="dryRun", description="Say what would happen, and change nothing.")] = False,
+) -> ImportReport:
+    """Import the file that is the body. What is known is skipped, so it may be sent again."""
+    transfer = services.trace_transfer
+    upload = await _received(transfer, name, request)
+    try:
+        return await transfer.import_file(caller, upload, form=format, user=user, is_dry_run=dry_run)
+    finally:
+        await transfer.discard(upload)
+
+
+@router.get(
+    "/export",
+    response_class=FileResponse,
+    responses={
+        200: {"description": "The file.", "content": _LEAVES},
+        **problems(not_found="There is no such user.", not_possible="The trace memory is off, or it is busy."),
+    },
+    summary="Export traces",
+    name="export_file",
+)
+async def export(
+    *,
+    caller: Reader,
+    services: WithServices,
+    format: Annotated[ExportFormat, Query(description="`markdown` and `obsidian` are notes in a zip.")] = "json",  # noqa: A002 (its name on the wire)
+    user: OfUser = None,
+    embeddings: Annotated[bool, Query(description="With the vectors; `sqlite` always has them.")] = False,
+    conversations: Annotated[bool, Query(description="With the conversations that imports brought.")] = True,
+) -> FileResponse:
+    """All traces that the caller may see, or one person's, as they are at this moment."""
+    async with AsyncExitStack() as stack:
+        taken = await stack.enter_async_context(
+            services.trace_transfer.export_file(
+                caller, format, user=user, with_embeddings=embeddings, with_conversations=conversations
+            )
+        )
+        return Download(taken, stack.pop_all())
+
+
+@router.get("/{trace}", responses=_NO_TRACE, summary="Get a trace")
 async def get(caller: Reader, services: WithServices, trace: TraceParam) -> Trace:
     """One trace, also a deleted one."""
     return await services.traces.get(caller, trace)
 
 
-@router.patch("/{trace}", responses=_NONE, summary="Change a trace")
+@router.patch("/{trace}", responses=_NO_TRACE, summary="Change a trace")
 async def update(caller: Writer, services: WithServices, trace: TraceParam, body: UpdateTrace) -> Trace:
     """Change what is given; search and vector follow."""
     return await services.traces.update(caller, trace, content=body.content, tags=body.tags)
 
 
-@router.delete("/{trace}", responses=_NONE, summary="Delete a trace")
+@router.delete("/{trace}", responses=_NO_TRACE, summary="Delete a trace")
 async def delete(caller: Writer, services: WithServices, trace: TraceParam) -> Trace:
     """Hide it from searches, answers and exports; it can be restored."""
     return await services.traces.delete(caller, trace)
 
 
-@router.post("/{trace}/restore", responses=_NONE, summary="Restore a trace")
+@router.post("/{trace}/restore", responses=_NO_TRACE, summary="Restore a trace")
 async def restore(caller: Writer, services: WithServices, trace: TraceParam) -> Trace:
     """Restore a deleted trace."""
     return await services.traces.restore(caller, trace)
 
 
-@router.get("/{trace}/strength", responses=_NONE, summary="Get the strength over time")
+@router.get("/{trace}/strength", responses=_NO_TRACE, summary="Get the strength over time")
 async def strength(
     caller: Reader,
     services: WithServices,
@@ -152,7 +226,7 @@ async def strength(
     return await services.traces.strength(caller, trace, points=points)
 
 
-@router.get("/{trace}/graph", responses=_NONE, summary="Get the neighbours of a trace")
+@router.get("/{trace}/graph", responses=_NO_TRACE, summary="Get the neighbours of a trace")
 async def graph(
     caller: Reader,
     services: WithServices,
@@ -165,3 +239,15 @@ async def graph(
 
 def _number(place: Place | None) -> int | None:
     return place[0] if place is not None and isinstance(place[0], int) else None
+
+
+async def _received(transfer: TraceTransferService, name: str, request: Request) -> Transfer:
+    incoming = await transfer.receive(name)
+    try:
+        async for chunk in request.stream():
+            await incoming.write(chunk)
+        return await incoming.finish()
+    except ClientDisconnect as error:
+        raise HTTPException(422, "The file broke off.") from error
+    finally:
+        await incoming.close()

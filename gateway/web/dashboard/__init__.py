@@ -1,6 +1,6 @@
 """The dashboard: what an operator sees and does in a browser, as pages that the server renders.
 
-A page is a module or package in `pages/` with a `PAGE`, and a directory of templates beside it; nothing else names it.
+A page is a module or package in `pages/` with a `PAGE`, and a directory of templates; nothing else names it.
 `page.py` says what a page is, `context.py` is what every page is given, `templates/dashboard/ui.html` the pieces that
 pages are made of.
 
@@ -9,7 +9,7 @@ pages are made of.
   ends with `context.go(request, "/dashboard/people", "Unlinked.", undo=Undo(…))`. In the template each form begins
   with `{{ form_token }}`.
 - What cannot be undone: `if not form.is_confirmed: return context.ask(request, form, …)` first.
-- Live: a part with `id="list" {{ ui.live("list", "messages people") }}` is fetched anew when one of these topics
+- Live: a part with `id="list" {{ ui.live("list", "messages people") }}` is fetched again when one of these topics
   changes (`live.TOPICS`); a page that changes something says so with `context.live.changed("people")`.
 - An `EthosError` that a handler lets through is shown as a page that says what it says.
 """

@@ -13,10 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.errors import EthosError
 from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https
-from gateway.web.dashboard.dependencies import Sources
 from gateway.web.dashboard.live import LiveStream
 from gateway.web.dashboard.page import BASE, all_pages
-from gateway.web.dashboard.page_context import MOMENT, THEME_COOKIE, THEMES, PageContext, own_path
+from gateway.web.dashboard.page_context import MOMENT, THEME_COOKIE, THEMES, PageContext, Sources, own_path
 from gateway.web.forms import FORM_TYPE, Form, read_form
 from gateway.web.pages import login_page
 
@@ -69,7 +68,7 @@ class Dashboard:
             await login_page(next_path=request.url.path, held=form.fields, status=401)(scope, receive, send)
 
     async def _log_in_again(self, request: Request) -> Response:
-        """The login of somebody whose session had ended when a form was sent."""
+        """The login after a form was sent with an ended session."""
         async with self._held_forms:
             form = await read_form(request)
         action = own_path(form.get("next"), BASE + "/")

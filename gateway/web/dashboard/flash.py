@@ -30,7 +30,7 @@ class Undo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is said."""
+    """One message that the next page shows."""
 
     text: str
     kind: Literal["done", "problem"] = "done"
@@ -73,7 +73,7 @@ class Notes:
         return Note(text=found["text"], kind=found["kind"], undo=undo)
 
     def take(self, response: Response) -> None:
-        """It was shown."""
+        """Remove the note that was shown."""
         response.delete_cookie(self.cookie_name, httponly=True, samesite="strict")
 
     def _dumped(self, note: Note) -> str:

@@ -11,7 +11,7 @@ from gateway.web.lazy import Lazy
 
 if TYPE_CHECKING:
     from gateway.web.dashboard.app import Dashboard
-    from gateway.web.dashboard.dependencies import Sources
+    from gateway.web.dashboard.page_context import Sources
 
 FindSources = Callable[[], "Sources"]
 
@@ -41,5 +41,4 @@ class LazyDashboard(Lazy["Dashboard"]):
 
 
 def _load() -> None:
-    import_module("gateway.web.dashboard.dependencies")
     import_module("gateway.web.dashboard.app").all_pages()

@@ -1,4 +1,4 @@
-"""Tells open pages which parts of the gateway have changed, so that they fetch those anew; never what changed.
+"""Tells open pages which parts of the gateway have changed, so that they fetch those again; never what changed.
 
 What happens is known from the same spans as the metrics (`runtime/observe.py`), and is listened to only while a page is
 open or has just been asked for. A reader holds a set of topics, so a thousand changes while it sleeps are one word to
@@ -70,7 +70,7 @@ class _Reader:
 
 
 class Live:
-    """The readers, and what they are still to be told."""
+    """The readers, and what each still has to receive."""
 
     def __init__(self) -> None:
         self._readers: set[_Reader] = set()
@@ -145,7 +145,7 @@ class Live:
                 if not reader.topics:
                     yield ":\n\n"
                     continue
-                await asyncio.sleep(PAUSE_S)  # what comes together is told together
+                await asyncio.sleep(PAUSE_S)  # changes that come together are sent together
                 topics, reader.topics = sorted(reader.topics), set()
                 reader.wake.clear()
                 yield f"id: {self._run}-{self._moment}\nevent: changed\ndata: {' '.join(topics)}\n\n"
@@ -154,7 +154,7 @@ class Live:
             self._linger()
 
     def close(self) -> None:
-        """Listen no more, whoever may still come."""
+        """Stop listening, also for readers that come later."""
         if self._leaving is not None:
             self._leaving.cancel()
         if self._looking is not None:
@@ -165,7 +165,7 @@ class Live:
             self._listening = None
 
     def _missed(self, after: str) -> set[str]:
-        """What has changed since a moment; everything, where nobody listened all the time."""
+        """What has changed since a moment; everything, where there were times without a listener."""
         run, _, number = after.partition("-")
         if run != self._run or not number.isdecimal() or int(number) < self._heard_from:
             return set(TOPICS) if after else set()
@@ -192,7 +192,7 @@ class Live:
     # ---- what happens ----------------------------------------------------------------------------------------------
 
     def began(self, span: Span) -> None:
-        """Nothing is shown of what begins."""
+        """Do nothing: a page shows what has ended."""
 
     def ended(self, span: Span) -> None:
         """A piece of work has ended."""
@@ -218,7 +218,7 @@ class LiveStream(Response):
         self._after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's signature)
-        """Answer, until there is nobody to answer any more."""
+        """Answer until the client is gone."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         writing = asyncio.create_task(self._write(send))
         leaving = asyncio.create_task(_has_left(receive))

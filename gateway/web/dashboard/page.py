@@ -44,13 +44,13 @@ class Page:
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The address of the page."""
         return f"{BASE}/{self.name}"
 
 
 @cache
 def all_pages() -> tuple[Page, ...]:
-    """In the order of the navigation."""
+    """All pages, in the order of the navigation."""
     modules = (
         importlib.import_module(f"{pages.__name__}.{found.name}") for found in pkgutil.iter_modules(pages.__path__)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,20 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gateway import __version__
+from gateway.config import LiveConfig
+from gateway.config.changes import Reloaded
+from gateway.domain.personalities import Personalities
+from gateway.pipeline.commands import Commands
 from gateway.services.caller import Caller, operator
+from gateway.services.naming import Naming
+from gateway.services.operator_services import OperatorServices
 from gateway.services.uploads import Incoming, Transfer
 from gateway.web.auth import PROOF, OperatorAuth, is_https
-from gateway.web.dashboard.dependencies import Sources
 from gateway.web.dashboard.filters import FILTERS
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.live import Live
 from gateway.web.dashboard.page import BASE, Show, Take, all_pages
-from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form
-from gateway.web.uploads import read_upload
+from gateway.web.forms import CONFIRMED_FIELD, TOKEN_FIELD, Form, FormTokens, read_form, read_upload
 
 THEME_COOKIE = "ethos_theme"
 MOMENT = "dashboard.moment"
@@ -33,10 +38,32 @@ THEMES = ("light", "dark")
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
 Receive = Callable[[str], Awaitable[Incoming]]
-"""Makes a place for a file of that name."""
+"""Opens a place for an uploaded file of that name."""
 TakeFile = Callable[[Request, Form, Transfer | None], Awaitable[Response]]
 Trail = Sequence[tuple[str, str]]
 """The way to a page, as titles and addresses; the page itself is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Parts of the running gateway.
+
+    Attributes:
+        services: what an operator can do; the same that the API asks.
+        config: the configuration in force; a reload gives another.
+        home: the data directory.
+        naming: whom and what people name.
+        reload: takes a changed configuration over.
+        commands: what may be typed in a chat.
+    """
+
+    services: OperatorServices
+    config: LiveConfig
+    home: Path
+    reload: Callable[[], Awaitable[Reloaded]]
+    naming: Naming
+    personalities: Personalities
+    commands: Commands
 
 
 class PageContext:
@@ -196,12 +223,11 @@ class PageContext:
     def has_valid_csrf_token(self, request: Request, token: str) -> bool:
         """Whether the token that came with a form is of this session.
 
-        A program that shows the operator's token with each request is sent by nobody else's page.
+        A program that shows the operator's token with each request cannot come from a page of another site.
         """
         return request.scope[PROOF] == "bearer" or self._tokens.is_token(token, self._cookie(request))
 
     def _token_field(self, request: Request, session: str | None = None) -> Markup:
-        """What stands in every form."""
         token = self._tokens.token(session if session is not None else self._cookie(request))
         return Markup('<input type="hidden" name="{}" value="{}">').format(TOKEN_FIELD, token)
 
@@ -217,7 +243,7 @@ def _address(request: Request, page: str) -> str:
 
 
 def own_path(wanted: str, otherwise: str) -> str:
-    """`wanted` where it is an address on the dashboard, else the other: no form may lead to somebody else's page."""
+    """`wanted` where it is an address on the dashboard, else the other: no form may lead to another site."""
     parts = urlsplit(wanted)
     is_own = not parts.scheme and not parts.netloc and parts.path.startswith(f"{BASE}/") and "\\" not in wanted
     return wanted if is_own and wanted.isprintable() else otherwise

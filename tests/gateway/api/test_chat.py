@@ -19,9 +19,8 @@ from gateway.config import Config
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.runtime import observe
 from gateway.sdk.models.chat import SendMessage
-from gateway.services.chat import ChatService
 from gateway.store.database import Database
-from gateway.web.api.direct import DirectChat
+from gateway.web.api.chat import DirectChat
 
 from .conftest import OPERATOR, WAIT_S
 
@@ -329,7 +328,8 @@ async def test_a_message_in_a_session_asks_the_store_no_more_often_than_it_did(
 
     assert gateway.web is not None
     assert gateway.web.api is not None
-    desk = ChatService(replace(gateway.web.api.services.chat._parts, keep=keep))
+    monkeypatch.setattr(gateway.inbox, "keep", keep)
+    desk = gateway.web.api.services.chat
     count("read")
     count("write")
     sent = await desk.send(OPERATOR, SendMessage(text="Hello again", session=session))
@@ -402,7 +402,7 @@ async def test_the_direct_way_answers_as_the_route_does(
 
     direct = await answer()
     assert taken["direct"] == (name in PLAIN_SENDS)
-    monkeypatch.setattr("gateway.web.api.direct._is_plain_message", lambda _scope: False)
+    monkeypatch.setattr("gateway.web.api.chat._is_plain_message", lambda _scope: False)
     by_route = await answer()
     assert taken["direct"] == (name in PLAIN_SENDS)
     assert direct[:2] == by_route[:2]
@@ -451,7 +451,7 @@ async def test_the_direct_way_to_the_events_is_that_of_the_route(
     monkeypatch.setattr(DirectChat, "_events", lambda *asked: taken.update(["direct"]) or by_desk(*asked))
     direct = await answer()
     assert taken["direct"] == (name in ("plain", "behind a place", "no such session"))
-    monkeypatch.setattr("gateway.web.api.direct._is_plain_stream", lambda _scope: False)
+    monkeypatch.setattr("gateway.web.api.chat._is_plain_stream", lambda _scope: False)
     assert direct == await answer()
 
 

@@ -106,7 +106,7 @@ async def test_a_fault_of_ours_tells_the_caller_nothing(
         raise RuntimeError("a secret of the house")
 
     assert (await operator_api.get("/system/health")).status_code == 200
-    monkeypatch.setattr(gateway._checkup, "health", broken)
+    monkeypatch.setattr(gateway.checkup, "health", broken)
     response = await operator_api.get("/system/health")
     assert (response.status_code, response.headers["content-type"]) == (500, "application/problem+json")
     assert "secret" not in response.text

@@ -11,9 +11,10 @@ import pytest
 
 from gateway.agent.model import ModelUsage, Spender
 from gateway.app.gateway import Gateway
+from gateway.config import LiveConfig
 from gateway.config.file import load_config
 from gateway.services.caller import Caller, NotAllowed
-from gateway.services.system import HIDDEN, SystemParts, SystemService
+from gateway.services.system import HIDDEN, SystemService
 
 
 async def test_health_is_what_the_checkup_says(gateway: Gateway, operator_api: httpx.AsyncClient) -> None:
@@ -67,7 +68,7 @@ async def test_the_configuration_is_shown_without_a_secret(tmp_path: Path, monke
     (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
     config = load_config(home=tmp_path).config
     unused: Any = None
-    desk = SystemService(SystemParts(health=unused, usage=unused, config=lambda: config, naming=unused))
+    desk = SystemService(checkup=unused, usage=unused, config=LiveConfig(config), naming=unused)
     values = (await desk.settings(Caller(name="test"))).values
     assert "canary" not in str(values)
     assert secret not in str(values)

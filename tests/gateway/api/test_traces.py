@@ -173,7 +173,7 @@ async def test_the_strength_over_time_is_the_published_formula(house_with_traces
 async def test_a_strength_that_was_used_and_one_that_is_gone_have_a_curve(house_with_traces: Traced) -> None:
     desk = house_with_traces
     made = await desk.add("I like tea")
-    person = await desk.gateway.web.api.services.traces._parts.scopes.person(desk.ada)  # type: ignore[union-attr]
+    person = await desk.gateway.web.api.services.traces._scopes.person(desk.ada)  # type: ignore[union-attr]
     assert await desk.brain.offered(person, "turn 1", used=[made["id"]]) == 1
     curve = (await desk.api.get(f"/traces/{made['id']}/strength", params={"points": 2})).json()
     assert (len(curve["usedAt"]), len(curve["points"])) == (1, 2)

@@ -14,9 +14,9 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 from structlog.testing import capture_logs
 
-from gateway.web import bodies, connections
+from gateway.web import connections
 from gateway.web.auth import until
-from gateway.web.pace import AT_ONCE, Paced
+from gateway.web.connections import AT_ONCE, Paced
 from gateway.web.server import WebServer
 from gateway.web.token import load_token
 from tests.fake_sign_ins import FakeSignIns
@@ -140,7 +140,7 @@ async def test_at_the_limit_a_body_that_is_still_being_sent_makes_room(
 async def test_bodies_that_are_too_much_together_are_refused_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies.BodyBudget.__init__, "__kwdefaults__", {"max_bytes": 600_000})  # half: of strangers
+    monkeypatch.setattr(connections.BodyBudget.__init__, "__kwdefaults__", {"max_bytes": 600_000})  # half: of strangers
     async with serving(tmp_path) as (server, _), httpx.AsyncClient(base_url=server.url) as client:
         head = HEAD + b"content-length: 250000\r\n\r\n"
         _, held = await open_line(server, head + b"x" * 200_000)
@@ -260,7 +260,7 @@ async def test_a_crowd_that_was_answered_and_stays_does_not_take_the_room_of_oth
 async def test_strangers_take_half_of_the_room_for_bodies_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies.BodyBudget.__init__, "__kwdefaults__", {"max_bytes": 300_000})
+    monkeypatch.setattr(connections.BodyBudget.__init__, "__kwdefaults__", {"max_bytes": 300_000})
     async with serving(tmp_path) as (server, _), httpx.AsyncClient(base_url=server.url) as client:
         own = {"authorization": f"Bearer {load_token(tmp_path)}"}
         _, held = await open_line(server, HEAD + b"content-length: 250000\r\n\r\n" + b"x" * 140_000)

@@ -76,7 +76,7 @@ def _advice(channel: ChannelHealth, dead: int) -> str | None:
     if channel.inbox_lag_s >= LATE_S:
         return "Messages wait for an answer. A slow model or a used-up budget does that; `ethos status` says which."
     if channel.outbox_lag_s >= LATE_S:
-        return "Answers wait for their platform, and are tried again by themselves."
+        return "Answers wait for their platform, and are sent when it is back."
     if dead:
         return "Some messages or answers were given up. Look at them under Deliveries, and try them again or drop them."
     return None

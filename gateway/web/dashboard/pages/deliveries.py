@@ -64,7 +64,7 @@ class Deliveries:
             states=[(one, WORDS[one][0]) for one in STATES[queue]],
             words=WORDS,
             channel=channel,
-            channels=sorted(self._context.sources.config().channels),
+            channels=sorted(self._context.sources.config.current.channels),
             older=_address(chosen, rows[ROWS - 1].seq) if len(rows) > ROWS else None,
             newest=_address(chosen) if before is not None else None,
             here=_address(chosen, before),

@@ -116,7 +116,7 @@ class People:
     # ---- what they may do -------------------------------------------------------------------------------------------
 
     async def set_role(self, request: Request, form: Form) -> Response:
-        """Give somebody a role."""
+        """Give a person a role."""
         role = _role(form.get("role"))
         if role is None:
             return self._context.go(request, PAGE.path, "Choose a role.", is_problem=True)
@@ -133,7 +133,7 @@ class People:
         return self._context.go(request, _of(after.id), text, undo=undo)
 
     async def revoke(self, request: Request, form: Form) -> Response:
-        """Let somebody in nowhere any more, which is asked first: where they were let in is forgotten."""
+        """Revoke all access of a person, after a question: where they were let in is forgotten."""
         person = await self._service.show(self._context.caller, form.get("user"))
         if not form.is_confirmed:
             return self._context.ask(
@@ -189,7 +189,7 @@ class People:
         return self._erase_page(request, person)
 
     async def erase(self, request: Request, form: Form) -> Response:
-        """Erase somebody, once the user id was typed."""
+        """Erase a person, once the user id was typed."""
         person = await self._service.show(self._context.caller, form.get("user"))
         typed = form.get("typed").strip()
         if typed != person.id:

@@ -56,7 +56,7 @@ class PersonalitiesPage:
         return self._editor(request, personality_id, form)
 
     async def save(self, request: Request, form: Form) -> Response:
-        """Put both texts in place, if they are valid and nobody was faster."""
+        """Put both texts in place, if they are valid and still the version that was read."""
         personality_id = request.path_params["id"]
         try:
             saved = await self._service.update(
@@ -97,7 +97,7 @@ class PersonalitiesPage:
             title=PAGE.title,
             status=200 if problem is None else 409,
             personalities=await self._service.all(self._context.caller),
-            default=self._context.sources.config().personality,
+            default=self._context.sources.config.current.personality,
             typed=dict(form.fields),
             problem=problem,
         )

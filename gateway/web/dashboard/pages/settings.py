@@ -89,13 +89,13 @@ class SettingsPage:
         return self._context.go(request, back, taken + waits)
 
     def _state(self, loaded: Loaded) -> FileState:
-        comparison = compare(self._context.sources.config(), loaded.config)
+        comparison = compare(self._context.sources.config.current, loaded.config)
         return FileState(warnings=loaded.warnings, at_once=comparison.at_once, at_restart=comparison.at_restart)
 
     def _settings(self, loaded: Loaded) -> list[Setting]:
-        """What is in force; where the file says something else by now, nobody knows any more what was a secret."""
+        """What is in force; where the file has changed since, it is not known what was a secret."""
         in_file = {one.key: one for one in settings_of(loaded.config, loaded.sources)}
-        in_force = settings_of(self._context.sources.config(), dict.fromkeys(in_file, ""))
+        in_force = settings_of(self._context.sources.config.current, dict.fromkeys(in_file, ""))
         unmasked = {one.key: one.value for one in settings_of(loaded.config, dict.fromkeys(in_file, ""))}
         return [
             in_file[one.key]

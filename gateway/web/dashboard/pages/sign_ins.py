@@ -34,7 +34,7 @@ class SignInsPage:
         self._context = context
 
     async def show(self, request: Request) -> Response:
-        """All, the last seen first."""
+        """All signed-in browsers, the last seen first."""
         current = _current(request)
         rows = [(one, browser_name(one.browser), one.id == current) for one in await self._context.sign_ins.all()]
         return self._context.render(request, "sign-ins/index.html", title=PAGE.title, rows=rows)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.cli import doctor_configuration, doctor_files, doctor_running, doctor_stores
+from gateway.cli import doctor_checks, doctor_configuration, doctor_files, doctor_stores
 from gateway.errors import StoreUnavailable, UnsafePath
 from gateway.files.locks import hold
 from tests.gateway.cli.commands.conftest import Ethos
@@ -141,7 +141,7 @@ def test_a_default_personality_that_is_broken_is_a_problem(ethos: Ethos, home: P
     ethos("personalities", "create", "broken")
     (home / "personalities" / "broken" / "SOUL.md").write_text("")
     (home / "config.yaml").write_text("web: {port: 0}\npersonality: broken\n")
-    assert "Nobody can answer" in only(found()["problem"])
+    assert "so nothing is answered" in only(found()["problem"])
 
 
 def test_a_personality_that_asks_for_an_unknown_model_is_told(ethos: Ethos, home: Path, found: Any) -> None:
@@ -433,7 +433,7 @@ def test_the_limit_of_open_files_is_compared_with_what_is_used(
     )
     for number in range(used):
         (tmp_path / "7" / "fd" / str(number)).touch()
-    findings = list(doctor_running._about_files(7, tmp_path))
+    findings = list(doctor_checks._about_files(7, tmp_path))
     assert [finding.level for finding in findings] == (["warning"] if is_told else [])
     if is_told:
         assert f"{used} files and connections open, and may have {most}" in findings[0].what

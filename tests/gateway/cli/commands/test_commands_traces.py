@@ -175,6 +175,6 @@ def test_before_anything_is_remembered_the_commands_say_so(ethos: Ethos, home: P
     for command in (("export", "x"), ("search", "x"), ("consolidate",)):
         answer = ethos("traces", *command)
         assert answer.code == 1
-        assert "the trace memory, the facts beside MEMORY.md and USER.md, and there is none yet" in answer.err
+        assert "the trace memory, the facts besides MEMORY.md and USER.md, and there is none yet" in answer.err
         assert "`memory.traces.enabled: true` in config.yaml switches it on" in answer.err
     assert not (home / "traces.sqlite").exists()

@@ -16,13 +16,12 @@ from starlette.types import Message
 
 from gateway.agent.budgets import UsageSum
 from gateway.sdk.models.sessions import Session
-from gateway.web.dashboard.chart import chart
 from gateway.web.dashboard.filters import change, duration, short_number, size, usd, when
 from gateway.web.dashboard.flash import Note, Notes, Undo
 from gateway.web.dashboard.page import all_pages
 from gateway.web.dashboard.page_context import own_path
-from gateway.web.dashboard.pages.sessions.finding import by_age
-from gateway.web.dashboard.pages.usage import ROWS, day_chart, largest, period_of
+from gateway.web.dashboard.pages.sessions import by_age
+from gateway.web.dashboard.pages.usage import ROWS, chart, day_chart, largest, period_of
 from gateway.web.forms import FORM_TYPE, MAX_FIELDS, Form, FormTokens, read_form
 from gateway.web.markdown import to_html
 from gateway.web.pages import STATIC_DIR

@@ -8,9 +8,7 @@ from starlette.routing import Route
 
 from gateway.web.dashboard.page import Page
 from gateway.web.dashboard.page_context import PageContext
-from gateway.web.dashboard.pages.memory.changes import MemoryChanges
-from gateway.web.dashboard.pages.memory.documents import MemoryDocuments
-from gateway.web.dashboard.pages.memory.editing import MemoryEditing
+from gateway.web.dashboard.pages.memory.documents import MemoryChanges, MemoryDocuments, MemoryEditing
 from gateway.web.dashboard.pages.memory.proposals import MemoryProposals
 
 

@@ -1,4 +1,4 @@
-"""Whose memory is meant: a personality and a user, each chosen by itself, and perhaps one file of theirs."""
+"""The choice of a memory: a personality, a user, and perhaps one of their files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Choice:
 
     @property
     def wanted(self) -> Wanted:
-        """For the service."""
+        """The same, as the service takes it."""
         return Wanted(personality=self.personality, user=self.user, store=self.store)
 
     @property
@@ -35,7 +35,7 @@ class Choice:
 
     @property
     def file_name(self) -> str:
-        """As people know it."""
+        """The name of its file."""
         return FILE_NAMES[self.store or "memory"]
 
     def path(self, part: Literal["", "edit", "history"] = "", *, with_store: bool = True) -> str:

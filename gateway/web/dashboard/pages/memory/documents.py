@@ -1,4 +1,4 @@
-"""The files of a personality and a user, as they are now."""
+"""The files of a personality and a user: as they are now, their editor, and what changed them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.errors import EthosError
+from gateway.errors import EthosError, MemoryConflict
+from gateway.memory.history import difference
+from gateway.memory.merging import has_marks, merge
 from gateway.sdk.models.memory import Change, Document
-from gateway.web.dashboard.page_context import PageContext
+from gateway.web.dashboard.filters import number
+from gateway.web.dashboard.flash import Undo
+from gateway.web.dashboard.page import BASE
+from gateway.web.dashboard.page_context import PageContext, own_path
 from gateway.web.dashboard.pages.memory.choice import Choice, choice_of
+from gateway.web.forms import Form
 from gateway.web.markdown import is_too_long, to_html
 
 LATEST_CHANGES = 3
@@ -48,7 +54,7 @@ class MemoryDocuments:
         names = await self._context.sources.naming.labels()
         asked = choice_of(request.query_params)
         choice = Choice(
-            personality=asked.personality or self._context.sources.config().personality,
+            personality=asked.personality or self._context.sources.config.current.personality,
             user=asked.user or next(iter(names), None),
         )
         is_raw = request.query_params.get("view") == "raw"
@@ -80,3 +86,209 @@ class MemoryDocuments:
             return FileCard(choice=choice, document=document, changes=changes)
         html = await asyncio.to_thread(to_html, document.content)
         return FileCard(choice=choice, document=document, html=html, changes=changes)
+
+
+BASE_FIELD = "_base"
+"""The text with which an edit began. It travels with the form, so that nothing has to remember it."""
+
+
+class MemoryEditing:
+    """The editor, and what it says where the file has changed meanwhile."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.memory
+
+    async def show(self, request: Request) -> Response:
+        """The editor, with the file as it is now."""
+        choice = choice_of(request.query_params)
+        document = await self._service.get(self._context.caller, choice.wanted)
+        self._context.live.watch("memory", Path(document.path))
+        form = Form([("content", document.content), (BASE_FIELD, document.content), ("version", document.version)])
+        return self._editor(request, choice, form)
+
+    async def news(self, request: Request) -> Response:
+        """Whether the file is still the `version` with which an edit began; nothing new where it is the one `seen`."""
+        choice, asked = choice_of(request.query_params), request.query_params
+        document = await self._service.get(self._context.caller, choice.wanted)
+        self._context.live.watch("memory", Path(document.path))
+        if document.version == asked.get("seen"):
+            return Response(status_code=204)  # what is shown stays, with what is open in it
+        change = await self._service.change_to(self._context.caller, choice.wanted, document.version)
+        return self._context.part(
+            request,
+            "memory/news.html",
+            choice=choice,
+            version=asked.get("version", ""),
+            current=document.version,
+            change=change,
+            names=await self._context.sources.naming.labels(),
+        )
+
+    async def difference(self, request: Request, form: Form) -> Response:
+        """What has changed in the file since an edit began, as a part of the editor."""
+        document = await self._service.get(self._context.caller, choice_of(dict(form.fields)).wanted)
+        changed = await asyncio.to_thread(difference, form.get(BASE_FIELD), document.content)
+        return self._context.part(request, "memory/difference.html", diff=changed)
+
+    async def save(self, request: Request, form: Form) -> Response:
+        """Write it, if the file is what it was; else show how to unite both."""
+        choice = choice_of(dict(form.fields))
+        content = form.get("content")
+        if has_marks(content):
+            marked = "There are still marks of the conflict in the text. Decide at each, take the marks out, and save."
+            return self._editor(request, choice, form, problem=marked)
+        if too_large := self._too_large(content):
+            return self._editor(request, choice, form, problem=too_large)
+        if content == form.get(BASE_FIELD):
+            return self._context.go(request, choice.path(with_store=False), f"{choice.file_name} is as it was.")
+        try:
+            await self._service.write(self._context.caller, choice.wanted, content, form.get("version"))
+        except MemoryConflict as conflict:
+            return await self._conflict(request, choice, form, conflict)
+        except EthosError as error:  # what was typed stays in the editor
+            return self._editor(request, choice, form, problem=str(error))
+        self._context.live.changed("memory")
+        return self._context.go(
+            request, choice.path(with_store=False), f"{choice.file_name} is saved.", undo=await self._undo(choice)
+        )
+
+    def _too_large(self, content: str) -> str | None:
+        """What is wrong with a text above the cap; where the agent writes above it, the oldest part is archived."""
+        cap = self._context.sources.config.current.memory.max_file_bytes
+        size_bytes = len(content.encode("utf-8", "replace"))
+        if size_bytes <= cap:
+            return None
+        return (
+            f"The text has {number(size_bytes)} bytes, and {number(cap)} is the most. Shorten it; nothing is saved yet."
+        )
+
+    async def _undo(self, choice: Choice) -> Undo | None:
+        changes = await self._service.history(self._context.caller, choice.wanted, limit=1)
+        if not changes:
+            return None
+        back = choice.path(with_store=False)
+        return Undo(action=f"{BASE}/memory/undo", fields=[("change", str(changes[0].id)), ("back", back)])
+
+    def _editor(self, request: Request, choice: Choice, form: Form, *, problem: str | None = None) -> Response:
+        return self._context.render(
+            request,
+            "memory/edit.html",
+            title=f"Edit {choice.file_name}",
+            trail=[("Memory", choice.path(with_store=False))],
+            status=200 if problem is None else 409,
+            choice=choice,
+            content=form.get("content"),
+            base=form.get(BASE_FIELD),
+            version=form.get("version"),
+            problem=problem,
+        )
+
+    async def _conflict(self, request: Request, choice: Choice, form: Form, conflict: MemoryConflict) -> Response:
+        base, mine, theirs = form.get(BASE_FIELD), form.get("content"), conflict.current
+        merged = await asyncio.to_thread(merge, base, mine, theirs)
+        return self._context.render(
+            request,
+            "memory/conflict.html",
+            title=f"{choice.file_name} has changed meanwhile",
+            trail=[("Memory", choice.path(with_store=False))],
+            status=409,
+            choice=choice,
+            merged=merged,
+            base=base,
+            mine=mine,
+            theirs=theirs,
+            version=conflict.current_version,
+            my_diff=await asyncio.to_thread(difference, base, mine),
+            their_diff=await asyncio.to_thread(difference, base, theirs),
+            change=await self._service.change_to(self._context.caller, choice.wanted, conflict.current_version),
+            names=await self._context.sources.naming.labels(),
+        )
+
+
+PAGE_CHANGES = 30
+
+
+class MemoryChanges:
+    """The timeline of one file, or of all."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.memory
+
+    async def show(self, request: Request) -> Response:
+        """Newest first, a page at a time."""
+        choice = choice_of(request.query_params)
+        before = request.query_params.get("before", "")
+        wanted = choice.wanted if choice.store else None
+        found = await self._service.history(
+            self._context.caller,
+            wanted,
+            limit=PAGE_CHANGES + 1,
+            before=int(before) if before.isascii() and before.isdigit() else None,
+        )
+        document = await self._service.get(self._context.caller, wanted) if wanted else None
+        here = choice.path("history")
+        mark = "&" if "?" in here else "?"
+        return self._context.render(
+            request,
+            "memory/history.html",
+            title=f"Changes of {choice.file_name}" if choice.store else "All changes",
+            trail=[("Memory", choice.path(with_store=False))],
+            choice=choice,
+            changes=found[:PAGE_CHANGES],
+            document=document,
+            here=here,
+            names=await self._context.sources.naming.labels(),
+            newer=here if before else None,
+            older=f"{here}{mark}before={found[PAGE_CHANGES - 1].id}" if len(found) > PAGE_CHANGES else None,
+        )
+
+    async def undo(self, request: Request, form: Form) -> Response:
+        """Bring back the text from before a change; it is a change of its own, and so can be taken back as well."""
+        back = own_path(form.get("back"), f"{BASE}/memory")
+        number = _number(form)
+        try:
+            document = await self._service.undo(self._context.caller, number)
+        except MemoryConflict:
+            text = "The file has changed since, so this change alone cannot be taken back. Edit the file instead."
+            return self._context.go(request, back, text, is_problem=True)
+        except EthosError as error:
+            return self._context.go(request, back, str(error), is_problem=True)
+        self._context.live.changed("memory")
+        undo = await self._again(number, back)
+        return self._context.go(request, back, f"The change of {_name(document.path)} is taken back.", undo=undo)
+
+    async def restore(self, request: Request, form: Form) -> Response:
+        """Put the text in place that a change left."""
+        back = own_path(form.get("back"), f"{BASE}/memory")
+        number = _number(form)
+        try:
+            document = await self._service.restore(self._context.caller, number, form.get("version"))
+        except MemoryConflict:
+            text = "The file has changed since this page was made. Look at the newest change first."
+            return self._context.go(request, back, text, is_problem=True)
+        except EthosError as error:
+            return self._context.go(request, back, str(error), is_problem=True)
+        self._context.live.changed("memory")
+        undo = await self._again(number, back)
+        return self._context.go(request, back, f"{_name(document.path)} is as that change left it.", undo=undo)
+
+    async def _again(self, number: int, back: str) -> Undo | None:
+        """The way back from what was just done: the newest change of the same document."""
+        change = (await self._service.diff(self._context.caller, number)).change
+        choice = choice_of({"store": change.store or "", "user": change.user or "", "personality": ""})
+        named = choice_of({**dict(choice.pairs), "personality": change.personality or ""})
+        newest = await self._service.history(self._context.caller, named.wanted, limit=1)
+        if not newest:
+            return None
+        return Undo(action=f"{BASE}/memory/undo", fields=[("change", str(newest[0].id)), ("back", back)])
+
+
+def _number(form: Form) -> int:
+    value = form.get("change")
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else 0
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -18,7 +18,7 @@ from gateway.web.forms import Form
 LIST = f"{BASE}/traces"
 MOST_CHARS = 100_000
 WAITED_S = 8.0
-"""So long the page waits for a consolidation; it goes on by itself, and the log shows it."""
+"""So long the page waits for a consolidation; after that it goes on in the background, and the log shows it."""
 
 
 def address_of(trace_id: str) -> str:
@@ -35,7 +35,7 @@ class TraceChanges:
         self._consolidating: set[asyncio.Task[ConsolidationResult]] = set()
 
     async def add(self, request: Request, form: Form) -> Response:
-        """Remember something that somebody typed."""
+        """Add a trace that the operator typed."""
         wanted = AddTrace.model_construct(
             content=form.get("content")[:MOST_CHARS],
             type=next((one for one in TYPES if one == form.get("type")), "semantic"),

@@ -55,7 +55,7 @@ class TraceFiles:
             imports=IMPORTS,
             exports=EXPORTS,
             names=await self._context.sources.naming.labels(),
-            max_bytes=self._context.sources.config().web.max_upload_bytes,
+            max_bytes=self._context.sources.config.current.web.max_upload_bytes,
         )
 
     async def receive(self, name: str) -> Incoming:

@@ -1,0 +1,398 @@
+"""Sessions: found by their words and marks, read with their tool calls, forked, renamed, pinned, exported, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, tzinfo
+from itertools import groupby
+from urllib.parse import urlencode
+
+from markupsafe import Markup, escape
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.config.values import zone_of
+from gateway.errors import EthosError
+from gateway.memory.tokenizer import Matcher, parse
+from gateway.pipeline.local_channel import CHANNEL
+from gateway.sdk.models.sessions import ForkSession, Message, Session, UpdateSession
+from gateway.services.caller import NotFound
+from gateway.services.sessions import Place, Question
+from gateway.web.dashboard.flash import Undo
+from gateway.web.dashboard.page import BASE, Page
+from gateway.web.dashboard.page_context import PageContext, own_path
+from gateway.web.forms import CONFIRMED_FIELD, Form
+from gateway.web.markdown import to_html
+
+LISTED_ROWS = 50
+MOST_PINNED = 100
+MOST_LISTED_PEOPLE = 200
+"""Above it a person is typed, not chosen."""
+MAX_QUERY_CHARS = 1000
+_MARKED = re.compile(r"\[([^\[\]]+)\]")
+_PLACE = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What is shown: a page of the list, and in front of the first one those that are pinned."""
+
+    pinned: Sequence[Session] = ()
+    rows: Sequence[Session] = ()
+    rest: Place | None = None
+    problem: str | None = None
+
+
+def by_age(rows: Sequence[Session], today: date, zone: tzinfo) -> Sequence[tuple[str, Sequence[Session]]]:
+    """Sessions in their order, the newest first, below the name of their time."""
+
+    def age(session: Session) -> str:
+        day = session.updated_at.astimezone(zone).date()
+        days = (today - day).days
+        if days < 2:
+            return "Yesterday" if days == 1 else "Today"
+        return "Last 7 days" if days < 7 else "Last 30 days" if days < 30 else f"{day:%B %Y}"
+
+    return [(title, list(group)) for title, group in groupby(rows, age)]
+
+
+class FindingSessions:
+    """The start of the page."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.sessions
+
+    async def show(self, request: Request) -> Response:
+        """The newest first, or those in which something was said."""
+        values = {name: request.query_params.get(name, "").strip() for name in ("q", "personality", "user", "channel")}
+        values["q"] = values["q"][:MAX_QUERY_CHARS]
+        place = _PLACE.fullmatch(request.query_params.get("after", ""))
+        after = (int(place[1]), int(place[2])) if place else None
+        found = await self._found(values, after)
+        names = await self._context.sources.naming.labels()
+        zone, today = self._context.services.system.usage_since(1)
+        channels = {*self._context.sources.config.current.channels, CHANNEL}
+        return self._context.render(
+            request,
+            "sessions/index.html",
+            title="Sessions",
+            found=found,
+            groups=[("", found.rows)] if values["q"] else by_age(found.rows, today, zone_of(zone)),
+            values=values,
+            is_filtered=any(values.values()),
+            names=names,
+            people=names if len(names) <= MOST_LISTED_PEOPLE else None,
+            personalities=[one.id for one in self._context.sources.personalities.list()],
+            channels=sorted(channels | ({values["channel"]} - {""})),
+            own_channel=CHANNEL,
+            older=_address(values, found.rest) if found.rest else None,
+            newest=_address(values) if after else None,
+            highlight=_highlighter(values["q"]),
+        )
+
+    async def _found(self, values: Mapping[str, str], after: Place | None) -> Found:
+        marks = Question(
+            personality=values["personality"] or None, user=values["user"] or None, channel=values["channel"] or None
+        )
+        caller = self._context.caller
+        try:
+            if values["q"]:
+                rows, rest = await self._service.search(caller, values["q"], marks, limit=LISTED_ROWS, after=after)
+                return Found(rows=rows, rest=rest)
+            pinned: Sequence[Session] = ()
+            if after is None:
+                pinned, _ = await self._service.find(caller, replace(marks, is_pinned=True), limit=MOST_PINNED)
+            rows, rest = await self._service.find(
+                caller, replace(marks, is_pinned=False), limit=LISTED_ROWS, after=after
+            )
+        except EthosError as error:  # such as an unknown user: what was typed stays in the form
+            return Found(problem=str(error))
+        return Found(pinned=pinned, rows=rows, rest=rest)
+
+
+class _highlighter:  # noqa: N801 (used as the function that it is, in the template)
+    """Shows what matched; brackets that were written so by a person stay brackets."""
+
+    def __init__(self, query: str) -> None:
+        terms = parse(query)
+        self._matchers = [Matcher([term]) for term in terms]
+
+    def __call__(self, snippet: str) -> Markup:
+        pieces, at = [], 0
+        for match in _MARKED.finditer(snippet):
+            if any(matcher.is_in(match[1]) for matcher in self._matchers):
+                pieces += [escape(snippet[at : match.start()]), Markup("<mark>{}</mark>").format(match[1])]
+                at = match.end()
+        return Markup("").join([*pieces, escape(snippet[at:])])
+
+
+def _address(values: Mapping[str, str], after: Place | None = None) -> str:
+    pairs = {name: value for name, value in values.items() if value}
+    if after is not None:
+        pairs["after"] = f"{after[0]}.{after[1]}"
+    return f"{BASE}/sessions?{urlencode(pairs)}" if pairs else f"{BASE}/sessions"
+
+
+ROWS = 100
+AROUND = 30
+"""How many messages stand in front of the one that a search found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """Some messages in their order, and whether there are others around them."""
+
+    messages: Sequence[Message]
+    has_earlier: bool
+    has_later: bool
+
+    @property
+    def last_id(self) -> int:
+        """The id of the last message that is shown; newer ones follow it."""
+        return self.messages[-1].id if self.messages else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A message as the page has it.
+
+    Attributes:
+        who: the person's name, or the personality.
+        html: an answer, rendered; None for all else.
+        result: what the tool returned to this call; its own row is left out.
+    """
+
+    message: Message
+    who: str
+    channel: str
+    html: Markup | None = None
+    result: Message | None = None
+
+
+class ReadingSession:
+    """A session's own page."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.sessions
+
+    async def show(self, request: Request) -> Response:
+        """Its newest messages; `before` and `after` lead to others, `at` to the one that a search found."""
+        session = await self._session(request)
+        passage = await self._passage(request, session.id)
+        names = await self._context.sources.naming.labels()
+        return self._context.render(
+            request,
+            "sessions/session.html",
+            title=session.title or "Session without a title",
+            trail=[("Sessions", f"{BASE}/sessions")],
+            session=session,
+            passage=passage,
+            messages=await self._shown(session, passage.messages, names),
+            names=names,
+            here=f"{BASE}/sessions/{session.id}",
+            is_ours=session.channel == CHANNEL,
+        )
+
+    async def news(self, request: Request) -> Response:
+        """What came behind a message, for the open page; it takes the place of its last, empty row."""
+        session = await self._session(request)
+        after = _number(request, "after") or 0
+        transcript, rest = await self._service.transcript(self._context.caller, session.id, limit=ROWS, after=after)
+        passage = Passage(messages=transcript.messages, has_earlier=True, has_later=rest is not None)
+        return self._context.render(
+            request,
+            "sessions/news.html",
+            title=session.title,
+            session=session,
+            passage=passage,
+            after=passage.last_id or after,
+            messages=await self._shown(session, passage.messages, await self._context.sources.naming.labels()),
+        )
+
+    async def export(self, request: Request) -> Response:
+        """All of it, as a file."""
+        session = await self._session(request)
+        caller = self._context.caller
+        if request.query_params.get("format") == "json":
+            transcript = await self._service.export(caller, session.id)
+            text, media_type, ending = transcript.model_dump_json(by_alias=True, indent=2), "application/json", "json"
+        else:
+            text, media_type, ending = await self._service.markdown(caller, session.id), "text/markdown", "md"
+        headers = {"content-disposition": f'attachment; filename="{session.id}.{ending}"'}
+        return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
+
+    # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    async def _session(self, request: Request) -> Session:
+        try:
+            return await self._service.get(self._context.caller, request.path_params["session"])
+        except NotFound as error:
+            raise HTTPException(404) from error
+
+    async def _passage(self, request: Request, session_id: str) -> Passage:
+        before, after, at = (_number(request, name) for name in ("before", "after", "at"))
+        caller = self._context.caller
+        if at is not None:
+            earlier, has_earlier = await self._service.passage(caller, session_id, limit=AROUND, before=at)
+            later, rest = await self._service.transcript(caller, session_id, limit=ROWS - AROUND, after=at - 1)
+            messages = (*earlier, *later.messages)
+            return Passage(messages=messages, has_earlier=has_earlier, has_later=rest is not None)
+        if after is not None:
+            later, rest = await self._service.transcript(caller, session_id, limit=ROWS, after=after)
+            return Passage(messages=later.messages, has_earlier=after > 0, has_later=rest is not None)
+        messages_before, has_earlier = await self._service.passage(caller, session_id, limit=ROWS, before=before)
+        return Passage(messages=messages_before, has_earlier=has_earlier, has_later=before is not None)
+
+    async def _shown(self, session: Session, messages: Sequence[Message], names: Mapping[str, str]) -> Sequence[Shown]:
+        """A call and its result as one; an answer in HTML. A page of long answers takes time, so a thread does it."""
+        channels = await self._service.channels(self._context.caller, messages)
+        return await asyncio.to_thread(_rows, session, messages, channels, names)
+
+
+def _rows(
+    session: Session, messages: Sequence[Message], channels: Mapping[str, str], names: Mapping[str, str]
+) -> list[Shown]:
+    calls = {(one.turn, one.tool_call) for one in messages if one.role == "tool_call"}
+    results = {(one.turn, one.tool_call): one for one in messages if one.role == "tool_result"}
+    return [
+        Shown(
+            message=one,
+            who=(one.author or names.get(one.user, one.user)) if one.role == "user" else one.personality,
+            channel=channels.get(one.turn, session.channel),
+            html=to_html(one.text) if one.role == "assistant" else None,
+            result=results.get((one.turn, one.tool_call)) if one.role == "tool_call" else None,
+        )
+        for one in messages
+        if one.role != "tool_result" or (one.turn, one.tool_call) not in calls
+    ]
+
+
+def _number(request: Request, name: str) -> int | None:
+    value = request.query_params.get(name, "")
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None
+
+
+LIST = f"{BASE}/sessions"
+MAX_TITLE_CHARS = 200
+NAMED = 5
+"""Of several sessions so many are named in a question."""
+
+
+class TidyingSessions:
+    """The forms of the page. A session that is gone meanwhile is said by the service, and shown."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._service = context.services.sessions
+
+    async def rename(self, request: Request, form: Form) -> Response:
+        """Another title; turns do not change it any more."""
+        session = await self._service.get(self._context.caller, form.get("session"))
+        back = own_path(form.get("back"), f"{LIST}/{session.id}")
+        title = form.get("title").strip()
+        if not title or len(title) > MAX_TITLE_CHARS:
+            text = f"The title stays: a new one needs 1 to {MAX_TITLE_CHARS} characters."
+            return self._context.go(request, back, text, is_problem=True)
+        await self._service.update(self._context.caller, session.id, UpdateSession(title=title))
+        self._context.live.changed("messages")
+        fields = [("session", session.id), ("title", session.title), ("back", back)]
+        undo = Undo(action=f"{LIST}/rename", fields=fields) if session.title else None
+        return self._context.go(request, back, f"It is called “{title}” now.", undo=undo)
+
+    async def pin(self, request: Request, form: Form) -> Response:
+        """Keep it on top of the list, or no longer."""
+        session_id, is_pinned = form.get("session"), form.get("pinned") == "yes"
+        session = await self._service.update(self._context.caller, session_id, UpdateSession(is_pinned=is_pinned))
+        back = own_path(form.get("back"), f"{LIST}/{session.id}")
+        self._context.live.changed("messages")
+        fields = [("session", session.id), ("pinned", "no" if is_pinned else "yes"), ("back", back)]
+        text = "It is pinned, and stands on top of the list." if is_pinned else "It is not pinned any more."
+        return self._context.go(request, back, text, undo=Undo(action=f"{LIST}/pin", fields=fields))
+
+    async def fork(self, request: Request, form: Form) -> Response:
+        """Copy it up to a message, into a conversation that goes on in the chat here."""
+        session_id = form.get("session")
+        try:
+            fork = ForkSession(message=int(form.get("message")))
+        except (ValueError, ValidationError):
+            return self._context.go(request, LIST, "It is not said up to which message; fork again.", is_problem=True)
+        copy = await self._service.fork(self._context.caller, session_id, fork)
+        self._context.live.changed("messages")
+        to = f"{BASE}/chat/{copy.id}" if form.get("to") == "chat" else f"{LIST}/{copy.id}"
+        fields = [("session", copy.id), (CONFIRMED_FIELD, "yes"), ("back", f"{LIST}/{session_id}")]
+        text = "This is a copy. What is said here does not reach the session that it was copied from."
+        return self._context.go(request, to, text, undo=Undo(action=f"{LIST}/delete", fields=fields))
+
+    async def delete(self, request: Request, form: Form) -> Response:
+        """Forget it, or several, after a question."""
+        chosen = list(dict.fromkeys(form.all("session")))
+        if len(chosen) != 1:
+            return await self._delete_all(request, form, chosen)
+        session = await self._service.get(self._context.caller, form.get("session"))
+        if not form.is_confirmed:
+            return self._context.ask(
+                request,
+                form,
+                title="Delete this session?",
+                text=f"“{session.title or session.id}” is forgotten here with its {session.messages} messages, and no "
+                f"search finds them any more. What the memory holds stays, and so does what {session.channel} itself "
+                f"shows. This cannot be undone; export it first if you may want it again.",
+                yes="Delete it",
+                back=f"{LIST}/{session.id}",
+            )
+        await self._service.delete(self._context.caller, session.id)
+        self._context.live.changed("messages")
+        return self._context.go(request, own_path(form.get("back"), LIST), "The session is deleted.")
+
+    async def _delete_all(self, request: Request, form: Form, chosen: Sequence[str]) -> Response:
+        # A session that was deleted meanwhile is left out.
+        found = []
+        for session_id in chosen:
+            with contextlib.suppress(NotFound):
+                found.append(await self._service.get(self._context.caller, session_id))
+        if not found:
+            return self._context.go(request, LIST, "Choose the sessions that you want to delete.", is_problem=True)
+        if not form.is_confirmed:
+            named = ", ".join(f"“{one.title or one.id}”" for one in found[:NAMED])
+            more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+            return self._context.ask(
+                request,
+                form,
+                title=f"Delete {len(found)} sessions?",
+                text=f"{named}{more} are forgotten here with {sum(one.messages for one in found)} messages, and no "
+                "search finds them any more. What the memory holds stays. This cannot be undone; export first what "
+                "you may want again.",
+                yes="Delete them",
+                back=LIST,
+            )
+        for one in found:
+            with contextlib.suppress(NotFound):
+                await self._service.delete(self._context.caller, one.id)
+        self._context.live.changed("messages")
+        return self._context.go(request, LIST, f"{len(found)} sessions are deleted.")
+
+
+def _routes(context: PageContext) -> Sequence[Route]:
+    finding, reading, tidying = FindingSessions(context), ReadingSession(context), TidyingSessions(context)
+    return [
+        Route("/sessions", finding.show),
+        Route("/sessions/rename", context.form_handler(tidying.rename), methods=["POST"]),
+        Route("/sessions/pin", context.form_handler(tidying.pin), methods=["POST"]),
+        Route("/sessions/fork", context.form_handler(tidying.fork), methods=["POST"]),
+        Route("/sessions/delete", context.form_handler(tidying.delete), methods=["POST"]),
+        Route("/sessions/{session}", reading.show),
+        Route("/sessions/{session}/news", reading.news),
+        Route("/sessions/{session}/export", reading.export),
+    ]
+
+
+PAGE = Page(name="sessions", title="Sessions", icon="sessions", position=14, routes=_routes)
