@@ -18,9 +18,8 @@ from gateway.store.database import Database, snapshot
 from gateway.store.schema import migrate, migrations
 from gateway.traces import changes
 from gateway.traces.changes import Added, Merged
-from gateway.traces.recalling import recalled
 from gateway.traces.rows import NOT_SHARED, Kept, as_json, find, find_to_change, places, visible
-from gateway.traces.search import Compare, Found, Wanted, search
+from gateway.traces.search import Compare, Found, Wanted, recalled, search
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, united
 
