@@ -20,8 +20,17 @@ from gateway.memory.proposals import Proposal, ProposalStore
 from gateway.memory.tokenizer import words_of
 from gateway.protocols import MemoryScope
 from gateway.runtime.observe import note, span
-from gateway.traces.extraction import Exchange, Fact, extract
-from gateway.traces.ingest import IngestReport, TurnFacts, Vectors, admitted, keep_facts, says_nearly_the_same
+from gateway.traces.ingest import (
+    Exchange,
+    Fact,
+    IngestReport,
+    TurnFacts,
+    Vectors,
+    admitted,
+    extract,
+    keep_facts,
+    says_nearly_the_same,
+)
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.similar import shared_words
 from gateway.traces.trace import Trace, Viewer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.agent.model import ChatMessage, ModelReply, ModelRequest, Purpose
 from gateway.agent.offline.model import OfflineModel
-from gateway.traces.extraction import Exchange, Fact, extract
+from gateway.traces.ingest import Exchange, Fact, extract
 from gateway.traces.llm_prompts import gist_by, insight_by
 from gateway.traces.personality_traits import IngestRules, modulated
 from gateway.traces.trace import Owner, Trace

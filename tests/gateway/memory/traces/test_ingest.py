@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.traces import strength
-from gateway.traces.extraction import MAX_FACT_CHARS, Exchange, Fact, extract, read_facts
-from gateway.traces.ingest import IngestReport, TurnFacts, keep_facts
+from gateway.traces.ingest import (
+    MAX_FACT_CHARS,
+    Exchange,
+    Fact,
+    IngestReport,
+    TurnFacts,
+    extract,
+    keep_facts,
+    read_facts,
+)
 from gateway.traces.personality_traits import IngestRules, modulated
 from gateway.traces.search import Wanted
 from gateway.traces.trace import DAY_MS, Viewer
