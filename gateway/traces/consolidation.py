@@ -1,7 +1,8 @@
 """One consolidation: prune, merge, link, derive, compact, re-index. One at a time, over all processes.
 
-Each step of each owner is some transactions of its own, so small that others can write in between. A process that is
-killed leaves the trace store as it was before the last of them, and the file lock falls with it.
+Each step of each owner is some transactions of its own, so small that others can write in between: what is to be
+changed is looked for by a reader, and written in lots. A process that is killed leaves the trace store as it was before
+the last of them, and the file lock falls with it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import combinations, product
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,10 +26,11 @@ from gateway.errors import DataDirectoryLocked, EthosError, ModelError
 from gateway.files.locks import hold
 from gateway.runtime.observe import happened
 from gateway.store.payloads import from_ms, to_ms
-from gateway.traces import consolidation_steps as steps
+from gateway.traces import changes
 from gateway.traces.insights import Insight, clusters, keep_insight
-from gateway.traces.rows import changeable, merge_index
-from gateway.traces.trace import Viewer
+from gateway.traces.rows import SELECT, Kept, changeable, kept, merge_index
+from gateway.traces.similar import similar_to
+from gateway.traces.trace import DAY_MS, KEEP, Viewer, hash_of
 from gateway.traces.trace_store import TraceStore
 
 T = TypeVar("T")
@@ -39,6 +43,65 @@ _LOG = """
     VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 _READ_LOG = "SELECT * FROM consolidation_log WHERE ? IS NULL OR id < ? ORDER BY id DESC LIMIT ?"
+PRUNED_BELOW = 0.05
+PROTECTED_FROM = 0.3
+"""A feeling of this intensity keeps a trace from being pruned."""
+NEAR_IDENTICAL = 0.95
+LINK_GAIN = 0.1
+CO_ACTIVATED = "co_activated"
+COMPACTED_AFTER_MS = 7 * DAY_MS
+COMPACTED_FROM_USES = 3
+USES_KEPT_MS = 90 * DAY_MS
+_COMPARED_AT_ONCE = 500
+_MERGED_AT_ONCE = 25
+_LOOKED_AT = 5_000
+CHANGED_AT_ONCE = 100
+
+# exp() is a function of ours: not every SQLite has it.
+_IS_FADED = """
+    deleted_at IS NULL AND strength * exp(-max(0, :now - last_accessed_at) / stability_ms) < :least
+        AND ifnull(json_extract(emotions, '$.intensity'), 0) < :protected
+        AND NOT EXISTS (SELECT 1 FROM json_each(tags) WHERE value = :keep)
+"""
+_IS_OFTEN_USED = "type = 'episodic' AND created_at < :before AND retrieval_count >= :uses AND deleted_at IS NULL"
+# The index by owner and time is walked: the next so many, and which of them are wanted.
+_LOOK = """
+    SELECT number, created_at, {is_wanted} AS is_wanted FROM traces
+    WHERE owner = :owner AND deleted_at IS NULL AND (created_at, number) > (:created_at, :number)
+    ORDER BY created_at, number LIMIT :looked_at
+"""
+_HIDE = f"UPDATE traces SET deleted_at = :now WHERE number = :number AND {_IS_FADED}"  # noqa: S608 (constants)
+# Those only that may have a twin: of the same hash, or by their vectors.
+_UNCOMPARED = """
+    SELECT uncompared.number, traces.number IS NOT NULL AS is_candidate FROM uncompared LEFT JOIN traces
+        ON traces.number = uncompared.number AND deleted_at IS NULL AND (embedding IS NOT NULL OR EXISTS (
+            SELECT 1 FROM traces AS other WHERE other.owner = traces.owner AND other.type = traces.type
+                AND other.content_hash = traces.content_hash AND other.deleted_at IS NULL
+                AND other.number <> traces.number))
+    WHERE uncompared.owner = ? ORDER BY uncompared.number LIMIT ?
+"""
+_COMPARED = "DELETE FROM uncompared WHERE owner = ? AND number <= ?"
+_OWN = f"{SELECT} WHERE traces.number = ? AND deleted_at IS NULL"
+_SAME = f"""
+    {SELECT} WHERE owner = ? AND content_hash = ? AND type = ? AND deleted_at IS NULL AND traces.number <> ?
+"""
+_NEW_USES = """
+    SELECT query_id, trace FROM uses INDEXED BY uses_to_count JOIN traces ON traces.id = uses.trace
+    WHERE is_counted = 0 AND traces.owner = ? ORDER BY query_id, trace
+"""
+_COUNT = "UPDATE uses SET is_counted = 1 WHERE query_id = ? AND trace = ?"
+_COUNTED_USES = """
+    SELECT trace FROM uses JOIN traces ON traces.id = uses.trace
+    WHERE query_id = ? AND traces.owner = ? AND is_counted = 1
+"""
+_FORGET_USES = """
+    DELETE FROM uses WHERE is_counted = 1 AND used_at < ? AND (SELECT owner FROM traces WHERE id = uses.trace) = ?
+"""
+_LINK = """
+    INSERT INTO edges (source, target, kind, weight, created_at) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET weight = min(1.0, weight + excluded.weight)
+"""
+_COMPACT = f"UPDATE traces SET type = 'semantic' WHERE number = :number AND {_IS_OFTEN_USED}"  # noqa: S608 (constants)
 
 _log = structlog.get_logger(__name__)
 
@@ -109,11 +172,11 @@ class Consolidation:
         started_at, clock = self._trace_store.now(), time.monotonic()
         pruned = merged = derived = compacted = 0
         for owner in await self._owners(viewer):
-            pruned += await self._swept(steps.PRUNE, owner)
+            pruned += await self._swept(PRUNE, owner)
             merged += await self._merged(owner)
-            await self._step(steps.link_used_together, owner)
+            await self._step(link_used_together, owner)
             derived += await self._derived(owner)
-            compacted += await self._swept(steps.COMPACT, owner)
+            compacted += await self._swept(COMPACT, owner)
         report = ConsolidationReport(
             pruned=pruned,
             merged=merged,
@@ -139,14 +202,14 @@ class Consolidation:
         work = partial(step, owner=owner, now=self._trace_store.now())
         return await self._trace_store.database.write(work, is_durable=False)
 
-    async def _swept(self, sweep: steps.Sweep, owner: int) -> int:
+    async def _swept(self, sweep: Sweep, owner: int) -> int:
         changed, now = 0, self._trace_store.now()
-        after: tuple[int, int] | None = steps.FIRST
+        after: tuple[int, int] | None = FIRST
         while after is not None:
             look = partial(sweep.look, owner=owner, now=now, after=after)
             wanted, after = await self._trace_store.database.read(look)
-            for begin in range(0, len(wanted), steps.CHANGED_AT_ONCE):
-                lot = wanted[begin : begin + steps.CHANGED_AT_ONCE]
+            for begin in range(0, len(wanted), CHANGED_AT_ONCE):
+                lot = wanted[begin : begin + CHANGED_AT_ONCE]
                 make = partial(sweep.make, numbers=lot, now=now)
                 changed += await self._trace_store.database.write(make, is_durable=False)
         return changed
@@ -154,7 +217,7 @@ class Consolidation:
     async def _merged(self, owner: int) -> int:
         merged, is_more = 0, True
         while is_more:
-            some, is_more = await self._step(steps.merge_near_identical, owner)
+            some, is_more = await self._step(merge_near_identical, owner)
             merged += some
         return merged
 
@@ -204,3 +267,123 @@ def _close(connection: sqlite3.Connection, started_at: datetime, reason: str, re
             report.compacted,
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A change that is made to all of an owner's traces that want it, however many there are.
+
+    Attributes:
+        is_wanted, change: SQL. What was looked for before is checked once more by the change itself.
+        values: of both, by name, at a moment.
+    """
+
+    is_wanted: str
+    change: str
+    values: Callable[[datetime], Mapping[str, object]]
+
+    def look(
+        self, connection: sqlite3.Connection, owner: int, now: datetime, after: tuple[int, int]
+    ) -> tuple[Sequence[int], tuple[int, int] | None]:
+        """Which of the next traces want it, by number, and after which the next ones come; None: they were the last."""
+        place = {"owner": owner, "created_at": after[0], "number": after[1], "looked_at": _LOOKED_AT}
+        sql = _LOOK.format(is_wanted=self.is_wanted)
+        rows = connection.execute(sql, {**self.values(now), **place}).fetchall()
+        wanted = [int(row["number"]) for row in rows if row["is_wanted"]]
+        return wanted, (rows[-1]["created_at"], rows[-1]["number"]) if len(rows) == _LOOKED_AT else None
+
+    def make(self, connection: sqlite3.Connection, numbers: Sequence[int], now: datetime) -> int:
+        """Change these; how many still wanted it."""
+        values = self.values(now)
+        return sum(connection.execute(self.change, {**values, "number": number}).rowcount for number in numbers)
+
+
+FIRST = (-(2**63), 0)
+PRUNE = Sweep(
+    _IS_FADED,
+    _HIDE,
+    lambda now: {"now": to_ms(now), "least": PRUNED_BELOW, "protected": PROTECTED_FROM, "keep": KEEP},
+)
+"""Hides what has faded."""
+COMPACT = Sweep(
+    _IS_OFTEN_USED,
+    _COMPACT,
+    lambda now: {"before": to_ms(now) - COMPACTED_AFTER_MS, "uses": COMPACTED_FROM_USES},
+)
+"""Makes knowledge of what happened a week ago and was used often."""
+
+
+def merge_near_identical(connection: sqlite3.Connection, owner: int, now: datetime) -> tuple[int, bool]:
+    """Merge some of the traces that were written since the last time with those that say the same.
+
+    Each is compared with the few that share its rarest words, not with all others, so the time grows with what is new.
+
+    Returns:
+        How many traces went into others, and whether there may be more to compare.
+    """
+    rows = connection.execute(_UNCOMPARED, (owner, _COMPARED_AT_ONCE)).fetchall()
+    if not rows:
+        return 0, False
+    candidates = [int(row["number"]) for row in rows if row["is_candidate"]]
+    some = candidates[:_MERGED_AT_ONCE]
+    last = int(rows[-1]["number"]) if some == candidates else some[-1]
+    groups = _Groups()
+    for number in some:
+        row = connection.execute(_OWN, (number,)).fetchone()
+        if row is not None:
+            one = kept(row)
+            groups.join([one, *_near_identical(connection, owner, one)])
+    merged = 0
+    for sources in groups.found():
+        merged += changes.merge(connection, sources, now).sources_deleted - 1
+    connection.execute(_COMPARED, (owner, last))
+    return merged, some != candidates or len(rows) == _COMPARED_AT_ONCE
+
+
+def _near_identical(connection: sqlite3.Connection, owner: int, one: Kept) -> Iterator[Kept]:
+    for row in connection.execute(_SAME, (owner, hash_of(one.trace.content), one.trace.type, one.number)):
+        yield kept(row)
+    if one.trace.embedding is not None:
+        for each in similar_to(connection, owner, one.trace, above=NEAR_IDENTICAL):
+            if each.kept.trace.type == one.trace.type and each.kept.trace.embedding is not None:
+                yield each.kept
+
+
+class _Groups:
+    """Traces that say the same as one another, whole chains together."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, dict[int, Kept]] = {}
+
+    def join(self, alike: Iterable[Kept]) -> None:
+        """Say that these are alike."""
+        together: dict[int, Kept] = {}
+        for each in alike:
+            together |= self._groups.get(each.number, {each.number: each})
+        for number in together:
+            self._groups[number] = together
+
+    def found(self) -> Iterator[Sequence[Kept]]:
+        """Each group of two or more, once."""
+        seen = set()
+        for group in self._groups.values():
+            if len(group) > 1 and id(group) not in seen:
+                seen.add(id(group))
+                yield [group[number] for number in sorted(group)]
+
+
+def link_used_together(connection: sqlite3.Connection, owner: int, now: datetime) -> int:
+    """Turn uses that were not counted yet into edges between the traces that one query brought together; how many."""
+    queries: dict[str, list[str]] = defaultdict(list)
+    for row in connection.execute(_NEW_USES, (owner,)).fetchall():
+        queries[row["query_id"]].append(row["trace"])
+    links = 0
+    for query_id, traces in queries.items():
+        earlier = [row[0] for row in connection.execute(_COUNTED_USES, (query_id, owner))]
+        pairs = [*combinations(traces, 2), *product(traces, earlier)]
+        for pair in pairs:
+            connection.execute(_LINK, (*sorted(pair), CO_ACTIVATED, LINK_GAIN, to_ms(now)))
+        links += len(pairs)
+        connection.executemany(_COUNT, [(query_id, trace) for trace in traces])
+    connection.execute(_FORGET_USES, (to_ms(now) - USES_KEPT_MS, owner))
+    return links

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gateway.traces import strength
-from gateway.traces.consolidation_steps import PRUNED_BELOW
+from gateway.traces.consolidation import PRUNED_BELOW
 from gateway.traces.trace import Trace
 
 _FEWEST_AHEAD = timedelta(days=7)

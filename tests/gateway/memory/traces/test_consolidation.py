@@ -210,7 +210,7 @@ async def test_a_killed_consolidation_leaves_each_step_done_or_not_begun(tmp_pat
         await put(brain, *(of(ADA, f"fact {number % 1_500}") for number in range(3_000)))
     program = (
         "import asyncio, os, signal, sys; from pathlib import Path\n"
-        "from gateway.traces import changes, consolidation_steps\n"
+        "from gateway.traces import changes\n"
         "from gateway.traces.trace_store import open_trace_store\n"
         "from gateway.traces.consolidation import Consolidation\n"
         "merge, left = changes.merge, [int(sys.argv[2])]\n"
