@@ -11,8 +11,7 @@ from typing import IO, Self
 
 from gateway.traces.transfer.import_records import Arrival, BrokenOff, LeftOut, PassedOver, Problem
 from gateway.traces.transfer.serialization import Unreadable, read_tags, read_trace
-from gateway.traces.transfer.source import Source
-from gateway.traces.transfer.texts import WINDOWS
+from gateway.traces.transfer.source import WINDOWS, Source
 
 _SEPARATORS = (",", ";", "\t", "|")
 _LONGEST_FIELD_CHARS = 16 * 1024 * 1024

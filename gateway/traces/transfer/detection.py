@@ -13,8 +13,7 @@ from typing import Literal, get_args
 from gateway.errors import TraceError
 from gateway.traces.transfer.csv_format import separator_of
 from gateway.traces.transfer.markdown_format import RECORDS_NAME, notes_in
-from gateway.traces.transfer.source import GROWS, Source, most_unpacked_bytes
-from gateway.traces.transfer.texts import decoded
+from gateway.traces.transfer.source import GROWS, Source, decoded, most_unpacked_bytes
 
 ExportFormat = Literal["sqlite", "json", "markdown", "obsidian"]
 ImportFormat = Literal["sqlite", "json", "markdown", "obsidian", "chatgpt", "csv"]

@@ -32,7 +32,7 @@ from gateway.traces.transfer.serialization import (
     trace_values,
 )
 from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot
-from gateway.traces.transfer.texts import decoded
+from gateway.traces.transfer.source import decoded
 
 RECORDS_NAME = ".ethos/records.jsonl"
 _REPORTED_EVERY = 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import zipfile
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ _LEAST_UNPACKED_BYTES = 1 << 30
 _MOST_TIMES = 30  # text is packed to a tenth, more or less
 _FIRST_WEIGHS = 20
 """What is read later is skimmed for a little: so much longer the first time takes."""
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+WINDOWS = "Windows-1252"
+"""What spreadsheets write in Europe and America when they do not write Unicode."""
 
 
 def most_unpacked_bytes(path: Path) -> int:
@@ -93,3 +97,14 @@ class Source:
         before = first + (self._passed - 1) * self.size_bytes
         done = before + position if self._passed else _FIRST_WEIGHS * position
         return min(first + later, done), first + later
+
+
+def decoded(data: bytes) -> tuple[str, str | None]:
+    """The text; and the encoding, where it had to be guessed."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding, "replace"), None
+    try:
+        return data.decode(), None
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace"), WINDOWS
