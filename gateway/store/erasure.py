@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from gateway.store.clock import wall_ms
 from gateway.store.erased_events import remember_events
-from gateway.store.erased_history import brought, erase_history
-from gateway.store.erased_notes import erase_notes
 from gateway.store.payloads import emptied
 
 NOBODY = "erased"
@@ -97,6 +95,13 @@ _TOUCHED = """
 """
 _END_REQUESTS = """
     UPDATE link_requests SET state = 'replaced' WHERE (starter = ?1 OR redeemer = ?1) AND state IN ('open', 'asked')
+"""
+_THEIRS = "(user_id IN temp.gone_users OR author_id IN temp.gone_users OR turn_id IN temp.gone_turns)"
+_SEPARATORS = re.compile(r"[/:]")  # in the keys of notes
+_SMALLEST_ID = 10_000
+_THREADS = """
+    SELECT channel, thread FROM inbox
+    WHERE thread IS NOT NULL AND (channel, conversation) IN (SELECT channel, conversation FROM temp.gone_places)
 """
 
 
@@ -337,3 +342,106 @@ def brought_by(connection: sqlite3.Connection, person: Person) -> Mapping[str, f
     """For each document that others have, the lines that only the person's turns brought in; as work for a writer."""
     with _gathered(connection, person):
         return brought(connection, person.user_ids)
+
+
+def erase_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
+    """Their own documents go as a whole. Of a shared one, their entries go, and of others' entries the texts around.
+
+    What others asked for stays; that it can be undone does not, because the text from before told of the person.
+    """
+    for user_id in user_ids:
+        connection.execute(
+            "DELETE FROM memory_journal WHERE substr(document, 1, length(?1)) = ?1", (f"users/{user_id}/",)
+        )
+    shared = {document: _brought_lines(connection, document) for document in _shared_documents(connection)}
+    connection.execute(f"DELETE FROM memory_journal WHERE {_THEIRS}")  # noqa: S608 (a constant)
+    for document, lines in shared.items():
+        _forget_texts(connection, document, lines)
+
+
+def _shared_documents(connection: sqlite3.Connection) -> list[str]:
+    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_THEIRS}"  # noqa: S608 (names of ours)
+    return [row[0] for row in connection.execute(sql)]
+
+
+def _brought_lines(connection: sqlite3.Connection, document: str) -> frozenset[str]:
+    """The lines that the person's turns have brought into a document, and nobody else's."""
+    found: set[str] = set()
+    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_THEIRS}"  # noqa: S608 (names of ours)
+    for row in connection.execute(sql, (document,)):
+        new = _lines(row["inserted"] or b"")
+        if row["action"] == "add":
+            new |= _lines(row["content"])
+        found |= new - _lines(row["removed"] or b"")
+    others = f"{_THEIRS} IS NOT TRUE AND action = 'add' AND outcome IS NOT 'no_match'"
+    for row in connection.execute(f"SELECT content FROM memory_journal WHERE document = ? AND {others}", (document,)):  # noqa: S608 (names of ours)
+        found -= _lines(row["content"])
+    return frozenset(found)
+
+
+def brought(connection: sqlite3.Connection, user_ids: Collection[str]) -> Mapping[str, frozenset[str]]:
+    """For each document that is not the person's own, the lines that only their turns have brought in."""
+    own = tuple(f"users/{user_id}/" for user_id in user_ids)
+    documents = [each for each in _shared_documents(connection) if not each.startswith(own)]
+    return {each: _brought_lines(connection, each) for each in documents}
+
+
+def _forget_texts(connection: sqlite3.Connection, document: str, lines: frozenset[str]) -> None:
+    connection.execute(
+        "UPDATE memory_journal SET prefix_bytes = NULL, suffix_bytes = NULL, removed = NULL, inserted = NULL,"
+        " checkpoint = NULL WHERE document = ?",
+        (document,),
+    )
+    for row in connection.execute("SELECT id, content FROM memory_journal WHERE document = ?", (document,)).fetchall():
+        if not lines.isdisjoint(_lines(row["content"])):
+            kept = "\n".join(line for line in row["content"].split("\n") if line.strip() not in lines)
+            connection.execute("UPDATE memory_journal SET content = ? WHERE id = ?", (kept, row["id"]))
+
+
+def _lines(text: str | bytes) -> set[str]:
+    shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    return {line.strip() for line in shown.split("\n") if line.strip()}
+
+
+def erase_notes(connection: sqlite3.Connection) -> None:
+    """A note is about whatever ids stand in it: as a part of its key, or as a value of its JSON."""
+    by_channel: dict[str, set[str]] = {}
+    for sql in (
+        "SELECT channel, conversation FROM temp.gone_places",
+        "SELECT channel, account FROM temp.gone_accounts",
+        "SELECT channel, id FROM outbox WHERE turn_id IN temp.gone_turns",
+        "SELECT channel, message_id FROM inbox WHERE turn_id IN temp.gone_turns AND length(message_id) > 7",
+        _THREADS,
+    ):
+        for channel, name in connection.execute(sql):
+            by_channel.setdefault(channel, set()).add(name)
+    for channel, names in by_channel.items():
+        rows = connection.execute("SELECT key, text FROM adapter_notes WHERE channel = ?", (channel,)).fetchall()
+        gone = [(channel, row["key"]) for row in rows if _is_about(row["key"], row["text"], names)]
+        connection.executemany("DELETE FROM adapter_notes WHERE channel = ? AND key = ?", gone)
+
+
+def _is_about(key: str, text: str, names: Collection[str]) -> bool:
+    parts = _SEPARATORS.split(key)
+    if any(part in names for part in parts) or any(key.endswith(f"{part}{name}") for part in "/:" for name in names):
+        return True
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text in names
+    return any(each in names for each in _texts(value))
+
+
+def _texts(value: object) -> Iterable[str]:
+    """All texts in a JSON value, names of fields too, and numbers that are long enough to be ids."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, int) and abs(value) >= _SMALLEST_ID:
+        yield str(value)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield name
+            yield from _texts(each)
