@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gateway.people.api_keys import ApiKey
-from gateway.store.database import Database
+from gateway.store.database import Database, statement
 from gateway.store.payloads import from_ms, storable, to_ms
-from gateway.store.statement import statement
 
 _ADD = "INSERT INTO api_keys (id, name, hash, scopes, user_id, created_at) VALUES (?, ?, ?, ?, ?, ?)"
 _USE = "UPDATE api_keys SET last_used_at = ?1 WHERE id = ?2 AND ifnull(last_used_at, 0) < ?1"

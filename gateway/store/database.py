@@ -34,7 +34,6 @@ from gateway.runtime.observe import happened
 from gateway.store.readers import Readers, as_raised
 from gateway.store.write_ahead_log import LogCut, log_of, make_certain
 
-_log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
@@ -67,6 +66,8 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
 }
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,3 +548,15 @@ def _resolve(results: Sequence[tuple[_Job, Any, BaseException | None]]) -> None:
             job.done.set_exception(as_raised(error))
         else:
             job.done.set_result(value)
+
+
+def statement(sql: str, values: Sequence[Any] = ()) -> Callable[[sqlite3.Connection], int]:
+    """Work that runs one statement and gives the number of rows that it changed.
+
+    The cursor stays in the thread that made it: letting go of one elsewhere would disturb the writer.
+    """
+
+    def work(connection: sqlite3.Connection) -> int:
+        return connection.execute(sql, values).rowcount
+
+    return work

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gateway.store.clock import wall_ms
-from gateway.store.database import Database
-from gateway.store.statement import statement
+from gateway.store.database import Database, statement
 
 KEPT_MS = 24 * 3600 * 1000
 _FORGOTTEN_AT_ONCE = 200

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from gateway.messages import ConversationRef, InboundMessage
 from gateway.pipeline.queues import SUSPECT_DEATHS, InboxRow, NotDue, Parked, Refused, Room, Suspect
 from gateway.store.clock import correct_waits, steady_ms, wall_ms
-from gateway.store.database import Database
+from gateway.store.database import Database, statement
 from gateway.store.erased_events import is_erased_event
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import conversation_of, from_ms, inbound, inbound_json, storable
-from gateway.store.statement import statement
 
 _ADD = """
     INSERT INTO inbox (seq, turn_id, channel, event_id, conversation, thread, message_id, payload, sender, due_at,

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from gateway.memory.ingest import IngestBacklog, IngestJob, Said
 from gateway.protocols import MemoryScope
 from gateway.store.clock import LONGEST_WAIT_MS, steady_ms
-from gateway.store.database import Database
+from gateway.store.database import Database, statement
 from gateway.store.payloads import from_ms, storable
-from gateway.store.statement import statement
 
 _ADD = """
     INSERT INTO ingest_jobs (turn_id, user_id, personality_id, session_id, channel, speaker, sources, due_at)

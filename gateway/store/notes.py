@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from gateway.pipeline.storable import storable_id
 from gateway.runtime.failpoints import reach
-from gateway.store.database import Database
+from gateway.store.database import Database, statement
 from gateway.store.payloads import storable
-from gateway.store.statement import statement
 
 _PUT = """
     INSERT INTO adapter_notes (channel, key, text) VALUES (?, ?, ?)

@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 from gateway.messages import ConversationRef, OutboundMessage, Receipt
 from gateway.pipeline.queues import NotDue, OutboxRow
 from gateway.store.clock import correct_waits, steady_ms, wall_ms
-from gateway.store.database import Database
+from gateway.store.database import Database, statement
 from gateway.store.payloads import conversation_of, outbound, outbound_json, receipt_json, storable
-from gateway.store.statement import statement
 
 _ADD = """
     INSERT INTO outbox (seq, id, turn_id, channel, conversation, thread, payload, state, due_at, waiting_since,

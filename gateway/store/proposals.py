@@ -13,11 +13,10 @@ from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import Proposal, ProposalState
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.clock import wall_ms
-from gateway.store.database import Database
+from gateway.store.database import Database, statement
 from gateway.store.memory_journal import insert_pending
 from gateway.store.payloads import from_ms, storable, to_ms
 from gateway.store.persons import living_id
-from gateway.store.statement import statement
 
 _INSERT = """
     INSERT INTO memory_proposals (id, turn_id, personality_id, user_id, author_id, session_id, channel, place, store,

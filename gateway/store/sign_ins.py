@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gateway.people.sign_ins import SignIn
-from gateway.store.database import Database
+from gateway.store.database import Database, statement
 from gateway.store.payloads import from_ms, storable, to_ms
-from gateway.store.statement import statement
 
 _ADD = "INSERT INTO sign_ins (id, hash, browser, created_at, last_seen_at) VALUES (?, ?, ?, ?, ?)"
 _SEEN = "UPDATE sign_ins SET last_seen_at = ?1 WHERE id = ?2 AND last_seen_at < ?1"

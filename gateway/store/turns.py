@@ -13,14 +13,13 @@ from gateway.errors import ClaimLost
 from gateway.pipeline.commit import TurnCommit
 from gateway.protocols import MemoryScope, MemoryUpdate
 from gateway.store.clock import steady_ms, wall_ms
-from gateway.store.database import Database
+from gateway.store.database import Database, statement
 from gateway.store.ingest import insert_job
 from gateway.store.memory_journal import insert_pending, select_unsettled, settle_pending
 from gateway.store.outbox import insert_replies
 from gateway.store.payloads import storable, to_ms
 from gateway.store.people import apply_change, insert_chat
 from gateway.store.proposals import insert_proposals
-from gateway.store.statement import statement
 
 _END = """
     UPDATE inbox SET state = ?, claimed_by = NULL, lease_until = NULL, error = ?, ended_at = ?
