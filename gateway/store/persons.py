@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+from gateway.store.database import Database
+
 # Stands behind `user_id IN`; {} is the place of the user id, such as `?1`.
 PERSON = """(
     WITH RECURSIVE person (id) AS (
@@ -19,6 +21,7 @@ _LIVING = """
         UNION SELECT survivor, above + 1 FROM user_links JOIN heir ON absorbed = heir.id WHERE undone_at IS NULL
     ) SELECT id FROM heir ORDER BY above DESC LIMIT 1
 """
+_OF_PERSON = f"SELECT id FROM sessions WHERE user_id IN {PERSON.format('?1')}"  # noqa: S608 (a constant)
 
 
 def living_id(connection: sqlite3.Connection, user_id: str) -> str:
@@ -29,4 +32,10 @@ def living_id(connection: sqlite3.Connection, user_id: str) -> str:
 def ids_of_person(connection: sqlite3.Connection, user_id: str) -> Sequence[str]:
     """The id itself first; nothing else for a user who was never linked, or is absorbed without having absorbed."""
     rows = connection.execute(_IDS, (user_id,))
+    return [str(row[0]) for row in rows]
+
+
+async def session_ids(database: Database, user_id: str) -> Sequence[str]:
+    """Those of all ids of the person that a user id stands for."""
+    rows = await database.read(lambda connection: connection.execute(_OF_PERSON, (user_id,)).fetchall())
     return [str(row[0]) for row in rows]
