@@ -27,9 +27,8 @@ from gateway.files.locks import FileLock
 from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.ops.backup import taking
 from gateway.ops.backup.archive import check_archive
-from gateway.ops.backup.cut import take_cut
 from gateway.ops.backup.restoring import restore
-from gateway.ops.backup.taking import take_backup
+from gateway.ops.backup.taking import take_backup, take_cut
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.schema import migrate
