@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+import yaml
+
 from gateway.traces.trace import SCOPES, TYPES, hash_of, united
-from gateway.traces.transfer import front_matter, obsidian
+from gateway.traces.transfer import obsidian
 from gateway.traces.transfer.import_records import Arrival, ArrivedTrace, LeftOut, PassedOver, Problem, Progress
 from gateway.traces.transfer.json_format import edge_values, record_values
 from gateway.traces.transfer.pace import RECORD_BYTES, Pace
@@ -39,6 +43,11 @@ _REPORTED_EVERY = 200
 _LARGEST_NOTE_BYTES = 16 * 1024 * 1024
 _TIMES = ("createdAt", "lastAccessedAt", "archivedAt")
 _CREATED = ("createdAt", "created_at", "created", "date", "date created")
+# libyaml's are the same and ten times as fast; not every build has them.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_BLOCK = re.compile(r"---[ \t]*\r?\n(?P<yaml>.*?)(?<![^\n])(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_UNFOLDED = 2**30
 
 
 # ---- out ------------------------------------------------------------------------------------------------------------
@@ -83,7 +92,7 @@ def _note(snapshot: Snapshot, leaving: Leaving, *, is_obsidian: bool, with_embed
     if is_obsidian:
         related = [(edge.target, snapshot.opening(edge.target)) for edge in edges if edge.owner is None]
         content = obsidian.decorated(content, leaving.trace.tags, related)
-    return front_matter.written(values, content)
+    return join_note(values, content)
 
 
 def _edge_of_note(edge: KeptEdge) -> dict[str, Any]:
@@ -164,7 +173,7 @@ def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Ite
         return
     if encoding is not None:
         yield Problem(place, f"it is not UTF-8; it was read as {encoding}")
-    note = front_matter.read(text)
+    note = split_note(text)
     if note.problem is not None:
         yield Problem(place, f"{note.problem}; the note came in without it")
     values = _own_values(note, is_obsidian=is_obsidian)
@@ -200,7 +209,7 @@ def _called(arrived: ArrivedTrace, names: Sequence[str], links: Sequence[str]) -
     )
 
 
-def _own_values(note: front_matter.Note, *, is_obsidian: bool) -> dict[str, Any] | None:
+def _own_values(note: Note, *, is_obsidian: bool) -> dict[str, Any] | None:
     """The values of a note that we exported and nobody has changed; None for any other."""
     wanted = note.values.get("contentHash")
     if not isinstance(wanted, str) or note.body[:1] != "\n":
@@ -212,7 +221,7 @@ def _own_values(note: front_matter.Note, *, is_obsidian: bool) -> dict[str, Any]
     return None if content is None else {**note.values, "content": content}
 
 
-def _stripped(note: front_matter.Note, *, is_obsidian: bool) -> str:
+def _stripped(note: Note, *, is_obsidian: bool) -> str:
     """The text as somebody wrote it, without what an export added."""
     body = note.body.replace("\r\n", "\n").strip()
     if "contentHash" in note.values:
@@ -222,7 +231,7 @@ def _stripped(note: front_matter.Note, *, is_obsidian: bool) -> str:
     return body
 
 
-def _foreign_values(note: front_matter.Note, place: str, changed_at_ms: int) -> dict[str, Any]:
+def _foreign_values(note: Note, place: str, changed_at_ms: int) -> dict[str, Any]:
     """What the front matter of a note says of a trace. All else goes to the metadata: people use the same words."""
     if "contentHash" in note.values:
         return dict(note.values)
@@ -252,7 +261,7 @@ def _note_tags(given: object) -> tuple[str, ...]:
     return tuple(tag.lstrip("#") for tag in tags if tag.lstrip("#"))
 
 
-def _names(note: front_matter.Note, place: str) -> Sequence[str]:
+def _names(note: Note, place: str) -> Sequence[str]:
     """By which links call the note: its path, its file, its aliases."""
     path = place.rsplit(".", 1)[0]
     aliases = read_tags(note.values.get("aliases") or note.values.get("alias"))
@@ -267,7 +276,7 @@ def _read_edges(path: Path, place: str, *, now_ms: int) -> Iterator[Arrival]:
         return
     if "\nedges:" not in text:
         return
-    values = front_matter.read(text).values
+    values = split_note(text).values
     trace_id, edges = values.get("id"), values.get("edges")
     if not isinstance(trace_id, str) or not isinstance(edges, list) or "contentHash" not in values:
         return
@@ -302,3 +311,58 @@ def _read_records(path: Path, *, now_ms: int) -> Iterator[Arrival]:
                 yield LeftOut(place, "it is no JSON of ours; it was left out")
             except Unreadable as error:
                 yield LeftOut(place, f"{error}; it was left out")
+
+
+# ---- the front matter ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A Markdown file, split: YAML between two lines of `---`, then the text.
+
+    Attributes:
+        values: of the front matter.
+        unread: front matter that is no YAML, as it stands; `problem` says why.
+        body: all after it, as it stands.
+    """
+
+    values: Mapping[str, Any]
+    body: str
+    unread: str | None = None
+    problem: str | None = None
+
+
+def join_note(values: Mapping[str, Any], body: str) -> str:
+    """The file of these values and this text."""
+    front = yaml.dump(dict(values), Dumper=_DUMPER, allow_unicode=True, sort_keys=False, width=_UNFOLDED)
+    return f"---\n{front}---\n\n{body}\n"
+
+
+def split_note(text: str) -> Note:
+    """Split a note; without front matter it is all body."""
+    found = _BLOCK.match(text)
+    if found is None:
+        return Note(values={}, body=text)
+    front, body = found["yaml"], text[found.end() :]
+    try:
+        if "*" in front and "&" in front and _has_aliases(front):
+            return Note(values={}, body=body, unread=front, problem="the front matter refers to parts of itself")
+        values = yaml.load(front, Loader=_LOADER)  # noqa: S506 (a safe loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date like 2026-13-45
+        return Note(values={}, body=body, unread=front, problem=f"the front matter is no YAML ({_reason(error)})")
+    if values is None:
+        return Note(values={}, body=body)
+    if not isinstance(values, dict):
+        return Note(values={}, body=text)  # a rule, some text and a rule
+    return Note(values={str(name): value for name, value in values.items()}, body=body)
+
+
+def _has_aliases(front: str) -> bool:
+    """A few of them can stand for gigabytes."""
+    return any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(front, Loader=_LOADER))
+
+
+def _reason(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error)
+    return " ".join(f"{problem}{f', line {mark.line + 2}' if mark is not None else ''}".split())[:200]

@@ -17,7 +17,7 @@ from gateway.errors import StoreUnavailable
 from gateway.memory.review import MemoryReview
 from gateway.messages import QuotedText
 from gateway.people.access_records import SetRank
-from gateway.traces import approved, proposing
+from gateway.traces import approved, turn_facts
 from gateway.traces.trace_store import TraceStore
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
@@ -163,7 +163,7 @@ async def test_what_is_taken_from_a_tainted_turn_waits_each_fact_by_itself_and_o
         assert [each[2] for each in await waiting(gateway)] == ["Ada owes Eve money", "Ada moves to Rome"]
         await read_mail(gateway, channel)
         assert [each[2] for each in await waiting(gateway)][2:] == ["Ada has a boat"]
-        monkeypatch.setattr(proposing, "MOST_WAITING", 3)
+        monkeypatch.setattr(turn_facts, "MOST_WAITING", 3)
         await read_mail(gateway, channel)
         assert len(await waiting(gateway)) == 3
         assert await contents(gateway, "Ada") == ["Ada's dog is Rex"]
