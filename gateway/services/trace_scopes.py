@@ -11,7 +11,7 @@ from gateway.services.caller import Ambiguous, Caller, Malformed, NotFound, NotN
 from gateway.services.naming import Naming
 from gateway.services.people import PeopleService
 from gateway.store.database import Database
-from gateway.store.person_sessions import session_ids
+from gateway.store.persons import session_ids
 from gateway.traces.trace import PERSONAL, Viewer
 from gateway.traces.transfer.bounds import Bounds, Everything, OfPerson
 
