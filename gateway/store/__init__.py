@@ -1,1 +1,1 @@
-"""The durable store. `database.py` runs SQL; beside it one file per table group has one method per query."""
+"""The durable store. `database.py` runs SQL; one file per table group has one method per query."""

@@ -27,7 +27,7 @@ class SqliteApiKeys:
         await self._database.write(statement(_ADD, row))
 
     async def key(self, key_id: str) -> ApiKey | None:
-        """One, revoked or not."""
+        """The key with this id, revoked or not."""
 
         def work(connection: sqlite3.Connection) -> ApiKey | None:
             row = connection.execute("SELECT * FROM api_keys WHERE id = ?", (key_id,)).fetchone()
@@ -36,7 +36,7 @@ class SqliteApiKeys:
         return await self._database.read(work)
 
     async def keys(self) -> Sequence[ApiKey]:
-        """All, the newest first."""
+        """All keys, the newest first."""
         sql = "SELECT * FROM api_keys ORDER BY created_at DESC, id"
         return await self._database.read(lambda connection: [_key(row) for row in connection.execute(sql)])
 

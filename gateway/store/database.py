@@ -50,7 +50,7 @@ CHECKPOINT_JOBS = 1_000
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 # Of each connection, in place of SQLite's 2 MB: what a turn reads was written just now, and the system has the rest.
 CACHE_KIB = 512
-# So often somebody looks whether the files are still there while nothing is committed.
+# How often the files are checked for existence while nothing is committed.
 LOOK_S = 5.0
 # EX_IOERR of sysexits.h: the process cannot go on with its database.
 EXIT_IO_ERROR = 74
@@ -228,7 +228,7 @@ class Database:
     async def alone(self, work: Work[T]) -> T:
         """Run `work` in the writer thread outside of any transaction, for what SQLite does not do inside of one.
 
-        Whoever wants to write waits meanwhile. A transaction that `work` leaves open is rolled back.
+        Other writers wait meanwhile. A transaction that `work` leaves open is rolled back.
 
         Raises:
             StoreUnavailable: the disk is full or broken.

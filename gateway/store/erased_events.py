@@ -1,4 +1,4 @@
-"""Events of people who were erased: known again when a platform delivers one once more, and telling of nobody."""
+"""Events of erased people: kept as digests, so that a repeated delivery is recognized without their content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def remember_events(connection: sqlite3.Connection, turns: str) -> None:
 def is_erased_event(
     connection: sqlite3.Connection, *, channel: str, event_id: str, conversation: str, message_id: str
 ) -> bool:
-    """Whether the event, or the message, was erased; costs next to nothing where nobody ever was."""
+    """Whether the event, or the message, was erased; almost free before the first erasure."""
     if connection.execute("SELECT 1 FROM erased_events LIMIT 1").fetchone() is None:
         return False
     digests = _digests(_key(connection), channel, event_id, conversation, message_id)

@@ -1,6 +1,6 @@
-"""Takes a person out of the gateway's database, so that no byte of the file tells of them.
+"""Takes a person out of the gateway's database, so that no byte of the file holds anything about them.
 
-`erase` is one transaction; `compact` writes the file anew without what was deleted, because SQLite leaves copies of
+`erase` is one transaction; `compact` rewrites the file without what was deleted, because SQLite leaves copies of
 moved rows behind in its pages, whatever `secure_delete` says.
 """
 
@@ -17,8 +17,8 @@ from gateway.store.clock import wall_ms
 from gateway.store.erased_events import remember_events
 from gateway.store.payloads import emptied
 
-NOBODY = "erased"
-"""Stands for whoever was erased where a figure is kept: the sums of what was used."""
+ERASED = "erased"
+"""The user id that replaces an erased one where a figure is kept: the sums of usage."""
 
 _GATHERED = {
     "gone_users": "id TEXT PRIMARY KEY",
@@ -66,7 +66,7 @@ _SENT = f"""
     WHERE accepted_at <= ?
 """  # noqa: S608 (constants)
 _TURNS_OF_USERS = ("messages", "usage", "memory_journal", "memory_proposals", "ingest_jobs")
-# What linking has queued and noted has its own ids; what came into somebody's notes with a link is the absorbed user's.
+# Linking uses turn ids of its own; what a link added to another person's notes belongs to the absorbed user.
 _TURNS_OF_LINKS = """
     SELECT id FROM user_links WHERE survivor IN temp.gone_users OR absorbed IN temp.gone_users
     UNION SELECT id FROM link_requests WHERE starter IN temp.gone_keys OR redeemer IN temp.gone_keys
@@ -76,7 +76,7 @@ _TURNS_OF_LINKS = """
         OR substr(turn_id, 1, length(user_links.id) + 8) = 'unlink:' || user_links.id || ':'
     )
 """
-# A direct chat is one person's, whatever account of theirs it is that writes.
+# A direct chat belongs to one person, whichever of the person's accounts writes.
 _GONE_PLACES = f"""
     INSERT INTO temp.gone_places SELECT channel, conversation FROM inbox GROUP BY channel, conversation
     HAVING max({_IS_DIRECT}) AND sum(turn_id IN temp.gone_turns) AND NOT sum(
@@ -96,7 +96,7 @@ _TOUCHED = """
 _END_REQUESTS = """
     UPDATE link_requests SET state = 'replaced' WHERE (starter = ?1 OR redeemer = ?1) AND state IN ('open', 'asked')
 """
-_THEIRS = "(user_id IN temp.gone_users OR author_id IN temp.gone_users OR turn_id IN temp.gone_turns)"
+_BY_PERSON = "(user_id IN temp.gone_users OR author_id IN temp.gone_users OR turn_id IN temp.gone_turns)"
 _SEPARATORS = re.compile(r"[/:]")  # in the keys of notes
 _SMALLEST_ID = 10_000
 _THREADS = """
@@ -107,13 +107,13 @@ _THREADS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Whom a database is to forget.
+    """The person that a database must forget.
 
     Attributes:
-        user_ids: all that are theirs.
+        user_ids: all ids of the person.
         accounts: channel and account, as in `Sender`.
         keys: the same as in the identity map, `kind:id`.
-        erased_at_ms: messages that were accepted later are those of a new acquaintance.
+        erased_at_ms: messages accepted later stay: they count as those of a new user.
     """
 
     user_ids: frozenset[str]
@@ -123,7 +123,7 @@ class Person:
 
 
 def own_sessions(connection: sqlite3.Connection, user_ids: Collection[str]) -> list[str]:
-    """The sessions in which nobody but the person wrote."""
+    """The sessions in which only the person wrote."""
     marks = ", ".join("?" * len(user_ids))
     sql = f"""
         SELECT id FROM sessions WHERE user_id IN ({marks}) AND NOT EXISTS (
@@ -167,7 +167,7 @@ def erase(connection: sqlite3.Connection, person: Person, *, sessions: Iterable[
 
 
 def end_requests(connection: sqlite3.Connection, keys: Collection[str]) -> None:
-    """End what waits for a yes to a link with these accounts, so that nobody becomes one with who is being erased."""
+    """End the link requests of these accounts, so that no user is linked to one that is being erased."""
     connection.executemany(_END_REQUESTS, [(key,) for key in keys])
 
 
@@ -194,13 +194,13 @@ def applied_erasures(connection: sqlite3.Connection) -> frozenset[str]:
 
 
 def compact(connection: sqlite3.Connection) -> None:
-    """Write the index and the file anew without what was deleted, outside of any transaction. Needs its size twice."""
+    """Rewrite the index and the file without what was deleted, outside of any transaction. Needs twice its size."""
     connection.execute("INSERT INTO search (search) VALUES ('optimize')")
     rewrite(connection)
 
 
 def rewrite(connection: sqlite3.Connection) -> None:
-    """Write a file anew, and carry its log over until nothing is left in there.
+    """Rewrite a file, and checkpoint its log until the log is empty.
 
     Raises:
         sqlite3.Error: there is no room for it.
@@ -215,12 +215,12 @@ def rewrite(connection: sqlite3.Connection) -> None:
         raise sqlite3.OperationalError("another process reads the database without end; its log still holds old pages")
 
 
-# ---- who, and what is theirs ----------------------------------------------------------------------------------------
+# ---- the rows of the person -----------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _gathered(connection: sqlite3.Connection, person: Person, sessions: Iterable[str] = ()) -> Iterator[None]:
-    """Have what is theirs in temporary tables."""
+    """Gather the person's ids, turns and places in temporary tables."""
     for name, columns in _GATHERED.items():
         connection.execute(f"CREATE TEMP TABLE {name} ({columns})")
     try:
@@ -254,7 +254,7 @@ def _erase_queues(connection: sqlite3.Connection, person: Person) -> None:
 
 
 def _erase_sessions(connection: sqlite3.Connection) -> None:
-    """A session that others wrote in, too, stays theirs; its title and summary may tell of the person."""
+    """A session that others wrote in stays, without title and summary, which may name the person."""
     connection.execute("DELETE FROM messages WHERE user_id IN temp.gone_users OR turn_id IN temp.gone_turns")
     connection.execute(
         "CREATE TEMP TABLE emptied AS SELECT id FROM temp.touched_sessions"
@@ -271,9 +271,9 @@ def _erase_sessions(connection: sqlite3.Connection) -> None:
 
 
 def _erase_usage(connection: sqlite3.Connection) -> None:
-    """What was used stays in the sums, as nobody's."""
+    """Usage stays in the sums, without the person's id."""
     for table in ("usage", "reservations"):
-        connection.execute(f"UPDATE {table} SET user_id = ? WHERE user_id IN temp.gone_users", (NOBODY,))  # noqa: S608 (names of ours)
+        connection.execute(f"UPDATE {table} SET user_id = ? WHERE user_id IN temp.gone_users", (ERASED,))  # noqa: S608 (names of ours)
     connection.execute(
         "INSERT INTO usage_days SELECT day, ?, personality_id, model, sum(turns), sum(calls), sum(input_tokens),"
         " sum(output_tokens), total(cost_usd) FROM usage_days WHERE user_id IN temp.gone_users"
@@ -281,7 +281,7 @@ def _erase_usage(connection: sqlite3.Connection) -> None:
         " ON CONFLICT DO UPDATE SET turns = turns + excluded.turns, calls = calls + excluded.calls,"
         " input_tokens = input_tokens + excluded.input_tokens,"
         " output_tokens = output_tokens + excluded.output_tokens, cost_usd = cost_usd + excluded.cost_usd",
-        (NOBODY,),
+        (ERASED,),
     )
     connection.execute("DELETE FROM usage_days WHERE user_id IN temp.gone_users")
 
@@ -291,11 +291,11 @@ def _erase_proposals(connection: sqlite3.Connection) -> None:
         "DELETE FROM memory_proposals WHERE user_id IN temp.gone_users OR author_id IN temp.gone_users"
         " OR turn_id IN temp.gone_turns"
     )
-    connection.execute("UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN temp.gone_users", (NOBODY,))
+    connection.execute("UPDATE memory_proposals SET decided_by = ? WHERE decided_by IN temp.gone_users", (ERASED,))
 
 
 def _erase_access(connection: sqlite3.Connection) -> None:
-    """Who is let in by the configuration stays so; what was granted here is asked for anew."""
+    """Access by the configuration stays; access that was granted here must be requested again."""
     for table in ("account_ranks", "admissions", "access_requests", "held_messages", "owner_chats"):
         connection.execute(f"DELETE FROM {table} WHERE account IN temp.gone_keys")  # noqa: S608 (names of ours)
 
@@ -306,7 +306,7 @@ def _erase_ingest(connection: sqlite3.Connection) -> None:
 
 
 def _erase_api(connection: sqlite3.Connection) -> None:
-    """Answers of the last day may say anything of anybody, so all of them go; a repetition is a new request then."""
+    """Stored answers may name any person, so all of them go; a repeated request then runs again."""
     connection.execute("DELETE FROM api_keys WHERE user_id IN temp.gone_users")
     connection.execute("DELETE FROM idempotent_requests WHERE status IS NOT NULL")
 
@@ -320,7 +320,7 @@ def _erase_mentions(connection: sqlite3.Connection, person: Person) -> None:
     for queue in ("inbox", "outbox"):
         rows = connection.execute(f"SELECT seq, payload, ended_at IS NOT NULL FROM {queue}")  # noqa: S608 (two names)
         changed = [
-            (emptied(payload) if is_ended else names.sub(NOBODY, payload), seq)
+            (emptied(payload) if is_ended else names.sub(ERASED, payload), seq)
             for seq, payload, is_ended in rows
             if names.search(payload)
         ]
@@ -345,35 +345,35 @@ def brought_by(connection: sqlite3.Connection, person: Person) -> Mapping[str, f
 
 
 def erase_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
-    """Their own documents go as a whole. Of a shared one, their entries go, and of others' entries the texts around.
+    """Delete the history of the person's documents, and the person's entries in that of shared ones.
 
-    What others asked for stays; that it can be undone does not, because the text from before told of the person.
+    Entries of others stay, but cannot be undone any more: the text to restore may name the person.
     """
     for user_id in user_ids:
         connection.execute(
             "DELETE FROM memory_journal WHERE substr(document, 1, length(?1)) = ?1", (f"users/{user_id}/",)
         )
     shared = {document: _brought_lines(connection, document) for document in _shared_documents(connection)}
-    connection.execute(f"DELETE FROM memory_journal WHERE {_THEIRS}")  # noqa: S608 (a constant)
+    connection.execute(f"DELETE FROM memory_journal WHERE {_BY_PERSON}")  # noqa: S608 (a constant)
     for document, lines in shared.items():
         _forget_texts(connection, document, lines)
 
 
 def _shared_documents(connection: sqlite3.Connection) -> list[str]:
-    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_THEIRS}"  # noqa: S608 (names of ours)
+    sql = f"SELECT DISTINCT document FROM memory_journal WHERE document IS NOT NULL AND {_BY_PERSON}"  # noqa: S608 (names of ours)
     return [row[0] for row in connection.execute(sql)]
 
 
 def _brought_lines(connection: sqlite3.Connection, document: str) -> frozenset[str]:
-    """The lines that the person's turns have brought into a document, and nobody else's."""
+    """The lines of a document that only the person's turns added."""
     found: set[str] = set()
-    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_THEIRS}"  # noqa: S608 (names of ours)
+    sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_BY_PERSON}"  # noqa: S608 (names of ours)
     for row in connection.execute(sql, (document,)):
         new = _lines(row["inserted"] or b"")
         if row["action"] == "add":
             new |= _lines(row["content"])
         found |= new - _lines(row["removed"] or b"")
-    others = f"{_THEIRS} IS NOT TRUE AND action = 'add' AND outcome IS NOT 'no_match'"
+    others = f"{_BY_PERSON} IS NOT TRUE AND action = 'add' AND outcome IS NOT 'no_match'"
     for row in connection.execute(f"SELECT content FROM memory_journal WHERE document = ? AND {others}", (document,)):  # noqa: S608 (names of ours)
         found -= _lines(row["content"])
     return frozenset(found)

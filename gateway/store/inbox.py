@@ -107,7 +107,7 @@ class SqliteInbox:
     async def claim(
         self, conversation: ConversationRef, *, owner: str, lease_s: float, is_alone: bool = False
     ) -> InboxRow | NotDue | Suspect | None:
-        """Take the conversation's oldest unfinished message, if nobody holds it and its time has come.
+        """Take the conversation's oldest unfinished message, if it is not claimed and is due.
 
         A lease that ran out lets another owner take the message; its own owner never gets it twice.
         """
@@ -183,7 +183,7 @@ class SqliteInbox:
     async def waiting(self) -> Sequence[tuple[ConversationRef, float]]:
         """Every conversation with an unfinished message, and the seconds until its head is due, oldest head first.
 
-        A head that somebody holds is due when the lease ends.
+        A head that is claimed is due when the lease ends.
         """
         rows = await self._database.read(lambda connection: connection.execute(_WAITING).fetchall())
         now_ms = self._now_ms()

@@ -82,7 +82,7 @@ class SqliteIngestJobs:
         await self._database.write(statement(_KEEP, (storable(facts), turn_id)))
 
     async def end(self, turn_id: str) -> None:
-        """The job is done. Not durable by itself: done again, it stores nothing new."""
+        """Note that the job is done. Not durable: a repetition stores nothing new."""
         await self._database.write(statement(_END, (turn_id,)), is_durable=False)
 
     async def put_off(self, turn_id: str, *, after_s: float, error: str, is_given_up: bool) -> None:

@@ -186,7 +186,7 @@ class SqliteLinks:
         await self._database.write(work)
 
     async def link(self, link_id: str) -> Link | None:
-        """One link."""
+        """The link with this id."""
         return await self._database.read(lambda connection: _link_by_id(connection, link_id))
 
     async def links(self, *, ended_too: bool = False) -> Sequence[Link]:
@@ -233,7 +233,7 @@ def _request_by_id(connection: sqlite3.Connection, request_id: str, now_ms: int)
 
 
 def _request(row: sqlite3.Row, now_ms: int) -> LinkRequest:
-    # a moment in the future says that the clock was set back: nobody knows how old the code is, so it is over
+    # a time in the future: the clock was set back, and the age of the code is unknown, so it is expired
     is_over = row["state"] in {"open", "asked"} and not 0 <= now_ms - row["begun_at"] < _VALID_MS
     return LinkRequest(
         id=row["id"],

@@ -1,7 +1,7 @@
 """The memory journal in SQLite.
 
 Only `insert_pending` is part of a turn's commit. All else is written without an fsync of its own: it survives a killed
-process, and what a power cut takes is found again in the evidence beside the file.
+process, and what a power cut takes is found again in the evidence next to the file.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class SqliteMemoryJournal:
         return await self._database.read(partial(_past, document=document, since=iso(since), limit=limit))
 
     async def entry(self, entry_id: int) -> JournalEntry | None:
-        """One entry."""
+        """The entry with this id."""
         sql = "SELECT * FROM memory_journal WHERE id = ?"
         found = await self._database.read(partial(_select, sql=sql, values=(entry_id,)))
         return found[0] if found else None

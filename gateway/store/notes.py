@@ -43,7 +43,7 @@ class SqliteNotes:
         reach("notes.kept")
 
     async def remove(self, key: str) -> None:
-        """Forget the key; harmless when it is not there. Not durable by itself."""
+        """Forget the key; harmless when it is not there. Not durable on its own."""
         await self._database.write(statement(_REMOVE, (self._channel, storable_id(key))), is_durable=False)
 
     async def keys(self, prefix: str = "") -> Sequence[str]:

@@ -55,7 +55,7 @@ def conversation_of(row: Row) -> ConversationRef:
 
 
 def inbound_json(message: InboundMessage) -> str:
-    """What `inbound` needs beside the columns `message_id`, `event_id` and the conversation's three."""
+    """What `inbound` needs besides the columns `message_id`, `event_id` and the conversation's three."""
     sender = message.sender
     return storable(
         _encode(
@@ -111,7 +111,7 @@ def _nothing_of(value: object) -> object:
 
 
 def outbound_json(message: OutboundMessage) -> str:
-    """What `outbound` needs beside the columns `id` and the conversation's three."""
+    """What `outbound` needs besides the columns `id` and the conversation's three."""
     return storable(
         _encode(
             {

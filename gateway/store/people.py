@@ -43,9 +43,9 @@ _ASK = """
         state = excluded.state, times = excluded.times, first_at = excluded.first_at, asked_at = excluded.asked_at,
         expires_at = excluded.expires_at, told_at = excluded.told_at
 """
-# What nobody answered is not kept for ever: a request, and what was said with it, is over a day after its end.
+# An unanswered request and its messages are deleted a day after the request has expired.
 _OVER = "DELETE FROM access_requests WHERE expires_at < ?"
-_HELD_FOR_NOBODY = """
+_DROP_ORPHANS = """
     DELETE FROM held_messages WHERE NOT EXISTS (
         SELECT 1 FROM access_requests AS asked
         WHERE asked.channel = held_messages.channel AND asked.account = held_messages.account)
@@ -125,7 +125,7 @@ def _ask(connection: sqlite3.Connection, change: Ask, inbox_seq: int | None) -> 
             *map(to_ms, (request.first_at, request.asked_at, request.expires_at, request.told_at)),
         ),
     )
-    connection.execute(_HELD_FOR_NOBODY)
+    connection.execute(_DROP_ORPHANS)
     if change.is_held and inbox_seq is not None:
         connection.execute(_HOLD, (inbox_seq, request.channel, request.account))
 
@@ -159,7 +159,7 @@ class SqlitePeople:
         return self._database.foreign_commits
 
     async def book(self) -> AccessSnapshot:
-        """As it is now."""
+        """All roles, admissions and chats, as they are now."""
 
         def work(connection: sqlite3.Connection) -> AccessSnapshot:
             return AccessSnapshot(

@@ -15,9 +15,9 @@ _RECEIVED = """
 """
 # Words that answer none of their messages: that they were let in, or linked.
 _TOLD = """
-    WITH theirs AS (SELECT * FROM inbox WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ?)
-    SELECT * FROM outbox WHERE turn_id NOT IN (SELECT turn_id FROM theirs) AND (channel, conversation) IN (
-        SELECT channel, conversation FROM theirs WHERE json_extract(payload, '$.is_direct')
+    WITH own_inbox AS (SELECT * FROM inbox WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ?)
+    SELECT * FROM outbox WHERE turn_id NOT IN (SELECT turn_id FROM own_inbox) AND (channel, conversation) IN (
+        SELECT channel, conversation FROM own_inbox WHERE json_extract(payload, '$.is_direct')
     ) ORDER BY seq
 """
 _ANSWERED = "SELECT * FROM outbox WHERE turn_id = ? ORDER BY seq"
@@ -45,7 +45,7 @@ def received(connection: sqlite3.Connection, accounts: Collection[tuple[str, str
 
 
 def told(connection: sqlite3.Connection, accounts: Collection[tuple[str, str]]) -> Sequence[Record]:
-    """Every word to the person in a direct chat that is no answer to a message of theirs."""
+    """Every message to the person in a direct chat that answers no message of the person."""
     rows = [row for account in sorted(accounts) for row in connection.execute(_TOLD, account)]
     return [{"channel": row["channel"], "conversation": row["conversation"], **_answered(row)} for row in rows]
 
@@ -130,8 +130,8 @@ def remembered(connection: sqlite3.Connection, user_ids: Collection[str]) -> Seq
     own = " OR ".join("substr(document, 1, ?) = ?" for _ in user_ids)
     prefixes = [f"users/{user_id}/" for user_id in user_ids]
     values = [*user_ids, *user_ids, *(value for prefix in prefixes for value in (len(prefix), prefix))]
-    theirs = f"user_id IN ({_marks(user_ids)}) OR author_id IN ({_marks(user_ids)})"
-    sql = f"SELECT * FROM memory_journal WHERE {theirs} OR {own} ORDER BY id"  # noqa: S608 (question marks)
+    own_inbox = f"user_id IN ({_marks(user_ids)}) OR author_id IN ({_marks(user_ids)})"
+    sql = f"SELECT * FROM memory_journal WHERE {own_inbox} OR {own} ORDER BY id"  # noqa: S608 (question marks)
     return [
         {
             "id": row["id"],

@@ -25,7 +25,7 @@ _OF_PERSON = f"SELECT id FROM sessions WHERE user_id IN {PERSON.format('?1')}"  
 
 
 def living_id(connection: sqlite3.Connection, user_id: str) -> str:
-    """Who has absorbed the user, whoever has absorbed that one, and so on; the id itself where nobody has."""
+    """The user that has absorbed this one, directly or through others; the id itself where none has."""
     return str(connection.execute(_LIVING, (user_id,)).fetchone()[0])
 
 
@@ -36,6 +36,6 @@ def ids_of_person(connection: sqlite3.Connection, user_id: str) -> Sequence[str]
 
 
 async def session_ids(database: Database, user_id: str) -> Sequence[str]:
-    """Those of all ids of the person that a user id stands for."""
+    """The sessions of the person, under all ids of the person."""
     rows = await database.read(lambda connection: connection.execute(_OF_PERSON, (user_id,)).fetchall())
     return [str(row[0]) for row in rows]

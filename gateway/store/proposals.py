@@ -60,13 +60,13 @@ class SqliteProposals:
         self._database = database
 
     async def reserve(self, count: int) -> int:
-        """The first of so many numbers that nobody else will get."""
+        """Reserve this many numbers; returns the first."""
 
         def work(connection: sqlite3.Connection) -> int:
             sql = "UPDATE memory_proposal_numbers SET last = last + ? RETURNING last"
             return int(connection.execute(sql, (count,)).fetchone()[0]) - count + 1
 
-        # the commit that uses them is durable, and makes this so too; before that a number means nothing to anybody
+        # the commit that uses them is durable, and makes this so too; before that no one has seen a number
         return await self._database.write(work, is_durable=False)
 
     async def proposals(self, *, state: ProposalState | None = "waiting", limit: int = 200) -> Sequence[Proposal]:
@@ -80,7 +80,7 @@ class SqliteProposals:
         return await self._database.read(work)
 
     async def proposal(self, proposal_id: int) -> Proposal | None:
-        """One."""
+        """The proposal with this number."""
         return await self._database.read(lambda connection: _one(connection, proposal_id))
 
     async def edit(self, proposal_id: int, updates: Sequence[MemoryUpdate]) -> bool:
@@ -111,7 +111,7 @@ class SqliteProposals:
         )
 
     async def fact_is_written(self, proposal_id: int) -> None:
-        """The trace memory has it. Not durable by itself: written again, it changes nothing."""
+        """Note that the trace memory has it. Not durable: a repetition changes nothing."""
         await self._database.write(statement(_WRITTEN, (proposal_id,)), is_durable=False)
 
     async def decide(self, proposal_id: int, state: Literal["approved", "refused"], *, by: str) -> bool:

@@ -122,7 +122,7 @@ class Readers:
         thread.start()
 
     def _next_when_called(self) -> _Reading | None:
-        """What waits; where nothing does, nobody is helped before the next call."""
+        """The next job; without one, sleep until the next call for help."""
         while True:
             try:
                 return self._jobs.get_nowait()

@@ -46,7 +46,7 @@ def migrate(
 ) -> int:
     """Make the file, or bring it up to date; the version it has then.
 
-    A file that has tables already is copied beside itself first, to `<name>.before-<version>`. Safe when several
+    A file that has tables already is first copied in its directory, to `<name>.before-<version>`. Safe when several
     processes do it at once. Only the owner may read the file.
 
     Raises:
@@ -70,7 +70,7 @@ def migrate(
 
 
 def _apply(connection: sqlite3.Connection, path: Path, steps: Sequence[Migration]) -> None:
-    connection.execute("PRAGMA foreign_keys = OFF")  # a step may have to build a table anew
+    connection.execute("PRAGMA foreign_keys = OFF")  # a step may have to rebuild a table
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = _version(connection, path, steps[-1].version)  # another process may have been first

@@ -30,7 +30,7 @@ def register_functions(connection: sqlite3.Connection) -> None:
 
 
 class SearchIndex:
-    """Indexes messages when enough are waiting, or when somebody searches."""
+    """Indexes messages when enough are waiting, or before a search."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,6 +1,6 @@
 """Sessions as people look through and tidy them, in SQLite: found by many marks, forked, renamed, pinned, deleted.
 
-No method here writes what somebody says: a fork copies whole messages as they are.
+No method here writes a new message: a fork copies whole messages as they are.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SessionFilter:
 
 
 class SqliteSessionEdits:
-    """See the module."""
+    """Lists, renames, pins, forks and deletes sessions."""
 
     def __init__(self, database: Database, index: SearchIndex) -> None:
         self._database = database

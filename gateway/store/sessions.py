@@ -42,7 +42,7 @@ class SqliteSessions:
         return await self._one(_ACTIVE, key)
 
     async def session(self, session_id: str) -> Session | None:
-        """One session."""
+        """The session with this id."""
         return await self._one("SELECT * FROM sessions WHERE id = ?", session_id)
 
     async def list_sessions(

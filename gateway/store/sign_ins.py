@@ -26,7 +26,7 @@ class SqliteSignIns:
         await self._database.write(statement(_ADD, (sign_in.id, sign_in.hash, storable(sign_in.browser), *times)))
 
     async def sign_in(self, sign_in_id: str) -> SignIn | None:
-        """One."""
+        """The sign-in with this id."""
 
         def work(connection: sqlite3.Connection) -> SignIn | None:
             row = connection.execute("SELECT * FROM sign_ins WHERE id = ?", (sign_in_id,)).fetchone()

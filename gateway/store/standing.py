@@ -21,12 +21,12 @@ _LAST_SEEN = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What somebody said about an account: that it is let in on a channel, or what it may do everywhere.
+    """What was decided about an account: that it is let in on a channel, or its rank everywhere.
 
     Attributes:
         channel: None for a rank, which counts everywhere.
         rank: None for an admission, which gives the role of the channel.
-        via: who said it, and where.
+        via: who decided it, and where.
     """
 
     account: str
@@ -50,7 +50,7 @@ class Standing:
 
 
 class SqliteStanding:
-    """Reads it."""
+    """Reads what is stored about people and their accounts."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

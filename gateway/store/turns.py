@@ -172,7 +172,7 @@ def _end_claim(connection: sqlite3.Connection, commit: TurnCommit, now_ms: int) 
 
 
 def _as_it_is_now(connection: sqlite3.Connection, session: Session, inbox_seq: int) -> Session:
-    """One that was deleted while its turn ran begins anew: nothing of what was said before comes back with it."""
+    """A session that was deleted while its turn ran starts empty: no earlier message comes back."""
     if connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session.id,)).fetchone() is not None:
         return session
     row = connection.execute("SELECT accepted_at FROM inbox WHERE seq = ?", (inbox_seq,)).fetchone()

@@ -47,7 +47,7 @@ class Frame:
 
 
 def log_of(database: Path) -> Path:
-    """The file beside the database that SQLite appends to."""
+    """The log file of the database, which SQLite appends to."""
     return database.with_name(database.name + "-wal")
 
 

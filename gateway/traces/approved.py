@@ -25,7 +25,7 @@ from gateway.protocols import MemoryScope
 from gateway.traces import changes
 from gateway.traces.origins import origins
 from gateway.traces.rows import Kept, as_json, find, known_number
-from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, TraceType, Viewer, united
+from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, TraceType, Viewer, merge_tags
 from gateway.traces.trace_store import FEWEST_TO_MERGE, TraceStore
 from gateway.traces.turn_facts import viewer_of
 
@@ -123,7 +123,7 @@ def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal
         if fact.content is not None:
             changes.rewrite(connection, kept.number, fact.content)
         if fact.tags is not None:
-            tags = as_json(united(fact.tags))
+            tags = as_json(merge_tags(fact.tags))
             connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (tags, kept.number))
     for kept in found if fact.action == "delete" else ():
         changes.hide(connection, kept.number, trace_store.now())
@@ -175,9 +175,9 @@ def _changed(trace: Trace, fact: FactChange) -> Iterator[str]:
     if fact.content is not None and fact.content != trace.content:
         yield from _lines("-", trace.content)
         yield from _lines("+", fact.content)
-    if fact.tags is not None and united(fact.tags) != trace.tags:
+    if fact.tags is not None and merge_tags(fact.tags) != trace.tags:
         yield f"-tags: {', '.join(trace.tags) or 'none'}"
-        yield f"+tags: {', '.join(united(fact.tags)) or 'none'}"
+        yield f"+tags: {', '.join(merge_tags(fact.tags)) or 'none'}"
 
 
 def _lines(sign: str, text: str) -> Sequence[str]:
@@ -185,7 +185,7 @@ def _lines(sign: str, text: str) -> Sequence[str]:
 
 
 def _scope(fact: FactChange) -> ScopeKind:
-    """Checked when it was proposed; a row that says something else is nobody's.
+    """The scope was checked when it was proposed; another value in the row belongs to no one.
 
     Raises:
         TraceError: there is no such scope.

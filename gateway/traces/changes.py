@@ -1,4 +1,4 @@
-"""What changes traces, each inside a transaction. Whoever calls has looked whose the rows are."""
+"""Changes of traces, inside the caller's transaction. The caller has checked whose the rows are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.store.payloads import storable, to_ms
 from gateway.traces import strength
 from gateway.traces.rows import Kept, as_json, insert, known_number, owner_number
 from gateway.traces.similar import similar_to
-from gateway.traces.trace import Trace, hash_of, new_trace_id, united
+from gateway.traces.trace import Trace, hash_of, merge_tags, new_trace_id
 
 _SAME = """
     SELECT id, tags FROM traces WHERE owner = ? AND content_hash = ? AND type = ? AND deleted_at IS NULL
@@ -69,7 +69,7 @@ def add(connection: sqlite3.Connection, trace: Trace, now: datetime) -> Added:
     In its conversation it stands behind what was taken from that before, where it does not say where it stands.
     """
     owner = owner_number(connection, trace.owner)
-    same = unite_with_same(connection, owner, trace)
+    same = add_tags_to_same(connection, owner, trace)
     if same is not None:
         return Added(id=same, is_new=False)
     similar = similar_to(connection, owner, trace, above=strength.SIMILAR)
@@ -87,7 +87,7 @@ def add(connection: sqlite3.Connection, trace: Trace, now: datetime) -> Added:
 
 
 def placed(connection: sqlite3.Connection, trace: Trace) -> Trace:
-    """A trace that comes late, at its place in its conversation: beside what came there right after it."""
+    """A trace that comes late, with its position in the conversation: that of the trace that followed."""
     owner = known_number(connection, trace.owner)
     if owner is None or trace.conversation is None:
         return trace
@@ -101,18 +101,18 @@ def same_as(connection: sqlite3.Connection, owner: int, trace: Trace) -> str | N
     return None if same is None else str(same["id"])
 
 
-def unite_with_same(connection: sqlite3.Connection, owner: int, trace: Trace) -> str | None:
+def add_tags_to_same(connection: sqlite3.Connection, owner: int, trace: Trace) -> str | None:
     """The id of the trace with the same content, type and owner, which has all tags then; None where there is none."""
     same = connection.execute(_SAME, (owner, hash_of(storable(trace.content)), trace.type)).fetchone()
     if same is None:
         return None
-    tags = as_json(united(json.loads(same["tags"]), trace.tags))
+    tags = as_json(merge_tags(json.loads(same["tags"]), trace.tags))
     connection.execute("UPDATE traces SET tags = ? WHERE id = ?", (tags, same["id"]))
     return str(same["id"])
 
 
 def rewrite(connection: sqlite3.Connection, number: int, content: str) -> None:
-    """Change the content; its hash and index follow, and the embedding is made anew."""
+    """Change the content, its hash and its index; a new embedding will be made."""
     text = storable(content)
     connection.execute(_SET_CONTENT, (text, hash_of(text), number))
 
@@ -161,7 +161,7 @@ def _union(traces: Sequence[Trace], now: datetime, content: str | None) -> Trace
         content=content or "\n".join(dict.fromkeys(trace.content for trace in traces)),
         strength=left(strongest, now),
         stability_ms=max(trace.stability_ms for trace in traces),
-        tags=united(*(trace.tags for trace in traces)),
+        tags=merge_tags(*(trace.tags for trace in traces)),
         emotions={name: max(trace.emotions.get(name, 0.0) for trace in traces) for name in names},
         metadata={name: value for trace in traces for name, value in trace.metadata.items()},
         created_at=min(trace.created_at for trace in traces),
@@ -214,7 +214,7 @@ def _weigh(
     *,
     uses: int = 0,
 ) -> None:
-    """Set the strength as of now: the curve begins anew from here."""
+    """Set the strength as of now: the decay starts again from here."""
     trace = kept.trace
     values = (strength_now, stability_ms or trace.stability_ms, to_ms(now), trace.retrieval_count + uses, kept.number)
     connection.execute(_WEIGH, values)

@@ -151,7 +151,7 @@ class Consolidation:
             lock = await asyncio.shield(taking)
         except DataDirectoryLocked:
             return None
-        except asyncio.CancelledError:  # the thread goes on, and nobody else would let go
+        except asyncio.CancelledError:  # the thread still takes the lock, so release it here
             with contextlib.suppress(EthosError):
                 (await taking).release()
             raise

@@ -20,7 +20,7 @@ _OWNERS = """
         OR (kind = 'thread' AND id IN (SELECT id FROM temp.gone_threads))
         OR (kind = 'persona' AND substr(id, 1, instr(id, '::') - 1) IN (SELECT id FROM temp.gone_ids))
 """
-# What they have told the gateway as a whole, or a group, was theirs too, and so is whatever was made of it.
+# Traces that the person shared belong to the person too, and so does what was derived from them.
 _TRACES = f"""
     CREATE TEMP TABLE gone_traces AS WITH RECURSIVE gone (id) AS (
         SELECT id FROM traces
@@ -29,7 +29,7 @@ _TRACES = f"""
         UNION SELECT source FROM edges JOIN gone ON target = gone.id WHERE kind = '{DERIVED_FROM}'
     ) SELECT id FROM gone
 """  # noqa: S608 (a constant)
-# What of others had been merged with it stands by itself again.
+# Traces of others that were merged with an erased one are separate again.
 _UNMERGED = """
     UPDATE traces SET deleted_at = NULL, merged_into = NULL
     WHERE merged_into IN (SELECT id FROM temp.gone_traces) AND id NOT IN (SELECT id FROM temp.gone_traces)
@@ -64,12 +64,12 @@ _LINE = """
 
 
 async def erase_person(trace_store: TraceStore, *, user_ids: Collection[str], session_ids: Collection[str]) -> int:
-    """Take out all that is a person's, and write the file anew; how many traces went. Twice is harmless.
+    """Erase all of a person's traces and rewrite the file; returns how many were erased. Safe to repeat.
 
     Args:
         trace_store: the trace store.
         user_ids: the person's.
-        session_ids: sessions in which nobody else wrote.
+        session_ids: sessions in which only this person wrote.
 
     Raises:
         StoreUnavailable: there is no room, or the disk is broken; nothing was changed.
@@ -180,10 +180,10 @@ def traces_of(connection: sqlite3.Connection, ids: Collection[str]) -> list[Trac
         for number, (kind, name) in known.items()
         if (kind in ("user", "thread") and name in ids) or (kind == "persona" and name.partition("::")[0] in ids)
     ]
-    theirs = f"""{SELECT} WHERE owner IN ({places(owners)}) OR (author IN ({places([*ids])}) AND NOT EXISTS (
+    sql = f"""{SELECT} WHERE owner IN ({places(owners)}) OR (author IN ({places([*ids])}) AND NOT EXISTS (
         SELECT 1 FROM traces AS part WHERE part.merged_into = traces.id AND part.author NOT IN ({places([*ids])})
     )) ORDER BY traces.created_at, traces.number"""  # noqa: S608 (question marks)
-    return [from_row(row) for row in connection.execute(theirs, (*owners, *ids, *ids))]
+    return [from_row(row) for row in connection.execute(sql, (*owners, *ids, *ids))]
 
 
 def _gather(connection: sqlite3.Connection, user_ids: Collection[str], session_ids: Collection[str]) -> None:

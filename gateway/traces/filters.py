@@ -31,9 +31,9 @@ class Among:
     """Of which traces of those that the viewer sees; empty: of all.
 
     Attributes:
-        user_ids: all ids of one person: the traces that are theirs alone, and in `sessions`.
+        user_ids: all ids of one person: only the traces of this person, and those in `sessions`.
         sessions: of that person.
-        personality_id: what one personality knows by itself.
+        personality_id: only the traces of this personality.
         tags: all of them.
     """
 

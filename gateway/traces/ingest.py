@@ -308,7 +308,7 @@ def _store(
 def _doubt_contradicted(
     connection: sqlite3.Connection, correction: Trace, offered: Sequence[Trace], trace_store: TraceStore
 ) -> None:
-    """Weaken what the correction is about, of the same owner only: nobody corrects what others share by talking."""
+    """Weaken the traces that the correction contradicts; only of the same owner, so no talk weakens shared traces."""
     words = content_words(correction.content)
     for each in offered:
         if each.owner == correction.owner and is_contradicted(content_words(each.content), words):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gateway.store.payloads import to_ms
-from gateway.traces.changes import unite_with_same
+from gateway.traces.changes import add_tags_to_same
 from gateway.traces.rows import SELECT, Kept, insert, kept, places
 from gateway.traces.similar import similar_to
 from gateway.traces.trace import Owner, Trace, new_trace_id
@@ -104,7 +104,7 @@ def as_data(traces: Sequence[Trace]) -> str:
 
 
 def keep_insight(connection: sqlite3.Connection, cluster: Cluster, sentence: str, now: datetime) -> bool:
-    """Add the insight beside its members; False where one of them has gone since, or it was there already."""
+    """Store the insight with edges to its members; False where a member was deleted, or the insight exists."""
     ids = [trace.id for trace in cluster.traces]
     (there,) = connection.execute(_STILL_THERE.format(places=places(ids)), ids).fetchone()
     if there < len(ids):
@@ -120,7 +120,7 @@ def keep_insight(connection: sqlite3.Connection, cluster: Cluster, sentence: str
         last_accessed_at=now,
         source="consolidation",
     )
-    known = unite_with_same(connection, cluster.owner, insight)
+    known = add_tags_to_same(connection, cluster.owner, insight)
     if known is None:
         insert(connection, insight)
     for each in ids:

@@ -58,7 +58,7 @@ async def _ask(model: Model, instructions: str, data: str, purpose: Purpose, own
 
 
 def _spender(owner: Owner) -> Spender:
-    """Whose budget it is counted on; nobody's in particular where the traces are not one person's."""
+    """The budget that pays; no person's where the traces belong to several people."""
     match owner.kind:
         case "user":
             return Spender(user_id=owner.id)

@@ -60,8 +60,8 @@ class TraceMemory:
             trace_store: closed by who opened it.
             rules: of a personality.
             counts: how many turns each person had.
-            ingest: None where turns are not to give facts by themselves.
-            schedule: None where nothing is consolidated by itself.
+            ingest: None where no facts are taken from turns.
+            schedule: None where no consolidation is scheduled.
             vectorizing: None where no embeddings are configured.
             offers: where the ingest looks up what a turn was offered.
         """
@@ -94,7 +94,7 @@ class TraceMemory:
         return recollections
 
     def job(self, scope: MemoryScope, speaker: str, sources: tuple[str, ...] | None = None) -> IngestJob | None:
-        """What is to be committed with the turn; None where nobody is known, or nothing is ingested."""
+        """The job to commit with the turn; None for an unknown user, or where nothing is ingested."""
         if self._ingest is None or scope.user_id is None:
             return None
         return IngestJob(scope=scope, speaker=speaker, sources=sources)

@@ -49,7 +49,7 @@ def kept(row: sqlite3.Row) -> Kept:
 
 
 def find(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False) -> Kept | None:
-    """The viewer's trace with that id; somebody else's is none."""
+    """The viewer's trace with that id; None for a trace of others."""
     owners = visible(connection, viewer)
     state = "NOT NULL" if is_deleted else "NULL"
     sql = f"{SELECT} WHERE traces.id = ? AND deleted_at IS {state} AND owner IN ({places(owners)})"
@@ -60,7 +60,7 @@ def find(connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_de
 def find_to_change(
     connection: sqlite3.Connection, viewer: Viewer, trace_id: str, *, is_deleted: bool = False
 ) -> Kept | None:
-    """As `find`, for who is about to change it.
+    """As `find`, for a caller that will change the trace.
 
     Raises:
         TraceError: everybody shares it, and the viewer may not change that.

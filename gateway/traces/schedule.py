@@ -1,4 +1,4 @@
-"""When a trace store is consolidated by itself: after so many turns of a person, and once a night."""
+"""When a trace store is consolidated: after a number of turns of a person, and once a night."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ConsolidationSchedule:
         Args:
             trace_store: its clock counts, and its log says when the last night was.
             consolidation: of that trace store.
-            at: the time of day, in UTC, of the one that goes over everything.
+            at: the time of day, in UTC, of the consolidation of the whole store.
             gists: shortens old traces after it; None where they are left as they are.
         """
         self._trace_store = trace_store
@@ -74,7 +74,7 @@ class ConsolidationSchedule:
                 viewer, reason = self._wanted.popitem()
                 try:
                     await self._run(viewer, reason)
-                except asyncio.CancelledError:  # whoever takes this up again does it
+                except asyncio.CancelledError:  # the next run does it
                     self._wanted.setdefault(viewer, reason)
                     raise
             if self._trace_store.now() >= night_at:

@@ -2,7 +2,7 @@
 
 Where there is a vector of the question, traces close to it in meaning are found, too. Words and meaning are each taken
 as shares of the best of them and added up. The traces around a match are weighed in after that; so is the day of a
-trace, where the question is about a day. `recalled` keeps what has to do with a message that nobody searched for.
+trace, where the question is about a day. `recalled` keeps what has to do with a message that was no search.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def _fuse(
 ) -> None:
     """Make words and meaning shares of the best of them, and add what is close in meaning alone.
 
-    Where no vector is there to be compared the words are all there is. What BM25 gives says nothing by itself: in a
-    memory of a few facts it is next to nothing for all of them.
+    Where no vector is there to be compared the words are all there is. A BM25 score means nothing alone: in a memory
+    of a few facts it is close to 0 for all of them.
     """
     if close:
         matches |= matches_of(connection, close.keys() - matches.keys(), owners)
@@ -283,7 +283,7 @@ def add_matches_of_days(
 
 
 def lift_surroundings(connection: sqlite3.Connection, matches: dict[int, Match], type_: TraceType | None) -> None:
-    """Add what stands beside the best matches, and weigh the matches of each conversation by each other."""
+    """Add the neighbours of the best matches, and weigh the matches of each conversation by each other."""
     placed = sorted((each for each in matches.values() if each.place is not None), key=attrgetter("own"), reverse=True)
     best = json.dumps([each.number for each in placed[:_WITH_NEIGHBOURS]])
     for row in connection.execute(_BESIDE_THEM, (best, type_)) if placed else ():

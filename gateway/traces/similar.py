@@ -86,7 +86,7 @@ def _near(connection: sqlite3.Connection, owner: int, words: Sequence[str], abov
 def _enough(words: int, above: float) -> int:
     """Of how many words, whichever they are, two texts share one if they share more than that part of all.
 
-    Whoever leaves out as many as this has too few left to be so alike: Chaudhuri, Ganti and Kaushik, A Primitive
+    A text without any of these words has too few words left to be so alike: Chaudhuri, Ganti and Kaushik, A Primitive
     Operator for Similarity Joins in Data Cleaning (2006). The rarest find the fewest others.
     """
     return min(_TELLING_WORDS, words - math.floor(above * words))

@@ -17,7 +17,7 @@ from gateway.traces.archive import rehydrate
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.rows import NOT_SHARED
 from gateway.traces.search import MOST, Wanted
-from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer, united
+from gateway.traces.trace import ScopeKind, Trace, TraceType, Viewer, merge_tags
 from gateway.traces.trace_store import TraceStore, check_content
 from gateway.traces.turn_facts import viewer_of
 
@@ -29,7 +29,7 @@ Content = Annotated[str, _Shown, Field(max_length=20_000)]
 
 
 def _needs_yes(context: ToolContext) -> bool:
-    """Whether a change waits: nobody plants, changes or removes a fact by what they send to a person.
+    """Whether a change waits for approval, so that text of others cannot add, change or remove a fact.
 
     Raises:
         ToolError: nothing may be written at all.
@@ -100,7 +100,7 @@ def _add(trace_store: TraceStore) -> Tool:
                 owner=viewer.owner(arguments.scope),
                 type=arguments.type,
                 stability_ms=trace_store.stability_ms,
-                tags=united(arguments.tags),
+                tags=merge_tags(arguments.tags),
                 metadata=_where(context.scope),
                 created_at=trace_store.now(),
                 last_accessed_at=trace_store.now(),
@@ -134,7 +134,7 @@ def _propose_new(viewer: Viewer, arguments: MemoryAdd) -> str:
     check_content(content)
     if not viewer.may_change(owner):
         raise TraceError(NOT_SHARED)
-    tags = united(arguments.tags)
+    tags = merge_tags(arguments.tags)
     change = FactChange(action="add", scope=arguments.scope, content=content, type=arguments.type, tags=tags)
     return _proposed(change)
 

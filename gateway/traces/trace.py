@@ -30,7 +30,7 @@ KEEP = "keep"
 
 
 def new_trace_id() -> str:
-    """An id that nobody can guess."""
+    """A random id, which cannot be guessed."""
     return f"mt_{uuid.uuid4()}"
 
 
@@ -47,13 +47,13 @@ class Viewer:
     """On whose behalf the trace store is asked. Everything that it reads or writes is limited to `owners`.
 
     Attributes:
-        user_id: None where nobody is known, or where others read along: then nothing personal is seen.
+        user_id: None for an unknown user, or where others read along: then nothing personal is seen.
         other_ids: further ids of the same person, whose accounts are linked; looked up at every call.
         may_share: whether they may change what everybody reads, too.
         reads_shared: whether they see what everybody shares, `organization`.
         extent: `person` adds the person's traces with every personality, and of `sessions`; `everything` is the
             operator's, and `owners` is not all of it.
-        sessions: the ids of the person's sessions, beside `session_id`.
+        sessions: the ids of the person's sessions besides `session_id`.
     """
 
     user_id: str | None
@@ -67,7 +67,7 @@ class Viewer:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """All ids of the person; none where nobody is known."""
+        """All ids of the person; none for an unknown user."""
         return () if self.user_id is None else (self.user_id, *self.other_ids)
 
     @property
@@ -91,7 +91,7 @@ class Viewer:
         """
         owner = self._owner(kind, self.user_id)
         if owner is None:
-            raise TraceError(f"There is no scope {kind!r} here: nobody is known, or others read along.")
+            raise TraceError(f"There is no scope {kind!r} here: the user is unknown, or others read along.")
         return owner
 
     def _owner(self, kind: ScopeKind, user_id: str | None) -> Owner | None:
@@ -160,6 +160,6 @@ def hash_of(content: str) -> str:
     return hashlib.sha256(content.encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
-def united(*tags: Sequence[str]) -> tuple[str, ...]:
+def merge_tags(*tags: Sequence[str]) -> tuple[str, ...]:
     """All tags, each once, in the order in which they were met."""
     return tuple(dict.fromkeys(tag for each in tags for tag in each))

@@ -1,7 +1,7 @@
 """The trace store: where traces are kept. Every call is made on behalf of a viewer, and reaches no trace of others.
 
-Reading and writing are limited to the viewer's owners in the SQL itself, by number; an id that is somebody else's is
-an id that does not exist.
+Reading and writing are limited to the viewer's owners in the SQL itself, by number; the id of a
+trace of others is treated as unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.traces.changes import Added, Merged
 from gateway.traces.rows import NOT_SHARED, Kept, as_json, find, find_to_change, places, visible
 from gateway.traces.search import Compare, Found, Wanted, recalled, search
 from gateway.traces.search_words import register_functions
-from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, united
+from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, merge_tags
 
 PersonIds = Callable[[str], Awaitable[Sequence[str]]]
 """All ids of the person that a user id stands for, that id among them; see `gateway.people.linking.links.LinkStore`."""
@@ -43,7 +43,7 @@ def open_trace_store(
     Args:
         now: the wall clock.
         stability_ms: of traces that are made by a turn or a tool.
-        person_ids: who is one person with whom; None: every user is a person of their own.
+        person_ids: all ids of a person; None: each user id is one person.
 
     Raises:
         SchemaTooNew, StoreUnavailable, UnsafePath: see `gateway.store.schema.migrate`.
@@ -108,7 +108,7 @@ class TraceStore:
     async def whole(self, viewer: Viewer) -> Viewer:
         """The viewer with all ids that the person has now. Links are stored elsewhere: a link rewrites nothing.
 
-        Every call does so by itself; for those only that work on the database of the trace store.
+        Every method does this; call it only for work on the database itself.
         """
         if viewer.user_id is None or self._person_ids is None:
             return viewer
@@ -161,7 +161,9 @@ class TraceStore:
             if content is not None:
                 changes.rewrite(connection, kept.number, content)
             if tags is not None:
-                connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (as_json(united(tags)), kept.number))
+                connection.execute(
+                    "UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), kept.number)
+                )
             return True
 
         return await self.database.write(work)

@@ -40,7 +40,7 @@ RulesOf = Callable[[str], IngestRules]
 """The rules of a personality, by its id, as its character has changed them."""
 _OFFERS_KEPT = 1_000
 MOST_WAITING = 50
-"""Of one person; what nobody looks at is not worth more. Facts that come later are left out."""
+"""For one person; later facts are left out until some proposals are decided."""
 _LOOKED_AT = 1_000
 _PART = "said"
 
@@ -62,7 +62,6 @@ class Offers:
     """Which traces the last turns were offered. A restart forgets them, which costs a little feedback."""
 
     def __init__(self) -> None:
-        """Of no turn yet."""
         self._by_turn: OrderedDict[str, Sequence[Trace]] = OrderedDict()
 
     def keep(self, turn_id: str, traces: Sequence[Trace]) -> None:
@@ -124,7 +123,7 @@ class TurnFactsTaker:
         """Store what the rules admit, or propose it where it needs a person's yes.
 
         Raises:
-            TraceError: nobody is known.
+            TraceError: the turn has no known user.
             StoreUnavailable: the disk is full or broken; nothing was stored.
         """
         scope = job.scope
@@ -142,14 +141,14 @@ class TurnFactsTaker:
             offered = self._offers.of(scope.turn_id)
             return asdict(await keep_facts(self._trace_store, viewer, turn, rules, vectors=vectors, offered=offered))
         if self._proposals is None:
-            raise TraceError("the facts of this turn need a person's yes, and nobody can be asked for it")
+            raise TraceError("the facts of this turn need a person's approval, but there is no store for proposals")
         traces = admitted(self._trace_store, viewer, turn, rules)
         report = await propose_facts(self._trace_store, self._proposals, job, traces, rules)
         left_out = len(turn.facts) - len(traces)
         return {**report, "extracted": len(turn.facts), "below_threshold": left_out}
 
     async def _vectors(self, turn: TurnFacts, scope: MemoryScope) -> Vectors | None:
-        """Of the facts; None where there are none now: they are stored without, and get theirs later."""
+        """The vectors of the facts; None while the model does not answer: the facts get vectors later."""
         if self._embedder is None or not turn.facts:
             return None
         from gateway.traces.vectors import as_blob  # noqa: PLC0415 (numpy, an extra)

@@ -68,7 +68,7 @@ class Vectorizing:
 
         Args:
             trace_store: whose traces.
-            embedder: makes the vectors, on nobody's account in particular: only the gateway's budget holds.
+            embedder: makes the vectors; only the gateway's budget limits it, no person's.
             batch: texts of one call, at most.
             first_retry_s: the first wait after a failure.
         """
@@ -186,7 +186,7 @@ class Vectorizing:
         self._length_bytes = len(blobs[0])
 
     async def _halves(self, texts: Sequence[_Text], model: str) -> None:
-        """One of them is refused: find it, so that the others get theirs."""
+        """Find the text that is refused, so that the others get their vectors."""
         middle = len(texts) // 2
         for part in (texts[:middle], texts[middle:]):
             try:
@@ -198,7 +198,7 @@ class Vectorizing:
                     await self._halves(part, model)
 
     async def _shorter(self, one: _Text, model: str, error: Exception) -> None:
-        """Most likely it is too long: its beginning, then; and if none is taken, it is never asked for again."""
+        """Try shorter beginnings of a text, which is probably too long; give the text up if none is accepted."""
         chars = len(one.text) // 2
         while chars >= _SHORTEST_TRY_CHARS:
             try:
@@ -214,7 +214,7 @@ class Vectorizing:
         await self._trace_store.database.write(lambda connection: connection.execute(_REFUSED, values))
 
     async def _each_alone(self, texts: Sequence[_Text], model: str) -> None:
-        """Some servers call a text that they cannot take a fault of their own: whoever fails while others do not.
+        """Embed each text alone. Some servers report a text that they cannot take as an error of the server.
 
         Raises:
             ModelUnavailable: none of them was taken: it is not the texts.

@@ -1,4 +1,4 @@
-"""Vectors of traces: float16 beside the content they were made from, and which of them lie close to a question's.
+"""Vectors of traces: float16, stored with their content, and the search for those close to a question's.
 
 The only module that needs numpy, which comes with the extra `embeddings`; imported when embeddings are configured.
 """

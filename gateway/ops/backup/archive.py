@@ -66,7 +66,7 @@ class Contents:
     secrets: tuple[str, ...]
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """The contents as JSON."""
         return json.dumps({"format": FORMAT, **asdict(self)}, ensure_ascii=False, indent=1).encode() + b"\n"
 
 

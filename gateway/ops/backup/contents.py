@@ -25,7 +25,7 @@ NAME = re.compile(r"ethos-\d{8}T\d{6}Z(?:-\d+)?\.tar\.gz")
 A second one of the same second has a number: `ethos-20261122T093000Z-2.tar.gz`.
 """
 
-# What is made anew, or means nothing to another process; the databases have a way of their own.
+# Files that are rebuilt, or mean nothing to another process; databases are copied separately.
 _LEFT_AT_TOP = re.compile(
     rf"{re.escape(LOCK_NAME)}|(?:{re.escape(DATABASE_NAME)}|traces\.sqlite).*|{re.escape(LOG_NAME)}|{re.escape(PLACING_NAME)}|run|exports"
     rf"|{re.escape(STAGING_PREFIX)}.*|{re.escape(UNPACKED_PREFIX)}.*|{re.escape(REPLACED_PREFIX)}.*|{NAME.pattern}"
@@ -55,7 +55,7 @@ def secrets_of(home: Path) -> set[Path]:
     """The files and directories that hold secrets, relative to the data directory.
 
     Raises:
-        BackupError: the configuration cannot be read, so nobody knows which files its secrets are in.
+        BackupError: the configuration cannot be read, so the files of its secrets are unknown.
     """
     path = home / CONFIG_NAME
     found = {Path(name) for name in _SECRETS_AT_TOP}

@@ -51,7 +51,7 @@ def finish_broken_off(home: Path) -> bool:
     """For a start, before anything in the directory is read: finish a restore that was killed; whether there was one.
 
     Raises:
-        DataDirectoryLocked: it is not broken off: somebody is at it.
+        DataDirectoryLocked: another process is restoring now.
         BackupError: it cannot be finished now.
     """
     if not (home / PLACING_NAME).exists():

@@ -61,7 +61,7 @@ def restore(backup: Path, home: Path, *, is_replacing: bool = False, clean: Sequ
     Args:
         backup: the file.
         home: the data directory; made where it is missing.
-        is_replacing: it may hold something, which is kept beside under a name of its own.
+        is_replacing: it may hold something, which is renamed and kept in the same directory.
         clean: run in order on what was unpacked, before it is put in place.
 
     Raises:

@@ -49,7 +49,7 @@ class Taken:
 
 
 async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, keep: int | None = None) -> Taken:
-    """Make one file of the data directory, beside whatever runs on it.
+    """Make one file of the data directory, while a gateway may run on it.
 
     There is a file of that name only once it is whole and was read back.
 
@@ -61,7 +61,7 @@ async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, k
 
     Raises:
         BackupError: it cannot be made; says why.
-        LockTimeout: somebody held a document for too long.
+        LockTimeout: another process held a document for too long.
         StoreError: the database cannot be used.
         OSError: the disk is full, or the place cannot be written.
     """
@@ -70,14 +70,14 @@ async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, k
     with _staging(directory) as staging:
         tree = staging / "home"
         tree.mkdir(mode=0o700)
-        cut = await take_cut(home, tree, with_secrets=with_secrets)
+        copied = await copy_at_one_moment(home, tree, with_secrets=with_secrets)
         contents = Contents(
             created_at=now.isoformat(timespec="seconds"),
             version=__version__,
-            schema_version=cut.schema_version,
+            schema_version=copied.schema_version,
             files=await asyncio.to_thread(list_files, tree),
-            links={str(name): goal for name, goal in cut.links.items()},
-            secrets=tuple(str(name) for name in cut.secrets),
+            links={str(name): goal for name, goal in copied.links.items()},
+            secrets=tuple(str(name) for name in copied.secrets),
         )
         unfinished = staging / "backup"
         await asyncio.to_thread(write_archive, unfinished, tree, contents)
@@ -90,7 +90,7 @@ async def take_backup(home: Path, wanted: Path, *, with_secrets: bool = False, k
         path=path,
         size_bytes=size_bytes,
         contents=contents,
-        left_out=tuple(cut.left_out),
+        left_out=tuple(copied.left_out),
         removed=removed,
     )
 
@@ -109,7 +109,7 @@ def _directory(home: Path, wanted: Path) -> Path:
 
 
 def _put(unfinished: Path, wanted: Path | None, directory: Path, now: datetime) -> Path:
-    """Give the file its name, which nobody must have taken meanwhile; without a wanted one, a name by the time.
+    """Give the file its name, if that is still free; without a wanted one, a name by the time.
 
     Two backups may begin in the same second, by hand and by a timer: the later one is numbered behind the other.
     """
@@ -122,7 +122,7 @@ def _put(unfinished: Path, wanted: Path | None, directory: Path, now: datetime) 
             give_name(unfinished, path)
         except FileExistsError as error:
             if wanted is not None:
-                raise BackupError(f"{path} was made by somebody else meanwhile; name another file") from error
+                raise BackupError(f"{path} was created by another program meanwhile; name another file") from error
             number += 1
         else:
             sync_directory(directory)
@@ -131,7 +131,7 @@ def _put(unfinished: Path, wanted: Path | None, directory: Path, now: datetime) 
 
 @contextmanager
 def _staging(parent: Path) -> Iterator[Path]:
-    """A directory of our own beside the file; those that killed backups left behind are removed."""
+    """A directory of our own next to the file; those that killed backups left behind are removed."""
     for left in parent.glob(f"{STAGING_PREFIX}*"):
         _remove_if_dead(left)
     path, descriptor = _own_directory(parent)
@@ -185,7 +185,7 @@ def _age(path: Path) -> tuple[str, int]:
 
 
 @dataclass(slots=True)
-class Cut:
+class Copied:
     """What was copied.
 
     Attributes:
@@ -201,14 +201,16 @@ class Cut:
     left_out: list[str] = field(default_factory=list)
 
 
-async def take_cut(home: Path, target: Path, *, with_secrets: bool, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Cut:
+async def copy_at_one_moment(
+    home: Path, target: Path, *, with_secrets: bool, lock_timeout_s: float = LOCK_TIMEOUT_S
+) -> Copied:
     """Copy the data directory as it is at one moment.
 
     Args:
         home: the data directory; a gateway and other commands may work in it.
         target: an empty directory.
         with_secrets: copy files that hold secrets too.
-        lock_timeout_s: how long to wait for each document that somebody writes.
+        lock_timeout_s: how long to wait for each document that is locked.
 
     Raises:
         BackupError: it cannot be told which files hold secrets, or the database's copy is not sound.
@@ -217,17 +219,17 @@ async def take_cut(home: Path, target: Path, *, with_secrets: bool, lock_timeout
     """
     home = await asyncio.to_thread(home.resolve)
     secrets = set() if with_secrets else await asyncio.to_thread(secrets_of, home)
-    cut = Cut()
+    copied = Copied()
     with ExitStack() as closing:
         async with _moment(home, lock_timeout_s) as (snapshots, places):
             for snapshot in snapshots:
                 closing.callback(snapshot.close)
-            await asyncio.to_thread(_copy_files, home, target, places, secrets, cut)
+            await asyncio.to_thread(_copy_files, home, target, places, secrets, copied)
         for snapshot in snapshots:
             version = await asyncio.to_thread(snapshot.copy_into, target)
             if snapshot.name == DATABASE_NAME:
-                cut.schema_version = version
-    return cut
+                copied.schema_version = version
+    return copied
 
 
 # ---- the moment -----------------------------------------------------------------------------------------------------
@@ -268,7 +270,7 @@ def _allow_many_files() -> None:
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
-def _copy_files(home: Path, target: Path, places: list[DocumentPlace], secrets: set[Path], cut: Cut) -> None:
+def _copy_files(home: Path, target: Path, places: list[DocumentPlace], secrets: set[Path], copied: Copied) -> None:
     real = {Path(os.path.realpath(place.path)) for place in places}
     taken = real | {path.with_name(ARCHIVE_NAME) for path in real}
     for path in sorted(real):
@@ -276,11 +278,11 @@ def _copy_files(home: Path, target: Path, places: list[DocumentPlace], secrets: 
     for found in walk(home, secrets):
         source = home / found.path
         if found.why_not == "secret":
-            cut.secrets.append(found.path)
+            copied.secrets.append(found.path)
         elif found.why_not is not None:
-            cut.left_out.append(found.why_not)
+            copied.left_out.append(found.why_not)
         elif found.link is not None:
-            cut.links[found.path] = found.link
+            copied.links[found.path] = found.link
         elif source not in taken and not _is_beside(source, real) and not _is_new_document(found):
             _copy_file(source, target / found.path, is_edited=found.path == _MAP)
 

@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 def _no_step(_step: str) -> None:
-    """Nobody watches."""
+    """Ignore the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Eraser:
     """Erases people from one data directory.
 
     Attributes:
-        store: the directory's database, open. Nobody may be writing for those who are erased.
+        store: the directory's database, open. No turn of the erased people may run.
         kinds: of the channels, by name.
         trace_store: the directory's traces, where they are open; else they are opened for the time being.
         on_step: told the name of every step, before it begins.
@@ -80,7 +80,7 @@ class Eraser:
         return [each for each in tombstones if each.id not in applied]
 
     async def whom(self, tombstone: Tombstone) -> Person:
-        """Who is meant, as far as the directory still tells of them."""
+        """The ids and accounts that the tombstone means, as far as they are still in the directory."""
         find = partial(
             named,
             tombstone=tombstone,

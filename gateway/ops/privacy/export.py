@@ -1,6 +1,6 @@
 """Everything about one person in one zip file that people can read, with the same as JSON for programs.
 
-Nobody else's words are in it: of a conversation of several, only the person's own messages and the answers to them.
+It holds no words of others: of a group, only the person's own messages and the answers to them.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _line(trace: Trace) -> str:
 
 
 def _add_files(archive: zipfile.ZipFile, directory: Path, name: str) -> None:
-    """Every file that people can see; not the hidden ones beside a memory file."""
+    """Every visible file; not the hidden ones next to a memory file."""
     for path in sorted(directory.rglob("*")) if directory.is_dir() else ():
         parts = path.relative_to(directory).parts
         if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in parts):

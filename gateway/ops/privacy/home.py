@@ -34,7 +34,7 @@ def kinds_of_channels(home: Path) -> Mapping[str, str]:
 
 
 def eraser_of(home: Path, store: SqliteStore) -> Eraser:
-    """What erases from a directory; only while nobody else works on it."""
+    """The eraser of a directory; only while no other process uses the directory."""
     identities = IdentityMap(home / "users" / "identity-map.json")
     return Eraser(home=home, store=store, identities=identities, kinds=kinds_of_channels(home))
 
@@ -50,7 +50,7 @@ async def opened(home: Path) -> AsyncIterator[SqliteStore]:
 
 
 async def erase_due(home: Path) -> int:
-    """Erase whoever has a tombstone and is there all the same; how many erasures were missing.
+    """Erase each person that has a tombstone and is still there; returns how many erasures were missing.
 
     Raises:
         EthosError, OSError: it could not be done now.

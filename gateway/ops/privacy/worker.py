@@ -124,7 +124,7 @@ class PrivacyWorker:
         self._asked.set()
 
     async def erase(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The operator wants somebody erased; answers with the erasure's id, which the database has when it is done."""
+        """Erase a person for the operator; returns the erasure's id, which the database has when it is done."""
         tombstone = await self.eraser().schedule(str(request["user"]))
         self._asked.set()
         return {"erasure": tombstone.id}
@@ -148,7 +148,7 @@ class PrivacyWorker:
     # ---- the work ---------------------------------------------------------------------------------------------------
 
     async def clean(self) -> None:
-        """For a start: finish what was broken off, and erase anew whom an old backup has brought back.
+        """At the start: finish interrupted erasures, and repeat those that an old backup has undone.
 
         Raises:
             EthosError, OSError: it could not be done; the gateway must not serve them.
@@ -158,7 +158,7 @@ class PrivacyWorker:
             await eraser.erase(tombstone)
 
     async def run(self) -> None:
-        """Erase when somebody asks, and forget by age at the start and once a day, until cancelled."""
+        """Erase on request, and forget by age at the start and once a day, until cancelled."""
         clock = asyncio.get_running_loop().time
         sweep_at = clock()
         while True:

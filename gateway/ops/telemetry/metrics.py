@@ -210,7 +210,7 @@ class _Gauges:
         self.budgets: Sequence[BudgetUse] = ()
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry."""
+        """The gauges, for the registry."""
         health = self.health
         if health is None:
             return

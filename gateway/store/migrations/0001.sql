@@ -387,7 +387,7 @@ CREATE TABLE owner_code (
 ) STRICT;
 
 -- The chats that owners use: in the one used last they are told of strangers. By account, so that a chat does not stay
--- an owner's when its account is not theirs any more.
+-- an owner's when the account is no longer the owner's.
 CREATE TABLE owner_chats (
     account      TEXT PRIMARY KEY,
     channel      TEXT NOT NULL,
@@ -436,7 +436,7 @@ CREATE TABLE user_links (
     CHECK (survivor <> absorbed),
     CHECK ((undone_at IS NOT NULL) = (state IN ('undoing', 'parted', 'undone')))
 ) STRICT;
--- Nobody is absorbed twice, so the links that count are trees with the living users at their roots.
+-- A user is absorbed at most once, so the links that count are trees with the living users at their roots.
 CREATE UNIQUE INDEX user_links_absorbed ON user_links (absorbed) WHERE undone_at IS NULL;
 CREATE INDEX user_links_survivor ON user_links (survivor) WHERE undone_at IS NULL;
 

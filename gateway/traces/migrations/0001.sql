@@ -98,7 +98,7 @@ CREATE TRIGGER vectors_changed AFTER UPDATE OF owner, embedding, embedding_model
     WHERE new.deleted_at IS NULL AND new.embedding IS NOT NULL AND new.embedding_model IS NOT NULL;
 END;
 
--- Texts that a model of embeddings will never take. Another text, or another model, is tried anew.
+-- Texts that a model of embeddings will never take. Another text, or another model, is tried again.
 CREATE TABLE unembeddable (
     number       INTEGER PRIMARY KEY REFERENCES traces (number) ON DELETE CASCADE,
     model        TEXT NOT NULL,

@@ -19,7 +19,7 @@ class Bounds(Protocol):
         ...
 
     def owner(self, named: Owner) -> Owner | None:
-        """Whose a trace becomes that arrives as `named`, whose id is empty where it was not said; None: nobody's."""
+        """The owner of an imported trace that names this one, with an empty id where unnamed; None: no owner."""
         ...
 
 
@@ -34,7 +34,7 @@ class Everything:
     fallback: Viewer | None = None
 
     def numbers(self, connection: sqlite3.Connection) -> Sequence[int]:
-        """All."""
+        """Every owner."""
         viewer = Viewer(user_id=None, personality_id="", session_id=None, extent="everything")
         return visible(connection, viewer)
 
@@ -52,7 +52,7 @@ class OfPerson:
     """One person's: of all personalities, of the sessions that are named, and what everybody shares.
 
     Attributes:
-        sessions: the ids of the person's sessions, beside the viewer's own.
+        sessions: the ids of the person's sessions besides the viewer's own.
     """
 
     viewer: Viewer
@@ -63,10 +63,10 @@ class OfPerson:
         return sorted(visible(connection, replace(self.viewer, extent="person", sessions=tuple(self.sessions))))
 
     def owner(self, named: Owner) -> Owner | None:
-        """The person's own, whoever it was; a thread that is none of theirs becomes theirs altogether.
+        """The person, whatever owner is named; a thread of another person becomes the person's own trace.
 
-        So does what everybody is to share, where the person may not change that. What was written under one of the
-        person's other ids goes back there.
+        So does a shared trace, where the person may not change shared ones. A trace of one of the person's other ids
+        keeps that id.
         """
         viewer = self.viewer
         if named.kind == "organization":

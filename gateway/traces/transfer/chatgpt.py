@@ -105,7 +105,7 @@ def _active_branch(conversation: Mapping[str, Any]) -> Sequence[Mapping[str, Any
 
 
 def _newest_leaf(nodes: Mapping[str, Any]) -> str | None:
-    """The last made of those that nobody answered."""
+    """The newest message without an answer."""
     parents = {str(node.get("parent")) for node in nodes.values()}
     leaves = [key for key in nodes if key not in parents]
     return max(leaves, key=lambda key: _made_at(nodes[key]), default=None)

@@ -66,7 +66,7 @@ def is_of_conversations(path: Path) -> bool:
 
 
 def is_records(name: str) -> bool:
-    """Whether a file of a zip is what stands beside the notes of an export of ours."""
+    """Whether a file of a zip holds the records of our export, next to its notes."""
     return name == RECORDS_NAME or name.endswith(f"/{RECORDS_NAME}")
 
 

@@ -19,13 +19,13 @@ from gateway.traces.transfer.import_records import Progress
 from gateway.traces.transfer.json_format import write_json
 from gateway.traces.transfer.markdown_format import write_notes
 from gateway.traces.transfer.snapshot import snapshot_of
-from gateway.traces.transfer.sqlite_format import copy_all, write_brain
+from gateway.traces.transfer.sqlite_format import copy_all, write_sqlite
 
 _UNFINISHED = ".unfinished"
 
 
 def unwatched(_done: int, _total: int) -> None:
-    """Progress that nobody follows."""
+    """Ignore the progress."""
 
 
 async def export_traces(
@@ -115,7 +115,7 @@ def _write(
         return copy_all(trace_store, target, progress=progress)
     with snapshot_of(trace_store, bounds) as snapshot:
         if form == "sqlite":
-            return write_brain(snapshot, target, progress=progress)
+            return write_sqlite(snapshot, target, progress=progress)
         details = {"with_embeddings": with_embeddings, "with_conversations": with_conversations}
         if form == "json":
             opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,6 +1,6 @@
 """Where an import puts what it reads: some hundred at a time, each lot in a transaction of its own.
 
-What is there already is not put there twice, so an import that was broken off is simply begun anew.
+What exists already is not imported twice, so an interrupted import is simply started again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Self
 
 from gateway.store.payloads import storable, to_ms
-from gateway.traces.changes import same_as, unite_with_same
+from gateway.traces.changes import add_tags_to_same, same_as
 from gateway.traces.rows import as_json, insert, known_number, merge_index, owner_number
 from gateway.traces.trace import Owner, hash_of, new_trace_id
 from gateway.traces.trace_store import TraceStore
@@ -70,7 +70,7 @@ class Landing:
         self._dedup = dedup
         self._is_dry_run = is_dry_run
         self._is_owner_asked = False
-        self._scratch = Scratch()
+        self._scratch = ImportIndex()
         self._numbers: set[int] = set()
 
     def __enter__(self) -> Self:
@@ -86,7 +86,7 @@ class Landing:
         self.result.add_error(": ".join(part for part in (self._file, problem.place, problem.text) if part))
 
     def _note_ownerless(self, place: str) -> None:
-        """Say it once: where nobody is named, a file of a million lines has nobody named on each."""
+        """Report it once: a file of a million lines may name no owner on any line."""
         if self._is_owner_asked:
             self.result.left_out += 1
         else:
@@ -184,7 +184,7 @@ class Landing:
         if self._is_dry_run:
             seen = self._scratch.seen(owner, trace.type, hash_of(trace.content))
             return seen or (None if number is None else same_as(connection, number, trace))
-        return None if number is None else unite_with_same(connection, number, trace)
+        return None if number is None else add_tags_to_same(connection, number, trace)
 
     def _take_record(self, connection: sqlite3.Connection, arrived: ArrivedRecord) -> None:
         owner = self._bounds.owner(arrived.owner)
@@ -227,8 +227,8 @@ class Landing:
         return number in self._numbers
 
 
-class Scratch:
-    """A database that nobody else sees, and that is gone when it is closed."""
+class ImportIndex:
+    """What an import must remember, in a temporary file, because it may be more than fits into memory."""
 
     def __init__(self) -> None:
         # An empty name is a file of SQLite's own, https://www.sqlite.org/inmemorydb.html#temp_db
@@ -236,7 +236,7 @@ class Scratch:
         self._connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_SCHEMA}")
 
     def close(self) -> None:
-        """Throw it away."""
+        """Close and delete the temporary file."""
         self._connection.close()
 
     def add_renamed(self, old: str, new: str) -> None:
@@ -249,30 +249,30 @@ class Scratch:
 
     def add_seen(self, owner: Owner, kind: str, content_hash: str, trace_id: str) -> None:
         """A dry run would have put this in."""
-        values = (_told(owner), kind, content_hash, trace_id)
+        values = (_owner_key(owner), kind, content_hash, trace_id)
         self._connection.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?, ?)", values)
 
     def seen(self, owner: Owner, kind: str, content_hash: str) -> str | None:
         """The id of what a dry run would have put in with that content."""
         sql = "SELECT trace FROM seen WHERE owner = ? AND type = ? AND hash = ?"
-        return self._one(sql, _told(owner), kind, content_hash)
+        return self._one(sql, _owner_key(owner), kind, content_hash)
 
     def add_end(self, end: str, owner: Owner | None = None) -> None:
         """A dry run would have put in a trace, or a node of that owner's, at which edges may end."""
-        self._connection.execute("INSERT OR IGNORE INTO ends VALUES (?, ?)", (_told(owner), end))
+        self._connection.execute("INSERT OR IGNORE INTO ends VALUES (?, ?)", (_owner_key(owner), end))
 
     def has_end(self, end: str, owner: Owner | None = None) -> bool:
-        """Whether it would."""
-        return self._one("SELECT id FROM ends WHERE owner = ? AND id = ?", _told(owner), end) is not None
+        """Whether `add_end` was called for it."""
+        return self._one("SELECT id FROM ends WHERE owner = ? AND id = ?", _owner_key(owner), end) is not None
 
     def add_names(self, trace_id: str, names: Sequence[str]) -> None:
         """Links may call a trace by these; of two notes with one name, the first is meant."""
-        rows = [(_folded(name), trace_id) for name in names]
+        rows = [(_normalized(name), trace_id) for name in names]
         self._connection.executemany("INSERT OR IGNORE INTO names VALUES (?, ?)", rows)
 
     def add_links(self, trace_id: str, names: Sequence[str]) -> None:
         """A trace links to what is called so."""
-        rows = [(trace_id, _folded(name)) for name in names]
+        rows = [(trace_id, _normalized(name)) for name in names]
         self._connection.executemany("INSERT OR IGNORE INTO links VALUES (?, ?)", rows)
 
     def resolved_links(self) -> Iterator[Sequence[tuple[str, str]]]:
@@ -286,10 +286,10 @@ class Scratch:
         return None if row is None else str(row[0])
 
 
-def _told(owner: Owner | None) -> str:
+def _owner_key(owner: Owner | None) -> str:
     return "" if owner is None else f"{owner.kind}:{owner.id}"
 
 
-def _folded(name: str) -> str:
+def _normalized(name: str) -> str:
     """Names are the same in any case and however their accents are written; some file systems take them apart."""
     return unicodedata.normalize("NFC", name).casefold()

@@ -35,7 +35,7 @@ from gateway.traces.transfer.json_format import read_json
 from gateway.traces.transfer.markdown_format import notes_in, read_notes
 from gateway.traces.transfer.pace import RECORD_BYTES, TOO_SLOW, Pace, TooSlow
 from gateway.traces.transfer.source import GROWS, Source, most_unpacked_bytes
-from gateway.traces.transfer.sqlite_format import read_brain
+from gateway.traces.transfer.sqlite_format import read_sqlite
 
 LOT = 500
 _LOT_CHARS = 4_000_000
@@ -68,7 +68,7 @@ async def import_traces(
 ) -> ImportResult:
     """Bring in what a file or a directory holds.
 
-    What says the same as a trace of the same owner and type is skipped, and its tags are united with those of the one
+    A trace with the content, owner and type of a stored one is skipped, and its tags are merged with those of the one
     that is there. So the same file may be imported again, after a crash too.
 
     Args:
@@ -138,7 +138,7 @@ def _readings(path: Path, form: ImportFormat, now_ms: int, progress: Progress, p
     if path.is_dir() and form != "chatgpt":
         raise TraceError(f"{path} is a directory; the format {form} is a file.")
     if form == "sqlite":
-        return [_Reading(path.name, read_brain(path, now_ms=now_ms, progress=progress, pace=pace), _nothing)]
+        return [_Reading(path.name, read_sqlite(path, now_ms=now_ms, progress=progress, pace=pace), _nothing)]
     if form == "chatgpt":
         sources = conversation_files(path)
         for source in sources:
@@ -167,7 +167,7 @@ def _of_notes(path: Path, form: ImportFormat, now_ms: int, progress: Progress, p
 
 
 def _nothing() -> None:
-    """The reader reports by itself."""
+    """Progress that the reader reports already."""
 
 
 @asynccontextmanager

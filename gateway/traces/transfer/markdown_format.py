@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 
 import yaml
 
-from gateway.traces.trace import SCOPES, TYPES, hash_of, united
+from gateway.traces.trace import SCOPES, TYPES, hash_of, merge_tags
 from gateway.traces.transfer import obsidian
 from gateway.traces.transfer.import_records import Arrival, ArrivedTrace, LeftOut, PassedOver, Problem, Progress
 from gateway.traces.transfer.json_format import edge_values, record_values
@@ -184,7 +184,7 @@ def _read_note(path: Path, place: str, *, is_obsidian: bool, now_ms: int) -> Ite
         values = _foreign_values(note, place, int(status.st_mtime * 1000)) | {"content": content}
         names, links = _names(note, place), obsidian.links_in(note.body) if is_obsidian else ()
         if is_obsidian:
-            values["tags"] = united(read_tags(values.get("tags")), obsidian.tags_in(content))
+            values["tags"] = merge_tags(read_tags(values.get("tags")), obsidian.tags_in(content))
     if not values["content"].strip():
         yield PassedOver()
         return
@@ -210,7 +210,7 @@ def _called(arrived: ArrivedTrace, names: Sequence[str], links: Sequence[str]) -
 
 
 def _own_values(note: Note, *, is_obsidian: bool) -> dict[str, Any] | None:
-    """The values of a note that we exported and nobody has changed; None for any other."""
+    """The values of an exported note that is unchanged; None for any other."""
     wanted = note.values.get("contentHash")
     if not isinstance(wanted, str) or note.body[:1] != "\n":
         return None
@@ -222,7 +222,7 @@ def _own_values(note: Note, *, is_obsidian: bool) -> dict[str, Any] | None:
 
 
 def _stripped(note: Note, *, is_obsidian: bool) -> str:
-    """The text as somebody wrote it, without what an export added."""
+    """The text without what an export added."""
     body = note.body.replace("\r\n", "\n").strip()
     if "contentHash" in note.values:
         return next(obsidian.plain_forms(body, read_tags(note.values.get("tags")))).strip()
@@ -244,7 +244,7 @@ def _foreign_values(note: Note, place: str, changed_at_ms: int) -> dict[str, Any
             values[name] = given.pop(name)
     if isinstance(given.get("strength"), (int, float)) and 0 <= given["strength"] <= 1:
         values["strength"] = given.pop("strength")
-    tags = united(*(_note_tags(given.pop(name, None)) for name in ("tags", "tag")))
+    tags = merge_tags(*(_note_tags(given.pop(name, None)) for name in ("tags", "tag")))
     created = next((name for name in _CREATED if as_time_ms(given.get(name)) is not None), None)
     values["createdAt"] = changed_at_ms if created is None else as_time_ms(given.pop(created))
     folder = next((part.lower() for part in place.split("/")[:-1] if part.lower() in TYPES), None)

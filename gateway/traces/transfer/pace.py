@@ -86,5 +86,5 @@ class PacedFile(io.BufferedIOBase):
         return self.read(size if size >= 0 else io.DEFAULT_BUFFER_SIZE)
 
     def tell(self) -> int:
-        """Of the file."""
+        """The position in the file."""
         return self._file.tell()

@@ -264,7 +264,7 @@ def read_tags(given: object) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple, set)):
         value = [] if value is None else [value]
     found = (storable(str(tag)) for tag in value if isinstance(tag, (str, int, float, Decimal, date)))
-    # A list keeps its tags as they are; blanks around the parts of a string are none of theirs.
+    # A list keeps its tags as they are; of the parts of a string, blanks around them do not belong to the tags.
     return tuple(dict.fromkeys(tag for each in found if (tag := each.strip() if is_parted else each)))
 
 
@@ -359,7 +359,7 @@ def _position(values: Values) -> int | None:
 
 
 def _embedding(values: Values) -> tuple[bytes | None, str | None]:
-    """Only with the model's name: a vector of an unknown model is good for nothing, and is made anew."""
+    """Only with the model's name: a vector of an unknown model is useless, and a new one is made."""
     given, model = values.get("embedding"), values.text("embeddingModel", "embedding_model")
     if given is None or model is None:
         return None, None

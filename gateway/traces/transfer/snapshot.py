@@ -43,7 +43,7 @@ _OPENING = "SELECT substr(content, 1, 200) FROM traces WHERE id = ?"
 
 
 def node_end(owner: int, node_id: str) -> str:
-    """The end of an edge at a node: nodes are called by whoever made the file, so their owner is part of the name."""
+    """The end of an edge at a node. The file's author chose the node's name, so the owner is part of it."""
     return f"{_NODE}{owner}:{node_id}"
 
 
@@ -81,7 +81,7 @@ class Snapshot:
     """One moment of a trace store, within bounds."""
 
     def __init__(self, connection: sqlite3.Connection, bounds: Bounds) -> None:
-        """Made by `snapshot_of`."""
+        """Call `snapshot_of` instead."""
         self._connection = connection
         self._numbers = bounds.numbers(connection)
         self._may_see = set(self._numbers)

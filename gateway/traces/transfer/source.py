@@ -52,7 +52,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The file's name, for error texts."""
         return self.path.name if self.member is None else f"{self.path.name}/{self.member}"
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """The SQLite form: a trace store of its own, embeddings too.
 
 Of the whole trace store it is a copy by `VACUUM INTO` from which the hidden traces are taken out, index and free
-pages too; of one person it is a new trace store that holds theirs only. A brain of AgentOS is read as well.
+pages too; for one person it is a new trace store with that person's traces only. A database of AgentOS is read as well.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def copy_all(trace_store: Path, target: Path, *, progress: Progress) -> int:
         return _finish(copy, progress)
 
 
-def write_brain(snapshot: Snapshot, target: Path, *, progress: Progress) -> int:
+def write_sqlite(snapshot: Snapshot, target: Path, *, progress: Progress) -> int:
     """Write a new trace store of what the snapshot shows; how many traces."""
     total = snapshot.count()
     migrate(target, prepare=register_functions, steps=migrations("gateway.traces"))
@@ -130,7 +130,7 @@ def _finish(copy: sqlite3.Connection, progress: Progress) -> int:
 # ---- in -------------------------------------------------------------------------------------------------------------
 
 
-def read_brain(path: Path, *, now_ms: int, progress: Progress, pace: Pace) -> Iterator[Arrival]:
+def read_sqlite(path: Path, *, now_ms: int, progress: Progress, pace: Pace) -> Iterator[Arrival]:
     """All that a trace store holds, ours or AgentOS's. Hidden traces are passed over.
 
     Raises:
@@ -197,7 +197,7 @@ def _own_rest(connection: sqlite3.Connection) -> Iterator[Arrival]:
     for kind, name in SECTIONS.items():
         for record in snapshot.records(kind):
             place = f"{name} {record.id}"
-            if record.owner.kind not in SCOPES:  # a file that somebody else wrote may have others
+            if record.owner.kind not in SCOPES:  # other programs may write other kinds
                 yield LeftOut(place, f"scope {record.owner.kind!r} is none of {', '.join(SCOPES)}; it was left out")
             else:
                 yield ArrivedRecord(place=place, kind=kind, id=record.id, owner=record.owner, body=record.body)

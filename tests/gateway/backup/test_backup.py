@@ -28,7 +28,7 @@ from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.ops.backup import taking
 from gateway.ops.backup.archive import check_archive
 from gateway.ops.backup.restoring import restore
-from gateway.ops.backup.taking import take_backup, take_cut
+from gateway.ops.backup.taking import copy_at_one_moment, take_backup
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.schema import migrate
@@ -283,7 +283,7 @@ async def test_the_database_is_that_of_the_moment_however_much_is_written_while_
             connection.commit()
 
         writing = asyncio.create_task(write_when_the_locks_are_held())
-        await take_cut(home, target, with_secrets=False)
+        await copy_at_one_moment(home, target, with_secrets=False)
         await writing
         assert connection.execute("SELECT count(*) FROM adapter_notes").fetchone() == (1,)
     with closing(sqlite3.connect(target / "ethos.sqlite")) as copy:
@@ -311,7 +311,7 @@ async def test_a_document_that_is_held_too_long_is_an_error_that_names_the_lock(
     target.mkdir()
     async with FileLock(home / "personalities" / "assistant" / ".memory.lock", 1.0):
         with pytest.raises(LockTimeout, match=r"memory\.lock"):
-            await take_cut(home, target, with_secrets=False, lock_timeout_s=0.05)
+            await copy_at_one_moment(home, target, with_secrets=False, lock_timeout_s=0.05)
     assert list(target.iterdir()) == []
 
 

@@ -22,7 +22,7 @@ from gateway.ops.privacy.erasing import Eraser
 from gateway.ops.privacy.home import clean_restored, eraser_of, opened
 from gateway.ops.privacy.tombstones import TOMBSTONES_NAME
 from gateway.people.identity import IdentityMap
-from gateway.store.erasure import KEY_COLUMNS, NOBODY, USER_COLUMNS
+from gateway.store.erasure import ERASED, KEY_COLUMNS, USER_COLUMNS
 from gateway.store.sqlite import open_store
 from gateway.traces.erasure import traces_of
 from gateway.traces.trace import Trace
@@ -140,7 +140,7 @@ async def test_what_others_have_is_as_it_was(house: House, seed: int) -> None:
         await gateway.privacy.erase({"user": ids[gone]})
         await until_done(gateway)
         after = rows_of_others(house.home, [])
-        after["usage"] = [row for row in after["usage"] if NOBODY not in row]
+        after["usage"] = [row for row in after["usage"] if ERASED not in row]
         assert after == before
         left = shared.read_text().split("\n") if shared.exists() else []
         assert [line for line in left if line] == [line for line in lines if line and canary(gone) not in line]
