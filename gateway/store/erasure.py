@@ -338,10 +338,12 @@ def _erase_links(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM link_tries WHERE account IN temp.gone_keys")
 
 
-def brought_by(connection: sqlite3.Connection, person: Person) -> Mapping[str, frozenset[str]]:
-    """For each document that others have, the lines that only the person's turns brought in; as work for a writer."""
+def lines_added_by(connection: sqlite3.Connection, person: Person) -> Mapping[str, frozenset[str]]:
+    """For each document that is not the person's own, the lines that only the person's turns added."""
+    own = tuple(f"users/{user_id}/" for user_id in person.user_ids)
     with _gathered(connection, person):
-        return brought(connection, person.user_ids)
+        documents = [each for each in _shared_documents(connection) if not each.startswith(own)]
+        return {each: _added_lines(connection, each) for each in documents}
 
 
 def erase_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
@@ -353,7 +355,7 @@ def erase_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> 
         connection.execute(
             "DELETE FROM memory_journal WHERE substr(document, 1, length(?1)) = ?1", (f"users/{user_id}/",)
         )
-    shared = {document: _brought_lines(connection, document) for document in _shared_documents(connection)}
+    shared = {document: _added_lines(connection, document) for document in _shared_documents(connection)}
     connection.execute(f"DELETE FROM memory_journal WHERE {_BY_PERSON}")  # noqa: S608 (a constant)
     for document, lines in shared.items():
         _forget_texts(connection, document, lines)
@@ -364,7 +366,7 @@ def _shared_documents(connection: sqlite3.Connection) -> list[str]:
     return [row[0] for row in connection.execute(sql)]
 
 
-def _brought_lines(connection: sqlite3.Connection, document: str) -> frozenset[str]:
+def _added_lines(connection: sqlite3.Connection, document: str) -> frozenset[str]:
     """The lines of a document that only the person's turns added."""
     found: set[str] = set()
     sql = f"SELECT action, content, removed, inserted FROM memory_journal WHERE document = ? AND {_BY_PERSON}"  # noqa: S608 (names of ours)
@@ -377,13 +379,6 @@ def _brought_lines(connection: sqlite3.Connection, document: str) -> frozenset[s
     for row in connection.execute(f"SELECT content FROM memory_journal WHERE document = ? AND {others}", (document,)):  # noqa: S608 (names of ours)
         found -= _lines(row["content"])
     return frozenset(found)
-
-
-def brought(connection: sqlite3.Connection, user_ids: Collection[str]) -> Mapping[str, frozenset[str]]:
-    """For each document that is not the person's own, the lines that only their turns have brought in."""
-    own = tuple(f"users/{user_id}/" for user_id in user_ids)
-    documents = [each for each in _shared_documents(connection) if not each.startswith(own)]
-    return {each: _brought_lines(connection, each) for each in documents}
 
 
 def _forget_texts(connection: sqlite3.Connection, document: str, lines: frozenset[str]) -> None:

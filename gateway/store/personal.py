@@ -13,8 +13,8 @@ from gateway.store.payloads import from_ms, inbound, outbound
 _RECEIVED = """
     SELECT * FROM inbox WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ? ORDER BY seq
 """
-# Words that answer none of their messages: that they were let in, or linked.
-_TOLD = """
+# Messages that answer none of the person: that the person was let in, or linked.
+_NOTICES = """
     WITH own_inbox AS (SELECT * FROM inbox WHERE channel = ? AND json_extract(payload, '$.sender[1]') = ?)
     SELECT * FROM outbox WHERE turn_id NOT IN (SELECT turn_id FROM own_inbox) AND (channel, conversation) IN (
         SELECT channel, conversation FROM own_inbox WHERE json_extract(payload, '$.is_direct')
@@ -25,7 +25,7 @@ _ANSWERED = "SELECT * FROM outbox WHERE turn_id = ? ORDER BY seq"
 Record = Mapping[str, Any]
 
 
-def received(connection: sqlite3.Connection, accounts: Collection[tuple[str, str]]) -> Sequence[Record]:
+def messages(connection: sqlite3.Connection, accounts: Collection[tuple[str, str]]) -> Sequence[Record]:
     """Every message that came from the person's accounts, commands among them, each with its answers."""
     found = [
         {
@@ -44,13 +44,13 @@ def received(connection: sqlite3.Connection, accounts: Collection[tuple[str, str
     return sorted(found, key=lambda each: each["at"])
 
 
-def told(connection: sqlite3.Connection, accounts: Collection[tuple[str, str]]) -> Sequence[Record]:
+def notices(connection: sqlite3.Connection, accounts: Collection[tuple[str, str]]) -> Sequence[Record]:
     """Every message to the person in a direct chat that answers no message of the person."""
-    rows = [row for account in sorted(accounts) for row in connection.execute(_TOLD, account)]
+    rows = [row for account in sorted(accounts) for row in connection.execute(_NOTICES, account)]
     return [{"channel": row["channel"], "conversation": row["conversation"], **_answered(row)} for row in rows]
 
 
-def proposed(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
+def proposals(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """Changes of the memory that waited, or wait, for a yes."""
     marks = _marks(user_ids)
     sql = f"SELECT * FROM memory_proposals WHERE user_id IN ({marks}) OR author_id IN ({marks}) ORDER BY id"  # noqa: S608 (names of ours)
@@ -83,7 +83,7 @@ def waiting_facts(connection: sqlite3.Connection, user_ids: Collection[str]) -> 
     ]
 
 
-def let_in(connection: sqlite3.Connection, keys: Collection[str]) -> Record:
+def access(connection: sqlite3.Connection, keys: Collection[str]) -> Record:
     """What the person was granted, what they asked for, and how they tried to link accounts; no code."""
 
     def rows(sql: str) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def let_in(connection: sqlite3.Connection, keys: Collection[str]) -> Record:
     }
 
 
-def used(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
+def usage(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """Every call of a model on the person's behalf."""
     sql = f"SELECT * FROM usage WHERE user_id IN ({_marks(user_ids)}) ORDER BY at, id"  # noqa: S608 (question marks)
     return [
@@ -125,7 +125,7 @@ def used(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[
     ]
 
 
-def remembered(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
+def memory_history(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """The history of the person's own memory files, and what their turns asked of others."""
     own = " OR ".join("substr(document, 1, ?) = ?" for _ in user_ids)
     prefixes = [f"users/{user_id}/" for user_id in user_ids]
@@ -148,7 +148,7 @@ def remembered(connection: sqlite3.Connection, user_ids: Collection[str]) -> Seq
     ]
 
 
-def linked(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
+def links(connection: sqlite3.Connection, user_ids: Collection[str]) -> Sequence[Record]:
     """The links between the person's users."""
     marks = _marks(user_ids)
     sql = f"SELECT * FROM user_links WHERE survivor IN ({marks}) AND absorbed IN ({marks})"  # noqa: S608 (question marks)

@@ -123,10 +123,10 @@ class Eraser:
     async def _erase_files(self, person: Person, run: Run) -> None:
         """The shared memory files, while the journal still says what came from whom; then the person's own."""
         self.on_step("shared")
-        lines = await run(_in_transaction(partial(erasure.brought_by, person=person)))
-        for document, brought in lines.items():
-            if brought:
-                await take_lines_out(self.home, document, brought, await run(partial(_pending, document=document)))
+        lines = await run(_in_transaction(partial(erasure.lines_added_by, person=person)))
+        for document, added in lines.items():
+            if added:
+                await take_lines_out(self.home, document, added, await run(partial(_pending, document=document)))
         self.on_step("users")
         for user_id in person.user_ids:
             await asyncio.to_thread(remove_user, self.home, user_id)

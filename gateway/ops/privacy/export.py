@@ -90,7 +90,7 @@ class Exporter:
         sessions = await read(partial(sessions_of, user_ids=ids))
         now = datetime.now(UTC)
         await _add(archive, "README.md", _README.format(now=now, version=__version__, user_id=user_id))
-        links = await read(partial(personal.linked, user_ids=ids))
+        links = await read(partial(personal.links, user_ids=ids))
         await _add(
             archive,
             "accounts.json",
@@ -98,14 +98,14 @@ class Exporter:
                 "users": ids,
                 "accounts": [_account(each) for each in known],
                 "links": links,
-                "access": await read(partial(personal.let_in, keys=sorted(keys))),
+                "access": await read(partial(personal.access, keys=sorted(keys))),
             },
         )
-        await _add(archive, "messages.json", await read(partial(personal.received, accounts=accounts)))
-        await _add(archive, "notices.json", await read(partial(personal.told, accounts=accounts)))
-        await _add(archive, "usage.json", await read(partial(personal.used, user_ids=ids)))
-        await _add(archive, "memory/history.json", await read(partial(personal.remembered, user_ids=ids)))
-        await _add(archive, "memory/proposals.json", await read(partial(personal.proposed, user_ids=ids)))
+        await _add(archive, "messages.json", await read(partial(personal.messages, accounts=accounts)))
+        await _add(archive, "notices.json", await read(partial(personal.notices, accounts=accounts)))
+        await _add(archive, "usage.json", await read(partial(personal.usage, user_ids=ids)))
+        await _add(archive, "memory/history.json", await read(partial(personal.memory_history, user_ids=ids)))
+        await _add(archive, "memory/proposals.json", await read(partial(personal.proposals, user_ids=ids)))
         for each in ids:
             await asyncio.to_thread(_add_files, archive, self.home / "users" / each, _memory_of(each, ids))
         for session_id in sessions:
