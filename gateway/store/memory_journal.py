@@ -116,7 +116,7 @@ class SqliteMemoryJournal:
         await self._database.write(partial(_settle, outcomes=outcomes), is_durable=is_durable)
 
     async def pending(self, document: str) -> Collection[Key]:
-        """What is not settled yet."""
+        """The keys of the updates that are not settled yet."""
         return await self._database.read(partial(_pending, document=document))
 
     async def unsettled(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
@@ -124,7 +124,7 @@ class SqliteMemoryJournal:
         return await self._database.read(select_unsettled)
 
     async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
-        """What was settled, newest first."""
+        """Settled entries, newest first."""
         if document is None:
             sql = (
                 "SELECT * FROM memory_journal WHERE outcome IS NOT NULL AND (?2 IS NULL OR "
@@ -140,7 +140,7 @@ class SqliteMemoryJournal:
         return await self._database.read(partial(_select, sql=sql, values=values))
 
     async def past(self, document: str, since: datetime, limit: int) -> Sequence[PastChange]:
-        """What was applied, newest first."""
+        """Applied changes, newest first."""
         return await self._database.read(partial(_past, document=document, since=iso(since), limit=limit))
 
     async def entry(self, entry_id: int) -> JournalEntry | None:

@@ -35,7 +35,7 @@ class SqliteSignIns:
         return await self._database.read(work)
 
     async def sign_ins(self) -> Sequence[SignIn]:
-        """All, the last seen first."""
+        """All sign-ins, the last seen first."""
         sql = "SELECT * FROM sign_ins ORDER BY last_seen_at DESC, id"
         return await self._database.read(lambda connection: [_sign_in(row) for row in connection.execute(sql)])
 

@@ -56,7 +56,7 @@ class SqliteStanding:
         self._database = database
 
     async def of(self, user_ids: Collection[str]) -> Mapping[str, Standing]:
-        """Of these people, by their ids."""
+        """The standing of these people, by their ids."""
 
         def work(connection: sqlite3.Connection) -> Mapping[str, Standing]:
             return {user_id: _standing(connection, user_id) for user_id in user_ids}

@@ -74,7 +74,7 @@ class IndexFilters:
         return " ".join(part for part, is_wanted in parts if is_wanted)
 
     def values(self, owners: Sequence[int]) -> dict[str, object]:
-        """For its places, by name."""
+        """The values of these conditions, by name."""
         tags, count = _tag_values(self.tags)
         return {"type": self.type, "tags": tags, "tag_count": count, "owners": json.dumps(list(owners))}
 

@@ -87,7 +87,7 @@ class Fact:
 
     @property
     def type(self) -> TraceType:
-        """Of the trace that it becomes."""
+        """The type of the trace that stores the fact."""
         return TYPES[self.category]
 
 
