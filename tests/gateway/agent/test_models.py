@@ -306,7 +306,7 @@ def test_importing_and_making_a_model_loads_no_model_library() -> None:
     program = """
 import sys
 from gateway.agent.providers.models import WireModel
-from gateway.agent.providers.fallback import FallbackModel
+from gateway.agent.providers.registry import FallbackModel
 FallbackModel("all", [WireModel(name="a", provider="openai", model="m", api_key="k", base_url=None)])
 print(sorted({"pydantic_ai", "openai", "anthropic", "httpx", "httpx2"} & {name.split(".")[0] for name in sys.modules}))
 """
