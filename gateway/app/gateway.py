@@ -204,7 +204,7 @@ class Gateway(Composition):
             asyncio.create_task(part, name=name)
             for name, part in (
                 ("outbox", self.outbox.run()),
-                ("dispatcher", self.dispatcher.run(self.turns)),
+                ("dispatcher", self.dispatcher.run()),
                 ("memory", self.memory.run()),
                 ("traces", self.traces.run()),
                 ("supervisor", self.supervisor.run()),

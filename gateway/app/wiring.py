@@ -149,7 +149,7 @@ class Composition:
         """The two queues, and what serves them."""
         config, store = self.config, self.store
         self.outbox = Outbox(store.outbox, self.channels, policy=policy_of(config))
-        self.dispatcher = Dispatcher(store.inbox, self.access, config.limits, policy_of(config), owner=owner)
+        self.dispatcher = Dispatcher(store.inbox, self.access, config.limits, owner=owner)
         self.inbox = Inbox(
             store.inbox,
             dispatcher=self.dispatcher,
@@ -211,6 +211,7 @@ class Composition:
         )
         self.parking = Parking(self.dispatcher, self.operators)
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config), owner=owner)
+        self.dispatcher.take_over(self.turns, policy_of(config))
         self.supervisor = Supervisor(self.channels, self.inbox, self.outbox)
         self.checkup = Checkup(
             home=self.home,

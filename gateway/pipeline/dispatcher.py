@@ -79,22 +79,14 @@ class Turns(Protocol):
 class Dispatcher:
     """Claims messages and runs their turns."""
 
-    def __init__(
-        self,
-        store: InboxStore,
-        access: Access,
-        limits: LimitsConfig,
-        policy: DeliveryPolicy,
-        *,
-        owner: str,
-    ) -> None:
-        """Nothing happens before `run`; `owner` names this process in claims."""
+    def __init__(self, store: InboxStore, access: Access, limits: LimitsConfig, *, owner: str) -> None:
+        """Nothing happens before `take_over` and `run`; `owner` names this process in claims."""
         self._store = store
         self._access = access
         self._owner = owner
         self._lease_s = limits.lease_s
-        self._policy = policy
         self._turns: Turns
+        self._policy: DeliveryPolicy
         self._queue: FairQueue[ConversationRef] = FairQueue(
             self._serve,
             workers=limits.running_turns,
@@ -175,9 +167,8 @@ class Dispatcher:
             self._queue.wake_in(conversation, due_in_s)
         return len(waiting)
 
-    async def run(self, turns: Turns) -> None:
+    async def run(self) -> None:
         """Run turns until cancelled."""
-        self._turns = turns
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run())
             tasks.create_task(self._renew())
