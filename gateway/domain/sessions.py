@@ -14,7 +14,7 @@ Role = Literal["user", "assistant", "tool_call", "tool_result"]
 SessionScope = Literal["conversation", "user"]
 TITLE_CHARS = 60
 PROGRAMS = "api"
-"""The gateway's own channel, see `talk.py`."""
+"""The gateway's own channel, see `pipeline/local_channel.py`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Session:
         title: the beginning of the first message.
         summary: what stands in front of the model for the messages up to and including `summary_until`.
         summary_until: a message id, 0 where nothing is summarised.
-        is_tainted: words of others stand in it; see `untrusted.py`. Once so, so for ever: `/new` starts without.
+        is_tainted: words of others stand in it; see `provenance.py`. Once so, so for ever: `/new` starts without.
     """
 
     id: str

@@ -89,7 +89,7 @@ class IngestStore(Protocol):
 
 
 class TakesFacts(Protocol):
-    """The two steps of a job; see `memory.traces.turn_facts`."""
+    """The two steps of a job; see `traces.turn_facts`."""
 
     async def extract(self, job: IngestJob, said: Said) -> str:
         """Ask the model what is worth keeping; as JSON for `keep`.

@@ -1,8 +1,8 @@
 """Changes of the memory that wait for a person's yes: what becomes one, who decides, and where they are kept.
 
-A change waits when its turn had read words that are not the person's (see `untrusted.py`), or when the personality has
-every change reviewed. Prompts are no protection here: a model that obeys whatever it reads gets no further than to a
-proposal.
+A change waits when its turn had read words that are not the person's (see `domain/provenance.py`), or when the
+personality has every change reviewed. Prompts are no protection here: a model that obeys whatever it reads gets no
+further than to a proposal.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def as_json(health: Health) -> dict[str, Any]:
 
 
 def channel_health(status: ChannelStatus, queues: Sequence[QueueHealth], problems: Sequence[str] = ()) -> ChannelHealth:
-    """What the supervisor and the queues know of one channel; `problems` as `Supervisor.problems` has them."""
+    """What the supervisor and the queues know of one channel; `problems` as `Channels.problems` has them."""
     lags = {"inbox": 0.0, "outbox": 0.0}
     for queue in queues:
         if queue.channel == status.name and queue.state != "dead":

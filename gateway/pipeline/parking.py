@@ -124,7 +124,7 @@ class Parking:
     def notice(self, row: InboxRow, waits_for: str, error: ModelUnavailable) -> str | None:
         """What the person is to be told, the reason only to operators; None where the person knows already.
 
-        Once for each conversation and outage: `told` says that it was committed.
+        Once for each conversation and outage: `announced` says that it was committed.
         """
         if row.is_told or self._told.get(waits_for, {}).get(row.message.conversation, 0.0) > time.monotonic():
             return None

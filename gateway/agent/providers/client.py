@@ -1,6 +1,6 @@
 """One model's wire: a request in the provider's format, and its stream in our words.
 
-Both formats are written down by us: `wire_openai.py`, `wire_anthropic.py`. The vendors' SDKs walk every message of a
+Both formats are written down by us: `openai.py`, `anthropic.py`. The vendors' SDKs walk every message of a
 request with `typing` introspection before they send it, which takes 50 ms of the event loop for 400 messages, and their
 imports take 65 MB.
 """

@@ -1,8 +1,8 @@
 """Real models: any OpenAI-compatible endpoint and Anthropic, with retries, timeouts and a watchdog.
 
-This module decides when to try again and when to give up; `wire.py` speaks with the provider. The HTTP client behind
-`wire.py` takes a tenth of a second to import, so it is loaded by the first answer, or by `WireModel.open`, and never by
-an import of this module.
+This module decides when to try again and when to give up; `client.py` speaks with the provider. The HTTP client behind
+it takes a tenth of a second to import, so it is loaded by the first answer, or by `WireModel.open`, and never by an
+import of this module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `/memory` does: show, explain, decide on proposals, take back. The rules are those of `memory_review.py`."""
+"""What `/memory` does: show, explain, decide on proposals, take back. The rules are those of `memory/review.py`."""
 
 from __future__ import annotations
 

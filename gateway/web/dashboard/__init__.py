@@ -1,8 +1,8 @@
 """The dashboard: what an operator sees and does in a browser, as pages that the server renders.
 
 A page is a module or package in `pages/` with a `PAGE`, and a directory of templates; nothing else names it.
-`page.py` says what a page is, `context.py` is what every page is given, `templates/dashboard/ui.html` the pieces that
-pages are made of.
+`page.py` says what a page is, `page_context.py` is what every page is given (`context` below), and
+`templates/dashboard/ui.html` has the pieces that pages are made of.
 
 - Reading: `context.render(request, "people/index.html", title=…, …)`.
 - Changing: `Route("/people/unlink", context.form_handler(unlink), methods=["POST"])`, where `unlink(request, form)`
