@@ -23,7 +23,7 @@ class ArrivedTrace:
 
     Attributes:
         place: where it stands, for people: `traces[3]`, `line 7`, `semantic/tea.md`.
-        names: by which `ArrivedLink`s may call it.
+        names: by which the `links` of others may call it.
         verbatim, archived_at_ms: the text from before it was shortened.
         is_id_its_own: False where the id was made while reading, so that it means nothing to anybody.
     """
