@@ -124,6 +124,16 @@ async def stand(house: House, standing: str) -> str:
     return "7"
 
 
+def test_operators_are_those_of_the_channels_that_there_are_now() -> None:
+    channels = Channels()
+    operators = Operators(channels)
+    assert operators.accounts() == frozenset()
+    channels.add([OperatorsChannel("bot", Config()), OtherChannel("other", Config())])
+    assert operators.accounts() == {"k:0"}
+    channels.drop("bot")
+    assert operators.accounts() == frozenset()
+
+
 @pytest.mark.parametrize("standing", STANDINGS)
 @pytest.mark.parametrize("mode", get_args(AccessMode))
 async def test_row_19_every_direct_chat(make: Make, mode: AccessMode, standing: str) -> None:

@@ -24,6 +24,20 @@ async def test_a_transient_failure_is_tried_again_until_it_arrives(house: House)
         assert channel.attempts == 6
 
 
+async def test_who_waits_for_the_next_send_is_woken_by_it_and_by_an_announced_reply(house: House) -> None:
+    """The exchange of a channel and an erasure wait so; else each would wait until its time is over."""
+    async with house.gateway(ScriptedModel("hello")) as (gateway, channel), asyncio.timeout(60):
+        sent = gateway.outbox.next_send
+        asked = await channel.say("hi")
+        await sent.wait()
+        await settled(gateway)
+        announced = gateway.outbox.next_send
+        reply = OutboundMessage(id="t.reply", conversation=asked.conversation, text="told")
+        await gateway.outbox.announce("t", reply)
+        assert announced.is_set()
+        assert not gateway.outbox.next_send.is_set()
+
+
 async def test_the_platforms_own_word_on_when_to_come_back_is_honoured(house: House) -> None:
     async with house.gateway(ScriptedModel("hello", "other")) as (gateway, channel):
         channel.failures = [TransientSendError("slow down", retry_after_s=3600)]
