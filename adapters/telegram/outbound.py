@@ -281,6 +281,8 @@ class Outbound:
         except TransientSendError as error:
             self._rate_limit.pause(chat_id, error)
             raise
+        except (ChatMoved, MarkupRefused, MessageGone):
+            raise  # what is refused is this chat or this text, and not the drafts
         except PermanentSendError:
             self._has_drafts = False  # a server before Bot API 9.5, or a bot without the right: edits from now on
             raise

@@ -167,6 +167,16 @@ async def test_where_drafts_are_not_to_be_had_a_message_is_edited(
     assert telegram.texts() == ["The answer is 42."]
 
 
+async def test_a_text_that_is_refused_as_a_draft_does_not_end_the_drafts(
+    telegram: FakeTelegram, adapter: TelegramAdapter
+) -> None:
+    telegram.faults["sendMessageDraft"] += [refusal(400, "Bad Request: ENTITY_BOUNDS_INVALID")] * 2
+    for text in ("The", "The answer"):
+        await adapter.preview(so_far(PRIVATE, text))
+    assert [text for _, _, text in telegram.drafts] == ["The answer"]
+    assert telegram.texts() == []
+
+
 @pytest.mark.parametrize("message", [ANSWER, PRIVATE], ids=["group", "private"])
 @pytest.mark.parametrize(
     "fault",

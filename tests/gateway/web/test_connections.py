@@ -98,6 +98,7 @@ async def test_a_crowd_of_half_requests_does_not_take_the_room_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(connections, "HEAD_S", 3600.0)
     async with serving(tmp_path) as (server, _), asyncio.timeout(60):
         lines = [await open_line(server, HEAD) for _ in range(60)]
         assert await is_alive(server)
@@ -130,6 +131,7 @@ async def test_at_the_limit_a_body_that_is_still_being_sent_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.web.server.room_for_connections", lambda: 5)
+    monkeypatch.setattr(connections, "BODY_S", 3600.0)  # else time alone would make it
     async with serving(tmp_path) as (server, _), asyncio.timeout(60):
         lines = [await open_line(server, BODY) for _ in range(5)]
         assert await is_alive(server)
