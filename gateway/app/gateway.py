@@ -38,38 +38,6 @@ if TYPE_CHECKING:
     from gateway.web.dashboard.page_context import Sources
 
 
-def api_of(gateway: Gateway) -> Api:
-    """The API of a gateway."""
-
-    def services() -> OperatorServices:
-        from gateway.app.services import services_of  # noqa: PLC0415 (loaded at the first request)
-
-        return services_of(gateway)
-
-    def make(services: OperatorServices) -> ASGIApp:
-        from gateway.store.idempotency import SqliteIdempotency  # noqa: PLC0415 (loaded at the first request)
-        from gateway.web.api.application import make_application  # noqa: PLC0415 (loaded at the first request)
-
-        return make_application(services, SqliteIdempotency(gateway.store.database, owner=secrets.token_hex(8)))
-
-    return Api(services, make)
-
-
-def sources_of(gateway: Gateway, api: Api) -> Sources:
-    """What the pages read; they ask the same services as the API."""
-    from gateway.web.dashboard.page_context import Sources  # noqa: PLC0415 (loaded at the first request)
-
-    return Sources(
-        services=api.services,
-        config=gateway.live,
-        home=gateway.home,
-        reload=gateway.reloading.reload,
-        naming=api.services.naming,
-        personalities=gateway.personalities,
-        commands=gateway.commands,
-    )
-
-
 _log = structlog.get_logger(__name__)
 
 
@@ -278,3 +246,35 @@ class Gateway(Composition):
 
     async def _health_json(self) -> dict[str, Any]:
         return as_json(await self.health())
+
+
+def api_of(gateway: Gateway) -> Api:
+    """The API of a gateway."""
+
+    def services() -> OperatorServices:
+        from gateway.app.services import services_of  # noqa: PLC0415 (loaded at the first request)
+
+        return services_of(gateway)
+
+    def make(services: OperatorServices) -> ASGIApp:
+        from gateway.store.idempotency import SqliteIdempotency  # noqa: PLC0415 (loaded at the first request)
+        from gateway.web.api.application import make_application  # noqa: PLC0415 (loaded at the first request)
+
+        return make_application(services, SqliteIdempotency(gateway.store.database, owner=secrets.token_hex(8)))
+
+    return Api(services, make)
+
+
+def sources_of(gateway: Gateway, api: Api) -> Sources:
+    """What the pages read; they ask the same services as the API."""
+    from gateway.web.dashboard.page_context import Sources  # noqa: PLC0415 (loaded at the first request)
+
+    return Sources(
+        services=api.services,
+        config=gateway.live,
+        home=gateway.home,
+        reload=gateway.reloading.reload,
+        naming=api.services.naming,
+        personalities=gateway.personalities,
+        commands=gateway.commands,
+    )

@@ -30,7 +30,7 @@ from gateway.messages import Capabilities, ConversationRef, InboundMessage
 from gateway.people.linking.linked_identities import LinkedIdentities
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.attachments import Question
-from gateway.pipeline.commands import Commands
+from gateway.pipeline.commands import STOPPED, Commands
 from gateway.pipeline.commit import Committer, TurnStore, reply_to
 from gateway.pipeline.dispatcher import Dispatcher, TurnControl
 from gateway.pipeline.history import History, as_stored
@@ -42,7 +42,6 @@ from gateway.pipeline.queues import InboxRow
 from gateway.protocols import MemoryContext, MemoryScope
 from gateway.runtime.observe import span
 
-STOPPED = "Stopped."
 # What is parked until its time is over is looked at again no sooner.
 SOONEST_EXPIRY_S = 1.0
 # What the model is told of a channel that is not configured any more, so that the prompt can still be made.

@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SessionQuery:
     """Which sessions: of a person and a personality, on a channel, pinned or not; None for any."""
 
     user: str | None = None
@@ -44,7 +44,7 @@ class SessionService:
     # ---- reading ----------------------------------------------------------------------------------------------------
 
     async def find(
-        self, caller: Caller, asked: Question, *, limit: int, after: Place | None = None
+        self, caller: Caller, asked: SessionQuery, *, limit: int, after: Place | None = None
     ) -> tuple[list[wire.Session], Place | None]:
         """The newest, and where the next page begins.
 
@@ -58,7 +58,7 @@ class SessionService:
         return [_shown(one) for one in found[:limit]], rest
 
     async def search(
-        self, caller: Caller, query: str, asked: Question, *, limit: int, after: Place | None = None
+        self, caller: Caller, query: str, asked: SessionQuery, *, limit: int, after: Place | None = None
     ) -> tuple[list[wire.Session], Place | None]:
         """Sessions with messages that have all words of the query, with passages; and where the next page begins.
 
@@ -193,7 +193,7 @@ class SessionService:
 
     # ---- pieces -----------------------------------------------------------------------------------------------------
 
-    async def _filter(self, caller: Caller, asked: Question) -> SessionFilter:
+    async def _filter(self, caller: Caller, asked: SessionQuery) -> SessionFilter:
         return SessionFilter(
             user_id=await self._naming.user_for(caller, asked.user),
             personality_id=asked.personality,

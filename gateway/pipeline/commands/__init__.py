@@ -26,12 +26,12 @@ from gateway.pipeline.commands.memory import USAGE, MemoryCall, MemoryCommands
 from gateway.pipeline.commands.personal import PersonalCommands, PersonalData
 from gateway.protocols import CommandInfo, MemoryProvider, MemoryScope
 
-__all__ = ["CommandCall", "CommandResult", "Commands", "ParsedCommand", "parse_command"]
-
 SEARCH_LIMIT = 10
 _SPEAKERS = {"user": "you", "assistant": "I"}
 # Their answers are about one person, and are not for a group.
 PERSONAL = frozenset({"export", "forget-me", "memory", "whoami", "search", "usage", "link", "unlink"})
+
+STOPPED = "Stopped."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +252,7 @@ class Commands:
         return CommandResult(text=spending(rows, today=today, zone=str(budgets.zone), limit=budgets.user))
 
     async def _stop(self, call: CommandCall) -> CommandResult:
-        return CommandResult(text="Stopped." if call.had_effect else "Nothing is running.")
+        return CommandResult(text=STOPPED if call.had_effect else "Nothing is running.")
 
     async def _export(self, call: CommandCall) -> CommandResult:
         text, files = await self._personal.export(call.user_id, call.message.conversation)

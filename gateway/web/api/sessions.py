@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from gateway.sdk.models.schema import Page
 from gateway.sdk.models.sessions import ForkSession, Session, Transcript, UpdateSession
 from gateway.services.caller import Caller
-from gateway.services.sessions import Question
+from gateway.services.sessions import SessionQuery
 from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import Answers, problems
 from gateway.web.api.naming import PersonalityParam, UserParam
@@ -47,7 +47,7 @@ async def list_(
     cursor: Cursor = None,
 ) -> Page[Session]:
     """The newest first; with `q` those that hold its words, the best match first, with the passages."""
-    asked = Question(user=user, personality=personality, channel=channel, is_pinned=pinned)
+    asked = SessionQuery(user=user, personality=personality, channel=channel, is_pinned=pinned)
     kind = "sessions" if words is None else "found sessions"
     place = place_of(kind, cursor, int, int)
     after = None if place is None else (int(place[0] or 0), int(place[1] or 0))

@@ -463,6 +463,9 @@ RUNS = [
     ("they are linked, and both take it back at once", 0, 0, {"undone"}),
 ]
 
+FEW_ENDS = "a forged letter brings a code"
+"""38: whatever she tries, nothing comes of it, and the store keeps no old tries that would tell its ends apart."""
+
 
 async def explore(
     people: Callable[[], list[Person]], *, ticks: int, crashes: int, database: AtOnce
@@ -523,5 +526,5 @@ async def test_it_is_never_linked_without_both_proofs_never_half_and_a_code_is_u
     monkeypatch.setattr(chat, "secrets", SimpleNamespace())
     states, ends, outcomes = await explore(SCENARIOS[name], ticks=ticks, crashes=crashes, database=database)
     assert states > 400, "the search went somewhere"
-    assert ends > 30
+    assert ends > (30 if name == FEW_ENDS else 50)
     assert outcomes == expected

@@ -16,7 +16,7 @@ from tests.gateway.privacy.conftest import say, user_ids
 from tests.gateway.way.conftest import House
 
 
-class Question:
+class Asked:
     """Notes who was buried."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Question:
         self.buried.append((user_id, farewell_id))
 
 
-class Written(Question):
+class Written(Asked):
     """Writes a file that the channel does not take."""
 
     def __init__(self, path: Path | None, size_bytes: int) -> None:
@@ -85,7 +85,7 @@ async def code_of(commands: PersonalCommands) -> str:
 
 
 async def test_the_code_erases_and_small_letters_will_do() -> None:
-    asked = Question()
+    asked = Asked()
     commands = PersonalCommands(asked)
     code = await code_of(commands)
     await commands.forget_me("u_1", message(), code.lower(), "t2")
@@ -94,7 +94,7 @@ async def test_the_code_erases_and_small_letters_will_do() -> None:
 
 @pytest.mark.parametrize("case", ["wrong", "late", "elsewhere", "another person", "guessed too often", "none"])
 async def test_nothing_is_erased_without_the_right_code_here_and_now(case: str) -> None:
-    asked, clock = Question(), Clock()
+    asked, clock = Asked(), Clock()
     commands = PersonalCommands(asked, clock=clock)
     code = await code_of(commands)
     user, where = "u_1", "c1"

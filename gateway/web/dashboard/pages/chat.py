@@ -1,4 +1,4 @@
-"""Chat: the operator's own service. Talk with any personality, and go on in what was begun or copied here.
+"""Chat: the operator talks with any personality, and goes on in sessions that were begun or copied here.
 
 The page comes with what was said last, so that it can be read without a script; the stream goes on behind that.
 """
@@ -28,7 +28,7 @@ from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, MAX_TE
 from gateway.sdk.models.chat import AcceptedMessage, ChatMessage, File, Preview, SendMessage, Tool
 from gateway.sdk.models.sessions import Message, Session
 from gateway.services.caller import NotFound, Refused, ServiceError
-from gateway.services.sessions import Question
+from gateway.services.sessions import SessionQuery
 from gateway.services.stream import Event
 from gateway.web.api.events import HEARTBEAT, EventStreamResponse
 from gateway.web.dashboard.page import BASE, Page
@@ -104,7 +104,7 @@ class ChatConversation:
 
     async def begin(self, request: Request) -> Response:
         """Choose who answers, say something, or go on with what there is."""
-        recent, rest = await self._sessions.find(self._context.caller, Question(channel=CHANNEL), limit=RECENT)
+        recent, rest = await self._sessions.find(self._context.caller, SessionQuery(channel=CHANNEL), limit=RECENT)
         asked = request.query_params
         return self._context.render(
             request,

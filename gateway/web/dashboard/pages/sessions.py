@@ -24,7 +24,7 @@ from gateway.memory.tokenizer import Matcher, parse
 from gateway.pipeline.local_channel import CHANNEL
 from gateway.sdk.models.sessions import ForkSession, Message, Session, UpdateSession
 from gateway.services.caller import NotFound
-from gateway.services.sessions import Place, Question
+from gateway.services.sessions import Place, SessionQuery
 from gateway.web.dashboard.flash import Undo
 from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext, own_path
@@ -99,7 +99,7 @@ class FindingSessions:
         )
 
     async def _found(self, values: Mapping[str, str], after: Place | None) -> Found:
-        marks = Question(
+        marks = SessionQuery(
             personality=values["personality"] or None, user=values["user"] or None, channel=values["channel"] or None
         )
         caller = self._context.caller
