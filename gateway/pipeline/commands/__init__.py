@@ -8,7 +8,6 @@ from functools import partial
 
 from gateway.agent.budgets import UsageStore, first_day, spending
 from gateway.agent.meter import Meter
-from gateway.domain.command_text import ParsedCommand, parse_command
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.roles import Right, Role, may, memory_of, needs
 from gateway.domain.sessions import Session, SessionStore, new_session

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.command_text import parse_command
 from gateway.messages import ConversationRef, InboundMessage, Sender
-from gateway.pipeline.commands import parse_command
 from tests.gateway.way.conftest import House
 from tests.scripted_model import ScriptedModel, call
 
