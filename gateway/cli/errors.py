@@ -18,7 +18,6 @@ from gateway.errors import (
 )
 
 EXIT_ERROR = 1
-EXIT_NO_INPUT = 66
 EXIT_UNAVAILABLE = 69
 EXIT_TEMPORARY = 75
 EXIT_CONFIG = 78

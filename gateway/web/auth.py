@@ -292,14 +292,17 @@ class OperatorOnly:
 
 
 def refused_login(scope: Scope, result: LoginResult) -> Response:
-    """The answer to a wrong token, or to one that came during the pause."""
+    """The answer to a wrong token or key, or to one that came during the pause."""
     if result.retry_after_s:
         wait_s = int(result.retry_after_s) + 1
         response = problem_response(scope, 429, f"Too many wrong tokens. Try again in {wait_s} seconds.")
         response.headers["retry-after"] = str(wait_s)
     else:
         response = problem_response(
-            scope, 401, "The token is wrong. It is in the file web-token of the data directory."
+            scope,
+            401,
+            "The token or API key is wrong. The token is in the file web-token of the data directory; "
+            "`ethos keys create` makes a key.",
         )
         response.headers["www-authenticate"] = "Bearer"
     return response

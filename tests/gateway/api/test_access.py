@@ -124,7 +124,9 @@ async def test_a_revoked_key_is_refused_at_once(gateway: Gateway, client_with: C
         assert (await client.get("/system/health")).status_code == 200
         assert (await keys.all(OPERATOR))[0].last_used_at is not None
         await keys.revoke(OPERATOR, "a key")
-        assert (await client.get("/system/health")).status_code == 401
+        refused = await client.get("/system/health")
+        assert refused.status_code == 401
+        assert "`ethos keys create` makes a key" in refused.json()["detail"]
 
 
 async def test_wrong_keys_are_answered_with_a_wait_after_five_and_lock_no_right_one_out(
