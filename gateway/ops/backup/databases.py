@@ -80,7 +80,9 @@ class Snapshot:
 
 
 def take_snapshots(home: Path) -> list[Snapshot]:
-    """Every database of the data directory, the main one first; none where there is none yet.
+    """Every database of the data directory; none where there is none yet.
+
+    The main one is first: what the traces took from a later turn is then taken again, without effect.
 
     Raises:
         StoreUnavailable: one cannot be opened, or is not a database.

@@ -206,6 +206,11 @@ async def copy_at_one_moment(
 ) -> Copied:
     """Copy the data directory as it is at one moment.
 
+    The order makes the parts agree. While every document is locked, what is in a memory file is settled in the journal
+    or evident next to it. The read transactions of the databases begin then, and the files are copied: the identity
+    map after the databases began, so that it holds everybody whom they name. The databases are copied out of their
+    transactions after the locks are let go, so that turns wait only for the files.
+
     Args:
         home: the data directory; a gateway and other commands may work in it.
         target: an empty directory.

@@ -16,7 +16,7 @@ from gateway.files.locks import FileLock
 from gateway.memory.atomic_document import AtomicDocument
 from gateway.memory.journal import Key
 from gateway.memory.paths import ARCHIVE_NAME, LOCK_NAME
-from gateway.ops.backup.contents import REPLACED_PREFIX
+from gateway.ops.backup.contents import REPLACED_PREFIX, UNPACKED_PREFIX
 from gateway.traces.trace_store import TRACES_NAME
 
 EXPORTS_NAME = "exports"
@@ -128,9 +128,12 @@ def copies_of_databases(home: Path) -> Sequence[Path]:
 
 
 def copies_in(home: Path) -> Sequence[Path]:
-    """Copies of the data of all people: from before an upgrade, and the directories that a restore put aside."""
-    put_aside = sorted(home.glob(f"{REPLACED_PREFIX}*"))
-    return [*copies_of_databases(home), *(path for path in put_aside if path.is_dir() and not path.is_symlink())]
+    """Copies of the data of all people: from before an upgrade, put aside by a restore, or left by a killed one.
+
+    Not while a restore is running: the directory that it unpacks into is one of them.
+    """
+    of_restores = sorted(path for prefix in (REPLACED_PREFIX, UNPACKED_PREFIX) for path in home.glob(f"{prefix}*"))
+    return [*copies_of_databases(home), *(path for path in of_restores if path.is_dir() and not path.is_symlink())]
 
 
 def remove_copies(home: Path) -> Sequence[str]:

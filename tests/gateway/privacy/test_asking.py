@@ -17,16 +17,16 @@ from tests.gateway.way.conftest import House
 
 
 class Asked:
-    """Notes who was buried."""
+    """Notes who is to be erased."""
 
     def __init__(self) -> None:
-        self.buried: list[tuple[str, str]] = []
+        self.scheduled: list[tuple[str, str]] = []
 
     async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
         raise AssertionError(f"{user_id} asked for no export in {conversation}")
 
     async def schedule_erasure(self, user_id: str, farewell_id: str) -> None:
-        self.buried.append((user_id, farewell_id))
+        self.scheduled.append((user_id, farewell_id))
 
 
 class Written(Asked):
@@ -89,7 +89,7 @@ async def test_the_code_erases_and_small_letters_will_do() -> None:
     commands = PersonalCommands(asked)
     code = await code_of(commands)
     await commands.forget_me("u_1", message(), code.lower(), "t2")
-    assert asked.buried == [("u_1", "t2.reply")]
+    assert asked.scheduled == [("u_1", "t2.reply")]
 
 
 @pytest.mark.parametrize("case", ["wrong", "late", "elsewhere", "another person", "guessed too often", "none"])
@@ -113,7 +113,7 @@ async def test_nothing_is_erased_without_the_right_code_here_and_now(case: str) 
         case "none":
             commands = PersonalCommands(asked, clock=clock)
     text, _ = await commands.forget_me(user, message(where), code, "t3")
-    assert asked.buried == []
+    assert asked.scheduled == []
     assert "code" in text
 
 

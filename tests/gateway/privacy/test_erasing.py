@@ -296,7 +296,7 @@ async def test_notes_of_adapters_about_the_person_go(house: House) -> None:
 
 
 async def test_copies_of_the_data_of_all_people_are_deleted_and_named_in_the_log(house: House) -> None:
-    """Of the databases before an upgrade, of the identity map, and a directory that a restore put aside."""
+    """Of the databases before an upgrade, of the identity map, and directories that a restore put aside or left."""
     async with house.gateway() as (gateway, channel):
         ids = await everybody_talks(gateway, channel, house.home)
     home = house.home
@@ -309,16 +309,24 @@ async def test_copies_of_the_data_of_all_people_are_deleted_and_named_in_the_log
     old = home / "replaced-20261121T000000Z"
     for name in ("users", "personalities"):
         _copy_tree(home / name, old / name)
-    (old / DATABASE_NAME).write_bytes((home / DATABASE_NAME).read_bytes())
+    unpacked = home / ".restore-0123456789ab"
+    unpacked.mkdir()
+    for directory in (old, unpacked):
+        (directory / DATABASE_NAME).write_bytes((home / DATABASE_NAME).read_bytes())
     with structlog.testing.capture_logs() as logged:
         async with opened(home) as store:
             eraser = eraser_of(home, store)
             await eraser.erase(await eraser.schedule(ids["ada"]))
     assert not found_in(home, words_of("ada", ids["ada"]))
     copies = [each["copy"] for each in logged if each["event"] == "copy_deleted"]
-    assert not [*home.glob("*.before-*"), *home.glob("replaced-*"), *map_path.parent.glob("*.broken-*")]
+    assert not [
+        *home.glob("*.before-*"),
+        *home.glob("replaced-*"),
+        *home.glob(".restore-*"),
+        *map_path.parent.glob("*.broken-*"),
+    ]
     assert sorted(copies) == sorted([
-        f"{TRACES_NAME}.before-3", f"{DATABASE_NAME}.before-2", f"{DATABASE_NAME}.before-3", old.name,
+        f"{TRACES_NAME}.before-3", f"{DATABASE_NAME}.before-2", f"{DATABASE_NAME}.before-3", old.name, unpacked.name,
     ])  # fmt: skip
     kept = {user.id for user in await IdentityMap(map_path).users()}
     assert kept >= {ids["ben"], ids["cem"]}
