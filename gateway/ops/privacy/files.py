@@ -145,7 +145,7 @@ def remove_copies(home: Path) -> Sequence[str]:
     found = copies_in(home)
     try:
         for path in found:
-            if path.is_dir():
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)

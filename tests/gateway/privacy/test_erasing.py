@@ -313,11 +313,15 @@ async def test_copies_of_the_data_of_all_people_are_deleted_and_named_in_the_log
     unpacked.mkdir()
     for directory in (old, unpacked):
         (directory / DATABASE_NAME).write_bytes((home / DATABASE_NAME).read_bytes())
+    elsewhere = home.with_name("elsewhere")
+    elsewhere.mkdir()
+    (linked := home / f"{DATABASE_NAME}.before-1").symlink_to(elsewhere)
     with structlog.testing.capture_logs() as logged:
         async with opened(home) as store:
             eraser = eraser_of(home, store)
             await eraser.erase(await eraser.schedule(ids["ada"]))
     assert not found_in(home, words_of("ada", ids["ada"]))
+    assert elsewhere.exists(), "a link is removed, and not where it leads"
     copies = [each["copy"] for each in logged if each["event"] == "copy_deleted"]
     assert not [
         *home.glob("*.before-*"),
@@ -327,6 +331,7 @@ async def test_copies_of_the_data_of_all_people_are_deleted_and_named_in_the_log
     ]
     assert sorted(copies) == sorted([
         f"{TRACES_NAME}.before-3", f"{DATABASE_NAME}.before-2", f"{DATABASE_NAME}.before-3", old.name, unpacked.name,
+        linked.name,
     ])  # fmt: skip
     kept = {user.id for user in await IdentityMap(map_path).users()}
     assert kept >= {ids["ben"], ids["cem"]}
