@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import structlog
@@ -28,6 +29,7 @@ from gateway.pipeline.health import as_json
 from gateway.protocols import SupportsHttp
 from gateway.runtime.failpoints import reach
 from gateway.sdk.models.system import Health
+from gateway.store.idempotency import SqliteIdempotency
 from gateway.store.sqlite import open_store
 from gateway.web.api import Api
 from gateway.web.server import WebServer
@@ -63,7 +65,7 @@ class Gateway(Composition):
 
         Args:
             only: names of channels; the others are left alone.
-            is_served: whether to open the web server.
+            is_served: whether the pages and the API can be reached over the network, too.
             model: gives a model by its name, in place of those that are configured.
         """
         super().__init__(home, config, only=only, model=model)
@@ -89,45 +91,69 @@ class Gateway(Composition):
             stack.callback((await take(self.home)).release)
             refuse_half_placed(self.home)
             reach("start.held")
-            self.store = await asyncio.to_thread(open_store, self.home / DATABASE_NAME)
-            stack.push_async_callback(self.store.close)
-            self.trace_store = await open_configured_traces(stack, self.home, self.config, self.store.links.person_ids)
-            self._metrics = await measure(stack, self.config)
-            self._compose()
-            await self.people.book()
-            stack.push_async_callback(lambda: self.models.close())  # noqa: PLW0108 (a reload gives others)
-            stack.push_async_callback(self.reloading.close)
-            stack.push_async_callback(self.history.close)
-            stack.push_async_callback(self.linking.close)
+            await self._open(stack, self.home / DATABASE_NAME)
             await self.privacy.clean()
             await self.operators.join(self.identities)
-            if self._is_served:
-                self.web = self._web_server()
-                stack.push_async_callback(self.web.stop)
-                await self.web.start()
+            await self.web.start()
             stack.push_async_callback(self.control.stop)
             self.control.add("links", operating(self.linking))
             self.control.add("erase", self.privacy.erase)
             await self.control.start()
-            url = self.web.url if self.web else None
-            stack.callback(await asyncio.to_thread(announce, self.home, url, self._started_at))
+            stack.callback(await asyncio.to_thread(announce, self.home, self.web.url, self._started_at))
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    def _web_server(self) -> WebServer:
+    @asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[ASGIApp]:
+        """Put everything together for one command, and run nothing; gives the API to the owner.
+
+        A command that only looks makes nothing: where there is no database yet, it works with an empty one.
+
+        Raises:
+            DataDirectoryLocked: another process has the directory.
+            StoreError: the database cannot be used.
+        """
+        async with AsyncExitStack() as stack:
+            database = self.home / DATABASE_NAME
+            if database.exists():
+                stack.callback((await take(self.home)).release)
+                refuse_half_placed(self.home)
+            else:
+                database = Path(stack.enter_context(TemporaryDirectory(prefix="ethos-"))) / DATABASE_NAME
+            await self._open(stack, database)
+            await self.memory.replay()
+            await self.linking.recover()
+            yield self.web.of_owner
+
+    async def _open(self, stack: AsyncExitStack, database: Path) -> None:
+        """Open the stores and put everything together; what the stack closes ends it."""
+        self.store = await asyncio.to_thread(open_store, database)
+        stack.push_async_callback(self.store.close)
+        self.trace_store = await open_configured_traces(stack, self.home, self.config, self.store.links.person_ids)
+        self._metrics = await measure(stack, self.config)
+        self._compose()
+        await self.people.book()
+        stack.push_async_callback(lambda: self.models.close())  # noqa: PLW0108 (a reload gives others)
+        stack.push_async_callback(self.reloading.close)
+        stack.push_async_callback(self.history.close)
+        stack.push_async_callback(self.linking.close)
+        self.web = self._web_server(database.parent)
+        stack.push_async_callback(self.web.stop)
+
+    def _web_server(self, directory: Path) -> WebServer:
         api = api_of(self)
         return WebServer(
-            data_dir=self.home,
+            data_dir=directory,
             adapters=[adapter for adapter in self.adapters if isinstance(adapter, SupportsHttp)],
             health=self._health_json,
             sign_ins=self.store.sign_ins,
             metrics=self._metrics_page if self._metrics is not None else None,
             api=api,
             host=self.config.web.host,
-            port=self.config.web.port,
+            port=self.config.web.port if self._is_served else None,
             allowed_hosts=self.config.web.allowed_hosts,
             dashboard=lambda: sources_of(self, api),
         )
@@ -179,8 +205,7 @@ class Gateway(Composition):
                 ("privacy", self.privacy.run()),
             )
         ]
-        if self.web is not None:
-            parts.append(asyncio.create_task(self.web.serve(), name="web"))
+        parts.append(asyncio.create_task(self.web.serve(), name="web"))
         self.is_serving.set()
         stopped = asyncio.create_task(stop.wait(), name="stop")
         warming = asyncio.create_task(self._warm_up(), name="warm up")
@@ -214,8 +239,7 @@ class Gateway(Composition):
         await self.dispatcher.drain(max(0.0, ends_at - clock()))
         await self.outbox.drain(max(0.5, ends_at - clock()))
         reach("stop.drained")
-        if self.web is not None:
-            await self.web.stop()
+        await self.web.stop()
 
     async def prove_alive(self) -> None:
         """Return once the store's writer has answered; costs no fsync. It need not answer while it rewrites the file.
@@ -256,13 +280,8 @@ def api_of(gateway: Gateway) -> Api:
 
         return services_of(gateway)
 
-    def make(services: OperatorServices) -> ASGIApp:
-        from gateway.store.idempotency import SqliteIdempotency  # noqa: PLC0415 (loaded at the first request)
-        from gateway.web.api.application import make_application  # noqa: PLC0415 (loaded at the first request)
-
-        return make_application(services, SqliteIdempotency(gateway.store.database, owner=secrets.token_hex(8)))
-
-    return Api(services, make)
+    store = SqliteIdempotency(gateway.store.database, owner=secrets.token_hex(8))
+    return Api(gateway.chat, store, services)
 
 
 def sources_of(gateway: Gateway, api: Api) -> Sources:

@@ -122,9 +122,8 @@ class Reloading:
         new = [
             gateway.adapter(name, config.channels[name]) for name in config.channels if name in after - before | changed
         ]
-        if gateway.web is not None:
-            adapters = [*(one for one in gateway.adapters if one.name in after - changed), *new]
-            gateway.web.serve_adapters([adapter for adapter in adapters if isinstance(adapter, SupportsHttp)])
+        adapters = [*(one for one in gateway.adapters if one.name in after - changed), *new]
+        gateway.web.serve_adapters([adapter for adapter in adapters if isinstance(adapter, SupportsHttp)])
         gateway.live.current = config
         self._secrets |= set(secrets_in(config))
         self._hide = hiding(self._secrets)

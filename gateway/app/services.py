@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.people.api_keys import ApiKeys
-from gateway.services.chat import ChatService
 from gateway.services.deliveries import DeliveryService
 from gateway.services.keys import KeyService
 from gateway.services.memory import MemoryService
@@ -44,7 +43,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         naming=naming,
         memory=_memory_service(gateway, naming, traces),
         sessions=SessionService(store.session_edits, naming, gateway.history),
-        chat=_chat_service(gateway),
+        chat=gateway.chat,
         system=SystemService(checkup=gateway.checkup, usage=store.usage, config=config, naming=naming),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
@@ -54,19 +53,6 @@ def services_of(gateway: Composition) -> OperatorServices:
         pairing=PairingService(gateway.admission, store.people, gateway.dispatcher, gateway.outbox),
         personal=PersonalService(gateway.home, people, gateway.privacy),
         personalities=PersonalityService(gateway.home, gateway.personalities),
-    )
-
-
-def _chat_service(gateway: Composition) -> ChatService:
-    return ChatService(
-        local_channel=gateway.talk,
-        inbox=gateway.inbox,
-        sessions=gateway.store.session_edits,
-        identities=gateway.identities,
-        personalities=gateway.personalities,
-        log=gateway.store.log,
-        operators=gateway.operators,
-        config=gateway.live,
     )
 
 

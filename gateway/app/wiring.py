@@ -47,6 +47,7 @@ from gateway.pipeline.supervisor import Supervisor
 from gateway.pipeline.turn import TurnRunner
 from gateway.protocols import AdapterServices, ChannelAdapter
 from gateway.runtime.failpoints import reach
+from gateway.services.chat import ChatService
 from gateway.services.uploads import Transfers
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore
@@ -63,11 +64,12 @@ class Composition:
         live: the configuration in force; a reload gives another.
         models: those of the configuration; a reload may give others, and the old are closed when no turn needs them.
         turns: runs the turns that begin now.
-        web: None where nothing is served.
+        web: serves the API and the pages.
     """
 
     store: SqliteStore
     trace_store: TraceStore | None
+    web: WebServer
 
     def __init__(
         self, home: Path, config: Config, *, only: Collection[str] | None, model: Callable[[str | None], Model] | None
@@ -75,9 +77,8 @@ class Composition:
         """Nothing is made yet; arguments as `Gateway` has them."""
         self.home = home
         self.live = LiveConfig(config)
-        self.web: WebServer | None = None
-        self.talk = LocalChannel()
-        self.channels = Channels(self.talk)
+        self.local_channel = LocalChannel()
+        self.channels = Channels(self.local_channel)
         self.reloading = Reloading(self)
         self._only = only
         self._model = model
@@ -213,6 +214,18 @@ class Composition:
         self.turns = TurnRunner(self._turn_dependencies(), turn_settings_of(config), owner=owner)
         self.dispatcher.take_over(self.turns, policy_of(config))
         self.supervisor = Supervisor(self.channels, self.inbox, self.outbox)
+        self.chat = ChatService(
+            local_channel=self.local_channel,
+            inbox=self.inbox,
+            sessions=self.store.sessions,
+            session_edits=self.store.session_edits,
+            identities=self.identities,
+            personalities=self.personalities,
+            log=self.store.log,
+            operators=self.operators,
+            commands=self.commands,
+            config=self.live,
+        )
         self.checkup = Checkup(
             home=self.home,
             store=self.store.facts,

@@ -123,8 +123,7 @@ async def _serve(home: Path, loaded: Loaded, adapt: Callable[[Config], Config], 
         stack.push_async_callback(_end, watching)
         for warning in loaded.warnings:
             typer.echo(f"warning: {warning}", err=True)
-        if gateway.web is not None:
-            typer.echo(f"Web page: {_web_address(gateway.web, home)}", err=True)
+        typer.echo(f"Web page: {_web_address(gateway.web, home)}", err=True)
         typer.echo(f"Model:    {_model_told(home, config)}", err=True)
         typer.echo(f"Data:     {home}" + (f"\nLog:      {home / LOG_NAME}" if log else ""), err=True)
         if await gateway.lacks_owner():
@@ -175,7 +174,7 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 def _web_address(web: WebServer, home: Path) -> str:
     """The address that logs in is a secret: it is shown to a person, and kept out of a service's log."""
-    return web.login_url if sys.stderr.isatty() else f"{web.url} (the token to log in is in {home / TOKEN_NAME})"
+    return f"{web.login_url}" if sys.stderr.isatty() else f"{web.url} (the token to log in is in {home / TOKEN_NAME})"
 
 
 async def _how_to_own(gateway: Gateway) -> str:

@@ -26,7 +26,7 @@ from gateway.config.values import (
     time_of_day,
     zone_name,
 )
-from gateway.domain.sessions import PROGRAMS
+from gateway.domain.sessions import LOCAL
 
 OFFLINE = "offline"
 """The model that is always there: no key, no network."""
@@ -227,11 +227,11 @@ class LimitsConfig(Section):
 
     def running_turns_of_one(self, channel: str) -> int:
         """How many turns of one account of the channel may run at once."""
-        return self.running_turns_per_program if channel == PROGRAMS else self.running_turns_per_user
+        return self.running_turns_per_program if channel == LOCAL else self.running_turns_per_user
 
     def queued_messages_of_one(self, channel: str) -> int:
         """How many messages of one account of the channel may wait."""
-        return self.queued_messages_per_program if channel == PROGRAMS else self.queued_messages_per_user
+        return self.queued_messages_per_program if channel == LOCAL else self.queued_messages_per_user
 
 
 class DayBudget(Section):
@@ -361,8 +361,8 @@ class Config(Section):
     @field_validator("channels")
     @classmethod
     def _has_no_name_of_ours(cls, channels: dict[str, ChannelConfig]) -> dict[str, ChannelConfig]:
-        if PROGRAMS in channels:
-            raise ValueError(f"{PROGRAMS} is the gateway's own channel; expected another name")
+        if LOCAL in channels:
+            raise ValueError(f"{LOCAL} is the gateway's own channel; expected another name")
         return channels
 
     @field_validator("models")

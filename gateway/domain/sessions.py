@@ -13,7 +13,7 @@ from gateway.messages import ConversationRef, InboundMessage
 Role = Literal["user", "assistant", "tool_call", "tool_result"]
 SessionScope = Literal["conversation", "user"]
 TITLE_CHARS = 60
-PROGRAMS = "api"
+LOCAL = "local"
 """The gateway's own channel, see `pipeline/local_channel.py`."""
 
 
@@ -130,13 +130,19 @@ class SessionStore(Protocol):
         """
 
 
+def is_named(place: ConversationRef) -> bool:
+    """Whether a conversation of the local channel has a name that its account gave it: `account/name`."""
+    return "/" in place.conversation
+
+
 def session_key(message: InboundMessage, user_id: str, scope: SessionScope) -> str:
     """The key under which the message's session is found.
 
-    With the scope `user`, all direct chats of a person share one session, over all channels; but programs say which
-    session they mean.
+    With the scope `user`, all direct chats of a person share one session, over all channels; but who names a session
+    of the local channel means that one.
     """
-    if scope == "user" and message.is_direct and message.conversation.channel != PROGRAMS:
+    names_session = message.conversation.channel == LOCAL and not is_named(message.conversation)
+    if scope == "user" and message.is_direct and not names_session:
         return f"user:{user_id}"
     return conversation_key(message.conversation)
 

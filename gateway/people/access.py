@@ -14,7 +14,7 @@ from gateway.domain.channels import Channels
 from gateway.domain.codes import read_code
 from gateway.domain.command_text import ParsedCommand, parse_command
 from gateway.domain.roles import Role, highest, lowest
-from gateway.domain.sessions import PROGRAMS
+from gateway.domain.sessions import LOCAL
 from gateway.messages import InboundMessage
 from gateway.people.access_records import AccessRecords, AccessSnapshot, ranks_of
 from gateway.people.identity import IdentityMap
@@ -54,7 +54,7 @@ class AccessRule:
 
 
 # All who write there have a key. The user of a new key is a guest until it is given a role.
-_OF_PROGRAMS = AccessRule(mode="open", in_groups="nobody", role="guest")
+_OF_LOCAL = AccessRule(mode="open", in_groups="nobody", role="guest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class Access:
         return None if "revoked" in given else highest(rank for rank in given if rank != "revoked")
 
     def _rule(self, channel: str) -> AccessRule:
-        return _OF_PROGRAMS if channel == PROGRAMS else self.rules.get(channel, AccessRule())
+        return _OF_LOCAL if channel == LOCAL else self.rules.get(channel, AccessRule())
 
     def _entry(self, message: InboundMessage, account: str, book: AccessSnapshot, known: Mapping[str, str]) -> Entry:
         if not message.is_direct and not message.mentions_bot:
@@ -172,8 +172,8 @@ class Access:
 
     def _admitted(self, channel: str, mode: GroupMode, account: str, book: AccessSnapshot) -> Role | None:
         """As what somebody is let in who was given no role; None where they are not."""
-        if channel == PROGRAMS:
-            return self._role_elsewhere(account, book) or _OF_PROGRAMS.role
+        if channel == LOCAL:
+            return self._role_elsewhere(account, book) or _OF_LOCAL.role
         rule = self._rule(channel)
         is_listed = mode in ("allowlist", "pairing") and rule.lists(account.partition(":")[2])
         if mode == "open" or is_listed or (mode == "pairing" and (channel, account) in book.admitted):

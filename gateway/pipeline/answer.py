@@ -18,7 +18,7 @@ from gateway.domain.channels import Channels
 from gateway.domain.personalities import Personalities, Personality
 from gateway.domain.provenance import ANOTHER_SPEAKER, EARLIER, own_words
 from gateway.domain.roles import Role, memory_of
-from gateway.domain.sessions import PROGRAMS, Session, SessionScope, SessionStore, with_title
+from gateway.domain.sessions import LOCAL, Session, SessionScope, SessionStore, with_title
 from gateway.errors import ModelRefused, ModelUnavailable
 from gateway.memory.fact_changes import read_proposed
 from gateway.memory.ingest import IngestJob
@@ -126,7 +126,7 @@ class Turn:
 
     def read(self, asked: Question) -> tuple[str, ...]:
         """What is not the person's own of what stands in front of the model; the same after a crash."""
-        has_several = not self.message.is_direct or self.message.conversation.channel == PROGRAMS
+        has_several = not self.message.is_direct or self.message.conversation.channel == LOCAL
         is_joined = has_several and self.session.user_id != self.user_id  # a key may speak in anybody's session
         before = [ANOTHER_SPEAKER] if is_joined else [EARLIER] if self.session.is_tainted else []
         return (*asked.sources, *before)

@@ -1,4 +1,4 @@
-"""The gateway's own channel, on which programs talk to the agent: always there, and never down.
+"""The gateway's own channel, for the terminal, the web page and programs: always there, and never down.
 
 What is said is in the durable queues as on every channel; what is shown while an answer is written goes to the programs
 that listen at that moment, and is kept nowhere.
@@ -16,13 +16,13 @@ from typing import Literal, Protocol
 
 import structlog
 
-from gateway.domain.sessions import PROGRAMS
+from gateway.domain.sessions import LOCAL
 from gateway.errors import PermanentSendError
 from gateway.messages import Attachment, Capabilities, ConversationRef, OutboundMessage, Receipt
 from gateway.protocols import Accept
 from gateway.runtime.observe import Fact, Listener, Span, listening, opaque
 
-CHANNEL = PROGRAMS
+CHANNEL = LOCAL
 """Its name, and its kind: no channel of the configuration may be called so."""
 OPERATOR_ACCOUNT = "operator"
 MAX_TEXT_CHARS = 1_000_000
@@ -35,6 +35,11 @@ _CAPABILITIES = Capabilities(
     shows_log=True,
     preview_interval_s=PREVIEW_INTERVAL_S,
 )
+
+
+def named_place(account: str, name: str) -> ConversationRef:
+    """The conversation that an account calls by this name; no account has a `/` in it."""
+    return ConversationRef(channel=CHANNEL, conversation=f"{account}/{name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,11 +21,13 @@ class Address:
 
     Attributes:
         url: without a `/` at its end.
-        key: an API key or the operator's token.
+        key: an API key or the operator's token; None where the socket alone says who asks.
+        socket: the gateway's Unix socket, on this machine.
     """
 
     url: str
-    key: str
+    key: str | None = None
+    socket: Path | None = None
 
     def __repr__(self) -> str:
         return f"Address(url={self.url!r})"  # the key is a secret
@@ -80,9 +82,9 @@ def _printable(key: str) -> str:
 
 
 class _LocalGateway:
-    """The gateway that runs on a data directory, looked up for each try: it may have restarted on another port.
+    """The gateway that runs on a data directory, reached through its Unix socket: the kernel says who asks.
 
-    Its token goes to no other program: `run/gateway.json` counts only while the gateway holds the directory's lock.
+    It is looked up for each try. What is sent goes to no other program: the socket is ours, in a directory of ours.
     """
 
     def __init__(self, home: Path | None) -> None:
@@ -90,16 +92,19 @@ class _LocalGateway:
 
     def __call__(self) -> Address:
         from gateway.files.home import data_directory  # noqa: PLC0415 (only for a gateway on this machine)
-        from gateway.files.running_gateway import TokenUnreadable, running_gateway, web_token  # noqa: PLC0415 (as above)
+        from gateway.files.running_gateway import running_gateway  # noqa: PLC0415 (as above)
+        from gateway.files.unix_socket import SOCKET_NAME  # noqa: PLC0415 (as above)
 
         home = data_directory() if self._home is None else self._home
+        path = home / SOCKET_NAME
         try:
-            process = running_gateway(home)
-            token = "" if process is None or process.url is None else web_token(home)
-        except (OSError, TokenUnreadable) as error:
+            if running_gateway(home) is None:
+                raise APIConnectionError(f"no gateway runs on {home}; start it with `ethos serve`")
+            owner = path.lstat().st_uid
+        except FileNotFoundError as error:
+            raise APIConnectionError(f"the gateway on {home} is still starting, or is about to end") from error
+        except OSError as error:
             raise APIConnectionError(str(error)) from error
-        if process is None:
-            raise APIConnectionError(f"no gateway runs on {home}; start it with `ethos serve`")
-        if process.url is None:
-            raise APIConnectionError(f"the gateway on {home} has no web server, or is still starting")
-        return Address(url=_checked(process.url), key=token)
+        if owner not in (os.getuid(), 0) and os.getuid() != 0:
+            raise APIConnectionError(f"{path} belongs to another user; nothing was sent")
+        return Address(url=f"http://localhost{API_PATH}", socket=path)

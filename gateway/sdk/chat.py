@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.sdk.errors import AnswerTimeoutError
-from gateway.sdk.models.chat import AcceptedMessage, ChatMessage, Choice, Event, File, Preview, SendMessage, StopAnswer
+from gateway.sdk.models.chat import (
+    AcceptedMessage,
+    ChatMessage,
+    Choice,
+    Command,
+    CommandList,
+    Event,
+    File,
+    Preview,
+    SendMessage,
+    StopAnswer,
+)
 from gateway.sdk.request import Request
 from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.styles import Namespace, S, listing, operation
@@ -87,6 +98,7 @@ class Chat(Namespace[S]):
         text: str,
         *,
         session: str | None = None,
+        conversation: str | None = None,
         personality: str | None = None,
         attachments: Sequence[File] = (),
         idempotency_key: str | None = None,
@@ -96,6 +108,7 @@ class Chat(Namespace[S]):
         Args:
             text: may be a command, such as `/memory`.
             session: to go on in; without it a new one begins.
+            conversation: in place of `session`, a name of your own; it goes on where it was, or begins.
             personality: who answers in a new session; the configured default without it.
             attachments: see `file`; together 4 MiB at most.
             idempotency_key: send again with the same key, after a crash of your program, and it is sent once.
@@ -104,7 +117,13 @@ class Chat(Namespace[S]):
             NotFoundError: there is no such session or personality.
             ConflictError: the session belongs to another channel; fork it.
         """
-        body = SendMessage(session=session, personality=personality, text=text, attachments=tuple(attachments))
+        body = SendMessage(
+            session=session,
+            conversation=conversation,
+            personality=personality,
+            text=text,
+            attachments=tuple(attachments),
+        )
         return SentMessage(
             self.sender,
             await self.sender.write("POST", "/chat/messages", AcceptedMessage, idempotency_key, body),
@@ -116,13 +135,20 @@ class Chat(Namespace[S]):
         text: str,
         *,
         session: str | None = None,
+        conversation: str | None = None,
         personality: str | None = None,
         attachments: Sequence[File] = (),
         wait_s: float = ANSWER_WAIT_S,
         idempotency_key: str | None = None,
     ) -> Answer:
         """Send a message and wait for the answer; raises as `send` and `SentMessage.answer`."""
-        body = SendMessage(session=session, personality=personality, text=text, attachments=tuple(attachments))
+        body = SendMessage(
+            session=session,
+            conversation=conversation,
+            personality=personality,
+            text=text,
+            attachments=tuple(attachments),
+        )
         accepted = await self.sender.write("POST", "/chat/messages", AcceptedMessage, idempotency_key, body)
         return await _answer(self.sender, accepted, wait_s)
 
@@ -132,6 +158,7 @@ class Chat(Namespace[S]):
         text: str,
         *,
         session: str | None = None,
+        conversation: str | None = None,
         personality: str | None = None,
         attachments: Sequence[File] = (),
         wait_s: float = ANSWER_WAIT_S,
@@ -142,30 +169,56 @@ class Chat(Namespace[S]):
         Put together, the pieces are the answer. Where the agent discards what it has written, such as before it uses a
         tool, the new text follows after a blank line.
         """
-        body = SendMessage(session=session, personality=personality, text=text, attachments=tuple(attachments))
+        body = SendMessage(
+            session=session,
+            conversation=conversation,
+            personality=personality,
+            text=text,
+            attachments=tuple(attachments),
+        )
         accepted = await self.sender.write("POST", "/chat/messages", AcceptedMessage, idempotency_key, body)
         async with aclosing(_until_answered(self.sender, accepted, wait_s)) as events:
             async for piece in _pieces(events, accepted.message):
                 yield piece
 
     @listing
-    def events(self, session: str, *, after: int = 0) -> AsyncIterator[Event]:
+    def events(
+        self,
+        session: str | None = None,
+        *,
+        conversation: str | None = None,
+        after: int | None = 0,
+        last: int | None = None,
+    ) -> AsyncIterator[Event]:
         """All messages of a session behind a sequence number, then what happens, without end.
 
         A `ChatMessage` has its `sequence`: keep it, and go on behind it when your program starts again. The stream
         reconnects automatically; each message comes once and in order.
+
+        Args:
+            conversation: in place of `session`, the name that you gave it in `send`; it need not have begun yet.
+            after: the sequence number; None: begin with the newest messages, see `last`.
+            last: with how many of the newest messages to begin where `after` does not say where.
 
         Raises:
             NotFoundError: there is no such session.
             ConflictError: the session belongs to another channel.
             APIConnectionError: the gateway was not reached `max_retries` times in a row.
         """
-        return self.sender.events(_events(session), after)
+        return self.sender.events(_events(session, conversation, last), after)
 
     @operation
-    async def stop(self, session: str, *, idempotency_key: str | None = None) -> None:
+    async def stop(
+        self, session: str | None = None, *, conversation: str | None = None, idempotency_key: str | None = None
+    ) -> None:
         """End the answer that is being written; what there is of it stays. Raises as `send`."""
-        await self.sender.write("POST", "/chat/stop", AcceptedMessage, idempotency_key, StopAnswer(session=session))
+        body = StopAnswer(session=session, conversation=conversation)
+        await self.sender.write("POST", "/chat/stop", AcceptedMessage, idempotency_key, body)
+
+    @operation
+    async def commands(self) -> tuple[Command, ...]:
+        """The commands that a message may be."""
+        return (await self.sender.get("/chat/commands", CommandList)).root
 
 
 def file(path: Path) -> File:
@@ -174,8 +227,8 @@ def file(path: Path) -> File:
     return File(filename=path.name, media_type=media_type, data=base64.b64encode(path.read_bytes()).decode())
 
 
-def _events(session: str) -> Request[str]:
-    return Request("GET", "/chat/events", str, query={"session": session})
+def _events(session: str | None, conversation: str | None = None, last: int | None = None) -> Request[str]:
+    return Request("GET", "/chat/events", str, query={"session": session, "conversation": conversation, "last": last})
 
 
 async def _until_answered(

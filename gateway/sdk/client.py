@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import Generic, Self
+from typing import Any, Generic, Self
 
-from gateway.sdk.address import address_source
+from gateway.sdk.address import API_PATH, Address, address_source
 from gateway.sdk.chat import Chat
 from gateway.sdk.deliveries import Deliveries
 from gateway.sdk.memory import Memory
@@ -53,7 +53,10 @@ class Client(Generic[S]):
             AddressError: the URL is not valid, or URL or key is missing.
         """
         source = address_source(base_url, api_key, home)
-        self._sender = sender = RequestSender(self._transport(), source, timeout_s=timeout, max_retries=max_retries)
+        self._use(RequestSender(self._transport(), source, timeout_s=timeout, max_retries=max_retries))
+
+    def _use(self, sender: RequestSender) -> None:
+        self._sender = sender
         self.memory: Memory[S] = Memory(sender)
         self.sessions: Sessions[S] = Sessions(sender)
         self.chat: Chat[S] = Chat(sender)
@@ -74,6 +77,14 @@ class AsyncEthos(Client[Async]):
     """
 
     _transport = AsyncTransport
+
+    @classmethod
+    def in_process(cls, app: Any) -> Self:
+        """A client of an ASGI application in this process, such as a gateway that does not run."""
+        client = cls.__new__(cls)
+        address = Address(url=f"http://localhost{API_PATH}")
+        client._use(RequestSender(AsyncTransport(app), lambda: address, timeout_s=TIMEOUT_S, max_retries=0))  # noqa: SLF001 (of the same class)
+        return client
 
     async def close(self) -> None:
         """Close the connections."""

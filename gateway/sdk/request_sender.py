@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from gateway.runtime.backoff import delay_s
 from gateway.sdk.address import AddressSource
 from gateway.sdk.errors import APIConnectionError, APIError, APIResponseValidationError, APITimeoutError, error_from
-from gateway.sdk.models.chat import EVENTS, ChatMessage, Event, Reset
+from gateway.sdk.models.chat import EVENTS, ChatMessage, Event, Live, Reset
 from gateway.sdk.models.schema import Page, RequestBody
 from gateway.sdk.request import IDEMPOTENCY_KEY, Request, Value
 from gateway.sdk.transport import AsyncTransport, HttpRequest, Transport
@@ -134,12 +134,12 @@ class RequestSender:
                 return
 
     async def events(
-        self, request: Request[str], after: int, *, wait_s: float | None = None
+        self, request: Request[str], after: int | None, *, wait_s: float | None = None
     ) -> AsyncGenerator[Event, None]:
         """The events of a stream, over all broken connections: each message once and in order.
 
         Args:
-            after: the sequence number of the last message that is known already.
+            after: the sequence number of the last message that is known already; None: the request says where to begin.
             wait_s: it ends after so long; None: never.
 
         Raises:
@@ -157,8 +157,10 @@ class RequestSender:
                         if isinstance(event, Reset):
                             sequence = 0
                         if isinstance(event, ChatMessage):
-                            if event.sequence <= sequence:
+                            if sequence is not None and event.sequence <= sequence:
                                 continue
+                            sequence = event.sequence
+                        if isinstance(event, Live):
                             sequence = event.sequence
                         yield event
                 raise APIConnectionError("the stream ended")
@@ -174,9 +176,13 @@ class RequestSender:
         """Close the connections."""
         await self._transport.close()
 
-    async def _connected(self, request: Request[str], sequence: int, silence_s: float) -> AsyncGenerator[Event, None]:
+    async def _connected(
+        self, request: Request[str], sequence: int | None, silence_s: float
+    ) -> AsyncGenerator[Event, None]:
         """The events of one connection."""
-        headers = {"last-event-id": str(sequence), "accept": "text/event-stream", "cache-control": "no-store"}
+        headers = {"accept": "text/event-stream", "cache-control": "no-store"}
+        if sequence is not None:
+            headers["last-event-id"] = str(sequence)
         async with self._transport.stream(self._http_request(request, headers, silence_s)) as source:
             if source.response.status != 200:
                 raise error_from(source.response.status, source.response.headers, source.response.body)
@@ -195,11 +201,12 @@ class RequestSender:
         return HttpRequest(
             method=request.method,
             url=address.url + request.target,
-            headers={**headers, "authorization": f"Bearer {address.key}"},
+            headers=headers if address.key is None else {**headers, "authorization": f"Bearer {address.key}"},
             content=content,
             timeout_s=timeout_s,
             upload=request.upload,
             download=request.download,
+            socket=address.socket,
         )
 
 

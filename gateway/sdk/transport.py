@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from threading import Lock
 from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+from gateway.files.unix_socket import short_path
 from gateway.sdk.errors import APIConnectionError, APIResponseValidationError, APITimeoutError
 from gateway.sdk.request import Response
 
@@ -31,7 +33,11 @@ USER_AGENT = "ethos-gateway-sdk"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A request, ready to be sent; `upload` and `download` are files, which pass through in pieces."""
+    """A request, ready to be sent; `upload` and `download` are files, which pass through in pieces.
+
+    Attributes:
+        socket: the Unix socket on which the gateway is reached, in place of the URL's host.
+    """
 
     method: str
     url: str
@@ -40,6 +46,7 @@ class HttpRequest:
     timeout_s: float
     upload: Path | None = None
     download: Path | None = None
+    socket: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +80,15 @@ class Transport(Protocol):
 class AsyncTransport:
     """For programs with an event loop."""
 
-    def __init__(self) -> None:
-        import httpx  # noqa: PLC0415 (see above)
+    def __init__(self, app: Any = None) -> None:
+        """Nothing is opened yet.
 
-        self._direct = httpx.AsyncClient(trust_env=False)
-        self._others = httpx.AsyncClient()
+        Args:
+            app: an ASGI application in this process, which gets every request.
+        """
+        self._app = app
+        self._clients: dict[Path | bool, httpx.AsyncClient] = {}
+        self._kept = ExitStack()
 
     async def send(self, request: HttpRequest) -> Response:
         """Send; see `Transport`."""
@@ -111,21 +122,33 @@ class AsyncTransport:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._direct.aclose()
-        await self._others.aclose()
+        for client in self._clients.values():
+            await client.aclose()
+        self._clients.clear()
+        self._kept.close()
 
     def _client(self, request: HttpRequest) -> httpx.AsyncClient:
-        return self._direct if _is_loopback(request.url) else self._others
+        import httpx  # noqa: PLC0415 (see above)
+
+        way = request.socket or _is_loopback(request.url)
+        if way not in self._clients:
+            transport: httpx.AsyncBaseTransport | None = None
+            if self._app is not None:
+                transport = httpx.ASGITransport(self._app, raise_app_exceptions=False)
+            elif request.socket is not None:
+                socket = self._kept.enter_context(short_path(request.socket))
+                transport = httpx.AsyncHTTPTransport(uds=socket, verify=False)
+            self._clients[way] = httpx.AsyncClient(transport=transport, trust_env=not way)
+        return self._clients[way]
 
 
 class SyncTransport:
     """For programs without one; may be used by several threads."""
 
     def __init__(self) -> None:
-        import httpx  # noqa: PLC0415 (see above)
-
-        self._direct = httpx.Client(trust_env=False)
-        self._others = httpx.Client()
+        self._clients: dict[Path | bool, httpx.Client] = {}
+        self._kept = ExitStack()
+        self._lock = Lock()
 
     async def send(self, request: HttpRequest) -> Response:
         """Send; see `Transport`."""
@@ -157,11 +180,24 @@ class SyncTransport:
 
     async def close(self) -> None:
         """Close the connections."""
-        self._direct.close()
-        self._others.close()
+        with self._lock:
+            for client in self._clients.values():
+                client.close()
+            self._clients.clear()
+            self._kept.close()
 
     def _client(self, request: HttpRequest) -> httpx.Client:
-        return self._direct if _is_loopback(request.url) else self._others
+        import httpx  # noqa: PLC0415 (see above)
+
+        way = request.socket or _is_loopback(request.url)
+        with self._lock:
+            if way not in self._clients:
+                transport = None
+                if request.socket is not None:
+                    socket = self._kept.enter_context(short_path(request.socket))
+                    transport = httpx.HTTPTransport(uds=socket, verify=False)
+                self._clients[way] = httpx.Client(transport=transport, trust_env=not way)
+            return self._clients[way]
 
 
 def _read(path: Path) -> Iterator[bytes]:

@@ -10,12 +10,19 @@ from datetime import UTC, datetime
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
-from gateway.domain.sessions import Session, conversation_key
+from gateway.domain.sessions import Session, SessionStore, conversation_key, session_key
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
+from gateway.pipeline.commands import Commands
 from gateway.pipeline.inbox import Inbox
-from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, OPERATOR_ACCOUNT, LocalChannel
+from gateway.pipeline.local_channel import (
+    CHANNEL,
+    MAX_ATTACHMENT_BYTES,
+    OPERATOR_ACCOUNT,
+    LocalChannel,
+    named_place,
+)
 from gateway.sdk.models import chat as wire
 from gateway.services.caller import Caller, Malformed, NotFound, Refused
 from gateway.services.stream import HIDDEN_STATES, ConversationStream, Event, said
@@ -27,7 +34,7 @@ class ChatService:
     """What is said here goes the way of every message; who says it is known by the key.
 
     The operator is the owner; the key of a person speaks as that person, with that person's role. Any other key is
-    a user of its own, `api:key-<id>`: a program with a scope for talking must not become the owner by it.
+    a user of its own, `local:key-<id>`: a program with a scope for talking must not become the owner by it.
     """
 
     def __init__(
@@ -35,20 +42,24 @@ class ChatService:
         *,
         local_channel: LocalChannel,
         inbox: Inbox,
-        sessions: SqliteSessionEdits,
+        sessions: SessionStore,
+        session_edits: SqliteSessionEdits,
         identities: IdentityMap,
         personalities: Personalities,
         log: SqliteConversationLog,
         operators: Operators,
+        commands: Commands,
         config: LiveConfig,
     ) -> None:
         self._local_channel = local_channel
         self._inbox = inbox
         self._sessions = sessions
+        self._session_edits = session_edits
         self._identities = identities
         self._personalities = personalities
         self._log = log
         self._operators = operators
+        self._commands = commands
         self._config = config
 
     async def send(self, caller: Caller, message: wire.SendMessage, *, seed: str | None = None) -> wire.AcceptedMessage:
@@ -58,7 +69,7 @@ class ChatService:
             seed: the same for a repetition, which then says nothing twice.
 
         Raises:
-            Malformed: the files are too large.
+            Malformed: the files are too large, or both a session and a conversation are named.
             NotFound: there is no such session for the caller.
             Refused: the session belongs to another channel.
             PersonalityError: there is no such personality.
@@ -67,6 +78,11 @@ class ChatService:
         attachments = _attachments(message)
         digest = hashlib.sha256(f"{caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
         sender = await self._sender(caller)
+        if message.conversation is not None:
+            _refuse_both(message.session, message.conversation)
+            place = named_place(sender.user, message.conversation)
+            said = self._said(place, sender, message.text, digest[:32], attachments)
+            return await self._sent(await self._named(said, message.personality, digest), said)
         if message.session is None:
             session = await self._begun(sender, message.personality, digest)
         else:
@@ -74,22 +90,50 @@ class ChatService:
         said = self._said(session.conversation, sender, message.text, digest[:32], attachments)
         return await self._sent(session, said)
 
-    async def stop(self, caller: Caller, session_id: str, *, seed: str | None = None) -> wire.AcceptedMessage:
+    async def stop(self, caller: Caller, which: wire.StopAnswer, *, seed: str | None = None) -> wire.AcceptedMessage:
         """End the answer that is being written; raises as `send`."""
-        session, _ = await self._own(caller, session_id)
         digest = hashlib.sha256(f"stop {caller.key_id} {seed or secrets.token_hex(16)}".encode()).hexdigest()
-        said = self._said(session.conversation, await self._sender(caller), "/stop", digest[:32], ())
-        return await self._sent(session, said)
+        place = await self._place(caller, which.session, which.conversation)
+        said = self._said(place, await self._sender(caller), "/stop", digest[:32], ())
+        if which.session is None:
+            return await self._sent(await self._named(said, None, digest), said)
+        return await self._sent((await self._own(caller, which.session))[0], said)
 
-    async def events(self, caller: Caller, session_id: str, *, after: int = 0) -> AsyncIterator[Event | None]:
+    async def events(
+        self,
+        caller: Caller,
+        session_id: str | None,
+        conversation: str | None = None,
+        *,
+        after: int | None = 0,
+        last: int | None = None,
+    ) -> AsyncIterator[Event | None]:
         """What was said behind a place, and all that happens from now on; None is a sign of life.
 
+        Args:
+            session_id: the session, or None and the caller's name of a conversation, which may not have begun yet.
+            after: as `ConversationStream` has it, and `last`.
+
         Raises:
+            Malformed: both or neither are named.
             NotFound: there is no such session for the caller.
             Refused: the session belongs to another channel.
         """
-        session, _ = await self._own(caller, session_id)
-        return ConversationStream(self._log, session.conversation, after=after).events(self._local_channel)
+        place = await self._place(caller, session_id, conversation)
+        return ConversationStream(self._log, place, after=after, last=last).events(self._local_channel)
+
+    async def commands(self) -> list[wire.Command]:
+        """What a message may begin with, after a `/`."""
+        personalities = tuple(one.id for one in self._personalities.list())
+        return [
+            wire.Command(
+                name=one.name,
+                usage=one.usage,
+                description=one.description,
+                values=personalities if one.name == "personality" else (),
+            )
+            for one in self._commands.infos
+        ]
 
     async def recent(self, caller: Caller, session_id: str, *, limit: int) -> Sequence[Event]:
         """What was said last, oldest first; `events` goes on behind the last one's place. Raises as `events`."""
@@ -106,39 +150,59 @@ class ChatService:
             cursor = await self._log.cursor_of(session.conversation, said.id)
         return wire.AcceptedMessage(session=session.id, message=said.id, sequence=0 if cursor is None else cursor - 1)
 
+    async def _place(self, caller: Caller, session_id: str | None, conversation: str | None) -> ConversationRef:
+        _refuse_both(session_id, conversation)
+        if conversation is not None:
+            return named_place(_account(caller), conversation)
+        if session_id is None:
+            raise Malformed("name a session or a conversation")
+        return (await self._own(caller, session_id))[0].conversation
+
     async def _begun(self, sender: Sender, personality_id: str | None, digest: str) -> Session:
-        personality = self._personalities.get(personality_id or self._config.current.personality)
         place = ConversationRef(channel=CHANNEL, conversation=digest[32:48])
+        user_id = await self._identities.resolve(f"{CHANNEL}:{sender.user}", sender.display_name)
+        return await self._opened(place, conversation_key(place), user_id, personality_id, digest)
+
+    async def _named(self, said: InboundMessage, personality_id: str | None, digest: str) -> Session:
+        """The session that a message of a named conversation belongs to."""
+        user_id = await self._identities.resolve(f"{CHANNEL}:{said.sender.user}", said.sender.display_name)
+        key = session_key(said, user_id, self._config.current.session_scope)
+        active = await self._sessions.active_session(key)
+        if active is None:
+            return await self._opened(said.conversation, key, user_id, personality_id, digest)
+        _refuse_other_personality(active, personality_id)
+        return active
+
+    async def _opened(
+        self, place: ConversationRef, key: str, user_id: str, personality_id: str | None, digest: str
+    ) -> Session:
+        personality = self._personalities.get(personality_id or self._config.current.personality)
         now = datetime.now(UTC)
         session = Session(
             id=f"s_{digest[48:]}",
-            key=conversation_key(place),
-            user_id=await self._identities.resolve(f"{CHANNEL}:{sender.user}", sender.display_name),
+            key=key,
+            user_id=user_id,
             personality_id=personality.id,
             conversation=place,
             title="",
             created_at=now,
             updated_at=now,
         )
-        await self._sessions.open(session)
+        await self._session_edits.open(session)
         return session
 
     async def _continued(self, caller: Caller, message: wire.SendMessage) -> Session:
         session, is_active = await self._own(caller, message.session or "")
-        if message.personality not in (None, session.personality_id):
-            raise Refused(
-                f"{session.personality_id} answers in this session; say `/personality {message.personality}` in it, or "
-                f"begin a new one"
-            )
+        _refuse_other_personality(session, message.personality)
         if not is_active:
-            await self._sessions.activate(session)
+            await self._session_edits.activate(session)
         return session
 
     async def _own(self, caller: Caller, session_id: str) -> tuple[Session, bool]:
         """The session, and whether the next message of its conversation belongs to it."""
-        head = await self._sessions.head(session_id)
+        head = await self._session_edits.head(session_id)
         is_own = caller.user_id is None or (
-            head is not None and head[0].user_id in await self._sessions.person_ids(caller.user_id)
+            head is not None and head[0].user_id in await self._session_edits.person_ids(caller.user_id)
         )
         if head is None or not is_own:
             raise NotFound(f"there is no session {session_id}")
@@ -155,15 +219,15 @@ class ChatService:
         if caller.user_id is not None:
             accounts = await self._identities.accounts_of(caller.user_id)
             label = accounts[0].label if accounts else caller.user_id
-            account = f"{CHANNEL}:{caller.user_id}"
+            account = f"{CHANNEL}:{_account(caller)}"
             if not await self._identities.add(account, label, user_id=caller.user_id, via="API key"):
                 raise Refused(f"the account {account} belongs to another user in users/identity-map.json")
-            return Sender(channel=CHANNEL, user=caller.user_id, display_name=label, is_verified=True)
+            return Sender(channel=CHANNEL, user=_account(caller), display_name=label, is_verified=True)
         if caller.key_id is None:
             await self._operators.join(self._identities, with_programs=True)
-            return Sender(channel=CHANNEL, user=OPERATOR_ACCOUNT, display_name="Operator", is_verified=True)
+            return Sender(channel=CHANNEL, user=_account(caller), display_name="Operator", is_verified=True)
         name = caller.name.removeprefix("api:")
-        return Sender(channel=CHANNEL, user=f"key-{caller.key_id}", display_name=name, is_verified=True)
+        return Sender(channel=CHANNEL, user=_account(caller), display_name=name, is_verified=True)
 
     @staticmethod
     def _said(
@@ -177,6 +241,26 @@ class ChatService:
             text=text,
             sent_at=datetime.now(UTC),
             attachments=attachments,
+        )
+
+
+def _account(caller: Caller) -> str:
+    """Of the holder of the key, on this channel."""
+    if caller.user_id is not None:
+        return caller.user_id
+    return OPERATOR_ACCOUNT if caller.key_id is None else f"key-{caller.key_id}"
+
+
+def _refuse_both(session_id: str | None, conversation: str | None) -> None:
+    if session_id is not None and conversation is not None:
+        raise Malformed("name a session or a conversation, not both")
+
+
+def _refuse_other_personality(session: Session, personality_id: str | None) -> None:
+    if personality_id not in (None, session.personality_id):
+        raise Refused(
+            f"{session.personality_id} answers in this session; say `/personality {personality_id}` in it, or "
+            f"begin a new one"
         )
 
 

@@ -38,14 +38,24 @@ class ConversationStream:
 
     Args:
         after: the place of the last message that the reader has; 0 begins at the beginning.
+        last: with how many of the newest messages to begin where `after` is None, or is no place of this conversation;
+            None: with all.
     """
 
     def __init__(
-        self, log: ConversationLog, conversation: ConversationRef, *, after: int, heartbeat_s: float = HEARTBEAT_S
+        self,
+        log: ConversationLog,
+        conversation: ConversationRef,
+        *,
+        after: int | None,
+        last: int | None = None,
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self._log = log
         self._conversation = conversation
-        self._place = after
+        self._after = after
+        self._last = last
+        self._place = 0
         self._heartbeat_s = heartbeat_s
         self._wake = asyncio.Event()
         self._has_news = True
@@ -84,15 +94,15 @@ class ConversationStream:
 
     # ---- what it tells ----------------------------------------------------------------------------------------------
 
-    async def events(self, talk: LocalChannel) -> AsyncIterator[Event | None]:
+    async def events(self, channel: LocalChannel) -> AsyncIterator[Event | None]:
         """Everything, until it is ended or the reader leaves; None is a sign of life.
 
         Raises:
             StoreError: the log cannot be read now.
         """
-        with talk.watched(self._conversation, self):
-            if self._place > await self._newest():
-                self._place = 0
+        with channel.watched(self._conversation, self):
+            self._place, is_other = await self._beginning()
+            if is_other:
                 yield Event("reset", wire.Reset())
             is_live = False
             while not self._is_ended:
@@ -109,7 +119,7 @@ class ConversationStream:
                     self._has_news = self._has_news or len(entries) == PAGE_ENTRIES
                 if not is_live:
                     is_live = True
-                    yield Event("live", wire.Live())
+                    yield Event("live", wire.Live(sequence=self._place))
                 while self._passing:
                     yield self._passing.popleft()
                 while self._previews and not self._has_news:
@@ -132,9 +142,14 @@ class ConversationStream:
         self._passing.append(event)
         self._wake.set()
 
-    async def _newest(self) -> int:
-        newest = await self._log.read(self._conversation, limit=1, newest=True)
-        return newest[-1].cursor if newest else 0
+    async def _beginning(self) -> tuple[int, bool]:
+        """Behind which place to begin, and whether `after` is none of this conversation: an older log was restored."""
+        read = await self._log.read(self._conversation, limit=max(self._last or 0, 1), newest=True)
+        newest = read[-1].cursor if read else 0
+        if self._after is not None and self._after <= newest:
+            return self._after, False
+        place = 0 if self._last is None else read[0].cursor - 1 if self._last and read else newest
+        return place, self._after is not None
 
     async def _woken(self) -> bool:
         """Wait for something to tell; False when it is time for a sign of life."""

@@ -31,9 +31,12 @@ CALLER = "ethos.caller"
 """Under this name a request's scope has the `Caller`, or None."""
 PROOF = "ethos.proof"
 """Under this name it has what proved the caller, a `Proof`."""
+OWNER = "ethos.owner"
+"""Under this name the `state` of a scope says that the kernel has proved the owner: the connection is a Unix socket."""
 SIGN_IN = "ethos.sign_in"
 """The browser's `SignIn`, where the proof is its cookie."""
 API_CALLER = operator("api")
+OWNER_CALLER = operator("command-line")
 COOKIE_PREFIX = b"ethos_"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
@@ -169,7 +172,7 @@ class OperatorAuth:
 
 # ---- the checks -----------------------------------------------------------------------------------------------------
 
-Proof = Literal["none", "cookie", "bearer", "key"]
+Proof = Literal["none", "cookie", "bearer", "key", "socket"]
 
 
 class Gate:
@@ -209,20 +212,21 @@ class Gate:
         scope["user"], scope["auth"] = UnauthenticatedUser(), AuthCredentials()
         scope[CALLER], scope[PROOF], scope[SIGN_IN] = None, "none", None
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or _hostname(hosts[0]) not in self._allowed_hosts:
+        is_owner = scope.get("state", {}).get(OWNER, False)
+        if not is_owner and (len(hosts) != 1 or _hostname(hosts[0]) not in self._allowed_hosts):
             return problem_response(scope, 421, _wrong_host(hosts))
-        proof, refusal = await self._proof(scope, headers)
+        proof, refusal = await self._proof(scope, headers, is_owner=is_owner)
         if refusal is not None:
             return refusal
-        if not _is_own_page(scope, headers, hosts[0], proof):
+        if proof != "socket" and not _is_own_page(scope, headers, hosts[0], proof):
             return problem_response(scope, 403, "The request came from a page that is not this gateway's own.")
         scope[PROOF] = proof
-        if proof in ("cookie", "bearer"):
+        if proof in ("cookie", "bearer", "socket"):
             scope["user"], scope["auth"] = SimpleUser(OPERATOR), AuthCredentials(["authenticated", OPERATOR])
-            scope[CALLER] = API_CALLER
+            scope[CALLER] = OWNER_CALLER if proof == "socket" else API_CALLER
         return None
 
-    async def _proof(self, scope: Scope, headers: Headers) -> tuple[Proof, Response | None]:
+    async def _proof(self, scope: Scope, headers: Headers, *, is_owner: bool) -> tuple[Proof, Response | None]:
         """How the caller shows who they are; a wrong token or key is refused, not ignored."""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
@@ -234,6 +238,8 @@ class Gate:
             if result.is_accepted:
                 return "bearer", None
             return "none", refused_login(scope, result)
+        if is_owner:
+            return "socket", None
         cookie = HTTPConnection(scope).cookies.get(self._auth.cookie_name, "")
         scope[SIGN_IN] = await self._auth.sign_ins.known(cookie) if cookie else None
         return ("none" if scope[SIGN_IN] is None else "cookie"), None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -21,7 +22,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gateway.web.auth import CALLER
+from gateway.files.unix_socket import is_of_owner
+from gateway.web.auth import CALLER, OWNER
 
 HEAD_S = 10.0
 BODY_S = 15.0
@@ -118,6 +120,12 @@ class PunctualProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Make room for it at the cost of the one that has kept us waiting longest; where there is none, refuse it."""
         super().connection_made(Gathered(transport, self.loop))
+        connection = transport.get_extra_info("socket")
+        if connection.family == socket.AF_UNIX:
+            if not is_of_owner(connection):
+                self.transport.abort()
+                return
+            self.app_state = {**self.app_state, OWNER: True}
         if len(self.connections) > self._crowd.most:
             oldest = next(iter(self._crowd.waiting), self)
             self._crowd.waiting.pop(oldest, None)

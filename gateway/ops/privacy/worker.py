@@ -16,7 +16,7 @@ import structlog
 
 from gateway.config import LiveConfig
 from gateway.domain.channels import Channels
-from gateway.domain.sessions import PROGRAMS
+from gateway.domain.sessions import LOCAL
 from gateway.errors import EthosError
 from gateway.memory.sync import MemorySync
 from gateway.messages import Attachment, ConversationRef
@@ -258,5 +258,5 @@ class PrivacyWorker:
         return {
             **{name: channel.kind for name, channel in configured if "." not in channel.kind},
             **running,
-            PROGRAMS: PROGRAMS,
+            LOCAL: LOCAL,
         }

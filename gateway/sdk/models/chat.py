@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, RootModel
 
 from gateway.sdk.models.schema import ApiModel, PersonalityId, RequestBody
 
@@ -15,6 +15,17 @@ Base64 = Annotated[
     Field(max_length=6_000_000, pattern="^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"),
 ]
 """RFC 4648, section 4, with its padding."""
+
+
+ConversationName = Annotated[
+    str,
+    Field(
+        max_length=100,
+        pattern=r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?$",
+        examples=["main"],
+    ),
+]
+"""What a caller calls a conversation; the same name is another conversation for another caller."""
 
 
 class File(RequestBody):
@@ -31,7 +42,10 @@ class SendMessage(RequestBody):
     """Send a message to the agent."""
 
     session: Annotated[str | None, Field(max_length=64)] = Field(
-        default=None, description="Session to go on in, of the API's own channel; a new one begins without it."
+        default=None, description="Session to go on in, of the gateway's own channel; a new one begins without it."
+    )
+    conversation: ConversationName | None = Field(
+        default=None, description="In place of `session`: the caller's conversation of this name, begun if need be."
     )
     personality: PersonalityId | None = Field(
         default=None, description="Personality that answers in a new session; the configured default without it."
@@ -53,9 +67,12 @@ class AcceptedMessage(ApiModel):
 
 
 class StopAnswer(RequestBody):
-    """End the answer that is being written in a session."""
+    """End the answer that is being written, in a session or in the caller's conversation of a name."""
 
-    session: Annotated[str, Field(min_length=1, max_length=64, description="Session of the answer.")]
+    session: Annotated[str | None, Field(min_length=1, max_length=64)] = Field(
+        default=None, description="Session of the answer."
+    )
+    conversation: ConversationName | None = Field(default=None, description="In place of `session`.")
 
 
 class Choice(ApiModel):
@@ -109,9 +126,24 @@ class Typing(ApiModel):
 class Live(ApiModel):
     """The event `live`: all earlier messages are sent, and new ones follow."""
 
+    sequence: int = Field(description="Position that the stream has reached; `Last-Event-ID` continues behind it.")
+
 
 class Reset(ApiModel):
-    """The event `reset`: `Last-Event-ID` is not of this conversation; all its messages follow."""
+    """The event `reset`: `Last-Event-ID` is not of this conversation; its messages follow from the beginning."""
+
+
+class Command(ApiModel):
+    """A command that a message may be."""
+
+    name: str = Field(description="Its name, without the `/`.", examples=["personality"])
+    usage: str = Field(description="How it is written.", examples=["/personality [name]"])
+    description: str = Field(description="What it does.")
+    values: tuple[str, ...] = Field(default=(), description="What may follow it, where that is known.")
+
+
+class CommandList(RootModel[tuple[Command, ...]]):
+    """All commands that a message may be."""
 
 
 EventName = Literal["message", "preview", "tool", "typing", "live", "reset"]

@@ -1,4 +1,4 @@
-"""The HTTP API under `/api/v1`. Nothing of it is loaded before its first request."""
+"""The HTTP API under `/api/v1`. Most of it is loaded at its first request."""
 
 from __future__ import annotations
 
@@ -7,24 +7,33 @@ from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.services.caller import Caller
+from gateway.services.chat import ChatService
+from gateway.web.api.direct_chat import DirectChat
+from gateway.web.api.idempotency import IdempotentWrites, RequestStore
 from gateway.web.lazy import Lazy
 
 if TYPE_CHECKING:
-    from gateway.services.caller import Caller
     from gateway.services.operator_services import OperatorServices
 
 PATH = "/api/v1"
 
 
-class Api(Lazy[ASGIApp]):
+class Api:
     """The API, and who holds a key of it."""
 
-    def __init__(self, services: Callable[[], OperatorServices], make: Callable[[OperatorServices], ASGIApp]) -> None:
-        """Nothing is made yet; each of the two is called once, when it is needed."""
-        super().__init__(partial(import_module, "gateway.web.api.application"), lambda: make(self.services))
+    def __init__(self, chat: ChatService, store: RequestStore, services: Callable[[], OperatorServices]) -> None:
+        """The chat answers from the start; `services` gives all others, once, when one is needed."""
         self._make_services = services
+        load = partial(import_module, "gateway.web.api.application")
+        routes: Lazy[ASGIApp] = Lazy(load, lambda: load().make_fastapi(self.services))
+        self._app = IdempotentWrites(DirectChat(routes, chat, self._is_in_force), store)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._app(scope, receive, send)
 
     @cached_property
     def services(self) -> OperatorServices:
@@ -34,3 +43,6 @@ class Api(Lazy[ASGIApp]):
     async def caller(self, key: str) -> Caller | None:
         """Who holds the API key; None where it is wrong or revoked."""
         return await self.services.keys.caller(key)
+
+    async def _is_in_force(self, caller: Caller) -> bool:
+        return caller.key_id is None or await self.services.keys.is_in_force(caller)

@@ -11,7 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gateway import __version__
 from gateway.errors import EthosError
@@ -30,9 +31,7 @@ from gateway.web.api import (
     traces,
 )
 from gateway.web.api.access import Requires, parameters_of, refuse_unknown_parameters, requires
-from gateway.web.api.chat import DirectChat
-from gateway.web.api.idempotency import IdempotentWrites, RequestStore
-from gateway.web.api.problems import on_error, on_fault, on_http_error, on_invalid
+from gateway.web.api.problems import invalid, on_error, on_fault, on_http_error
 from gateway.web.auth import SAFE_METHODS
 from gateway.web.pages import PROBLEM_MEDIA_TYPE
 
@@ -78,11 +77,6 @@ _ALWAYS = {
 }
 
 
-def make_application(services: OperatorServices, store: RequestStore) -> ASGIApp:
-    """The ASGI application, to be mounted at `PATH` behind the `Gate`."""
-    return IdempotentWrites(DirectChat(make_fastapi(services), services), store)
-
-
 class _Application(FastAPI):
     """FastAPI, whose OpenAPI document also has what it cannot know: scopes, and the header that a write may carry."""
 
@@ -110,8 +104,12 @@ class _Application(FastAPI):
                 operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
 
 
+async def _on_invalid(_request: Request, error: Exception) -> Response:
+    return invalid(error.errors() if isinstance(error, RequestValidationError) else [])
+
+
 def make_fastapi(services: OperatorServices) -> FastAPI:
-    """The routes, without what stands before them."""
+    """The routes, to be mounted at `PATH` behind the `Gate`; `Api` stands before them."""
     app = _Application(
         title="Ethos Gateway",
         version=__version__,
@@ -130,7 +128,7 @@ def make_fastapi(services: OperatorServices) -> FastAPI:
         generate_unique_id_function=_operation_id,
         exception_handlers={
             EthosError: on_error,
-            RequestValidationError: on_invalid,
+            RequestValidationError: _on_invalid,
             HTTPException: on_http_error,
             Exception: on_fault,
         },

@@ -6,14 +6,10 @@ from typing import Annotated
 
 from fastapi import Header
 
-from gateway.services.caller import Malformed
+from gateway.web.api.problems import VersionRequired
 
 IfNoneMatch = Annotated[str | None, Header(max_length=1000, description="ETags that are known; one of them is a 304.")]
 IfMatch = Annotated[str | None, Header(max_length=1000, description="The ETag of what is to be replaced.")]
-
-
-class VersionRequired(Malformed):
-    """A write must say which version it replaces (RFC 6585, section 3)."""
 
 
 def etag(version: str) -> str:

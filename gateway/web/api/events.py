@@ -10,10 +10,8 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated
 
 import structlog
-from fastapi import Header
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -21,10 +19,6 @@ from gateway.errors import EthosError
 from gateway.services.stream import Event
 
 PLACE = re.compile(r"^[0-9]{1,18}$", re.ASCII)
-LastEventId = Annotated[
-    str | None,
-    Header(pattern=PLACE.pattern, description="The `id` of the last event that the reader has; it goes on behind it."),
-]
 HEARTBEAT = b": still here\n\n"
 LAST_WORD_S = 0.5
 

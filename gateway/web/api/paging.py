@@ -9,17 +9,13 @@ from typing import Annotated
 
 from fastapi import Query
 
-from gateway.services.caller import Malformed
+from gateway.web.api.problems import WrongCursor
 
 Limit = Annotated[int, Query(ge=1, le=200, description="At most so many.")]
 Cursor = Annotated[
     str | None,
     Query(min_length=1, max_length=500, description="`nextCursor` of the page before; nothing for the first."),
 ]
-
-
-class WrongCursor(Malformed):
-    """It is no cursor of this list; a schema cannot say what one is, so this is a 400 and not a 422."""
 
 
 Place = tuple[int | str | None, ...]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
-from fastapi.exceptions import RequestValidationError
 from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -30,11 +29,17 @@ from gateway.people.linking.links import NotLinked
 from gateway.sdk.models.schema import ConflictProblem, Problem
 from gateway.services.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused
 from gateway.services.uploads import TooLarge
-from gateway.web.api.etags import VersionRequired
-from gateway.web.api.paging import WrongCursor
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
 
 _log = structlog.get_logger(__name__)
+
+
+class VersionRequired(Malformed):
+    """A write must say which version it replaces (RFC 6585, section 3)."""
+
+
+class WrongCursor(Malformed):
+    """It is no cursor of this list; a schema cannot say what one is, so this is a 400 and not a 422."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +146,8 @@ def changed_meanwhile(error: MemoryConflict, status: int) -> Response:
     )
 
 
-async def on_invalid(_request: Request, error: Exception) -> Response:
-    """A request that the types do not allow: every mistake with its place."""
-    found = error.errors() if isinstance(error, RequestValidationError) else []
+def invalid(found: Sequence[Mapping[str, Any]]) -> Response:
+    """A request that the types do not allow: every mistake with its place, as pydantic lists them."""
     errors = [{"where": ".".join(map(str, one["loc"])), "problem": str(one["msg"])} for one in found]
     problems = "; ".join(f"{one['where']}: {one['problem']}" for one in errors[:5])
     return problem(_BY_STATUS[422], problems, errors=errors)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.agent.model import ChatMessage, ModelEvent, ModelReply, ModelRequest, ModelUsage, ToolCall
-from gateway.domain.sessions import PROGRAMS
+from gateway.domain.sessions import LOCAL
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.pipeline.inbox import COMMANDS_BEYOND
 from gateway.pipeline.queues import Refused
@@ -94,8 +94,8 @@ def said_by_program(number: int) -> InboundMessage:
     return InboundMessage(
         id=str(number),
         event_id=str(number),
-        conversation=ConversationRef(channel=PROGRAMS, conversation=str(number)),
-        sender=Sender(channel=PROGRAMS, user="key-1", display_name="program", is_verified=True),
+        conversation=ConversationRef(channel=LOCAL, conversation=str(number)),
+        sender=Sender(channel=LOCAL, user="key-1", display_name="program", is_verified=True),
         text=str(number),
         sent_at=datetime.now(UTC),
     )

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from gateway.domain.sessions import TITLE_CHARS
 from gateway.errors import EthosError
 from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, MAX_TEXT_CHARS
-from gateway.sdk.models.chat import AcceptedMessage, ChatMessage, File, Preview, SendMessage, Tool
+from gateway.sdk.models.chat import AcceptedMessage, ChatMessage, File, Preview, SendMessage, StopAnswer, Tool
 from gateway.sdk.models.sessions import Message, Session
 from gateway.services.caller import NotFound, Refused, ServiceError
 from gateway.services.sessions import SessionQuery
@@ -250,7 +250,7 @@ class Saying:
     async def stop(self, request: Request, form: Form) -> Response:
         """End the answer that is being written."""
         session_id = form.get("session")
-        await self._service.stop(self._context.caller, session_id)
+        await self._service.stop(self._context.caller, StopAnswer(session=session_id))
         return self._context.go(request, f"{CHAT}/{session_id}", "The answer is stopped.")
 
     async def receive(self, request: Request) -> Response:
@@ -263,7 +263,7 @@ class Saying:
             return _refused(403, "This page is of a login that has ended; load it again.")
         try:
             if said.text.strip() == "/stop":
-                sent = await self._service.stop(self._context.caller, said.session, seed=said.id)
+                sent = await self._service.stop(self._context.caller, StopAnswer(session=said.session), seed=said.id)
             else:
                 message = SendMessage(session=said.session, text=said.text, attachments=said.attachments)
                 sent = await self._send(message, seed=said.id)
