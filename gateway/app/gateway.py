@@ -136,7 +136,7 @@ class Gateway(Composition):
         self._metrics = await measure(stack, self.config)
         self._compose()
         await self.people.book()
-        stack.push_async_callback(lambda: self.models.close())  # noqa: PLW0108 (a reload gives others)
+        stack.push_async_callback(lambda: self.models.current.close())  # noqa: PLW0108 (a reload gives others)
         stack.push_async_callback(self.reloading.close)
         stack.push_async_callback(self.history.close)
         stack.push_async_callback(self.linking.close)
@@ -225,7 +225,7 @@ class Gateway(Composition):
         """Once the channels are there, load what the first answer will need."""
         await self.supervisor.all_tried.wait()
         try:
-            await self.models.open()
+            await self.models.current.open()
         except (EthosError, ImportError) as error:
             _log.error("model_not_usable", error=str(error))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.agent.meter import Meter
 from gateway.agent.model import Model
 from gateway.agent.model_states import ModelStates
-from gateway.agent.providers.registry import ModelRegistry
+from gateway.agent.providers.registry import LiveModels, ModelRegistry
 from gateway.agent.tools import Toolbox, own_tools
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
@@ -125,10 +125,10 @@ class Composition:
         """Models, and what they may cost."""
         config = self.config
         self.personalities = Personalities(self.home)
-        self.models = ModelRegistry(config)
-        self.models.get(None)  # what is wrong with the default model's settings is an error of the start
+        self.models = LiveModels(ModelRegistry(config))
+        self.models.current.get(None)  # what is wrong with the default model's settings is an error of the start
         self.model_states = ModelStates()
-        self.meter = Meter(self._watched_model, self.store.usage, budgets_of(config), self.models, owner=owner)
+        self.meter = Meter(self._watched_model, self.store.usage, budgets_of(config), self.models.current, owner=owner)
 
     def _compose_memory(self) -> None:
         """The memory, sessions and traces."""
@@ -142,7 +142,15 @@ class Composition:
         )
         self.memory = MemorySync(self.memory_files, store.turns)
         self.history = History(store.sessions, self.meter.model, budget_tokens=config.limits.history_tokens)
-        self.traces = compose_traces(self)
+        self.traces = compose_traces(
+            self.trace_store,
+            config,
+            store=store,
+            meter=self.meter,
+            models=self.models,
+            model_states=self.model_states,
+            personalities=self.personalities,
+        )
         self.review = MemoryReview(store.proposals, self.memory_files, self.memory, self.traces.facts)
         self.transfers = Transfers(self.home, self.live)
 
@@ -281,4 +289,4 @@ class Composition:
         return load_kind(channel.kind).build(channel.settings, services)
 
     def _watched_model(self, name: str | None) -> Model:
-        return self.model_states.watched((self._model or self.models.get)(name))
+        return self.model_states.watched((self._model or self.models.current.get)(name))
