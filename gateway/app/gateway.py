@@ -21,7 +21,8 @@ from gateway.app.traces import open_configured_traces
 from gateway.app.wiring import Composition
 from gateway.config import Config
 from gateway.errors import EthosError
-from gateway.files.home import DATABASE_NAME, announce, prepare_home, take
+from gateway.files.home import DATABASE_NAME, announce, prepare_home
+from gateway.files.running_gateway import take
 from gateway.messages import ConversationRef
 from gateway.ops.backup.placing import refuse_half_placed
 from gateway.people.linking.operator import operating
@@ -107,18 +108,23 @@ class Gateway(Composition):
         await self._stack.aclose()
 
     @asynccontextmanager
-    async def at_rest(self) -> AsyncIterator[ASGIApp]:
+    async def at_rest(self, *, makes: bool = False) -> AsyncIterator[ASGIApp]:
         """Put everything together for one command, and run nothing; gives the API to the owner.
 
-        A command that only looks makes nothing: where there is no database yet, it works with an empty one.
+        Args:
+            makes: the command writes, so a database is made where there is none. One that only looks makes nothing,
+                and works with an empty one that is gone with it.
 
         Raises:
             DataDirectoryLocked: another process has the directory.
             StoreError: the database cannot be used.
+            BackupError: a restore was broken off, and must be finished first.
         """
         async with AsyncExitStack() as stack:
             database = self.home / DATABASE_NAME
-            if database.exists():
+            if makes and not database.exists():
+                await asyncio.to_thread(prepare_home, self.home)
+            if makes or database.exists():
                 stack.callback((await take(self.home)).release)
                 refuse_half_placed(self.home)
             else:
@@ -132,7 +138,9 @@ class Gateway(Composition):
         """Open the stores and put everything together; what the stack closes ends it."""
         self.store = await asyncio.to_thread(open_store, database)
         stack.push_async_callback(self.store.close)
-        self.trace_store = await open_configured_traces(stack, self.home, self.config, self.store.links.person_ids)
+        self.trace_store = await open_configured_traces(
+            stack, database.parent, self.config, self.store.links.person_ids
+        )
         self._metrics = await measure(stack, self.config)
         self._compose()
         await self.people.book()

@@ -169,13 +169,14 @@ class ChatService:
         key = session_key(said, user_id, self._config.current.session_scope)
         active = await self._sessions.active_session(key)
         if active is None:
-            return await self._opened(said.conversation, key, user_id, personality_id, digest)
+            active = await self._opened(said.conversation, key, user_id, personality_id, digest)
         _refuse_other_personality(active, personality_id)
         return active
 
     async def _opened(
         self, place: ConversationRef, key: str, user_id: str, personality_id: str | None, digest: str
     ) -> Session:
+        """A new session, or the one that another message has begun there at the same time."""
         personality = self._personalities.get(personality_id or self._config.current.personality)
         now = datetime.now(UTC)
         session = Session(
@@ -189,7 +190,7 @@ class ChatService:
             updated_at=now,
         )
         await self._session_edits.open(session)
-        return session
+        return await self._sessions.active_session(key) or session
 
     async def _continued(self, caller: Caller, message: wire.SendMessage) -> Session:
         session, is_active = await self._own(caller, message.session or "")

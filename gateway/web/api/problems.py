@@ -19,9 +19,11 @@ from gateway.errors import (
     FileError,
     IdentityMapBroken,
     InvalidId,
+    LockTimeout,
     MemoryConflict,
     PersonalityError,
     StoreError,
+    StoreUnavailable,
 )
 from gateway.memory.history import NoSuchEntry
 from gateway.memory.review import NotReviewable
@@ -69,6 +71,8 @@ KINDS: Mapping[type[EthosError], Kind] = {
     Refused: Kind("not-possible", 409, "Conflict"),
     InvalidId: Kind("invalid", 422, "Invalid request"),
     Malformed: Kind("invalid", 422, "Invalid request"),
+    LockTimeout: Kind("locked", 503, "Locked"),
+    StoreUnavailable: Kind("store-unavailable", 503, "Temporarily unavailable"),
     FileError: Kind("unavailable", 503, "Temporarily unavailable"),
     IdentityMapBroken: Kind("unavailable", 503, "Temporarily unavailable"),
     StoreError: Kind("unavailable", 503, "Temporarily unavailable"),
