@@ -136,8 +136,7 @@ def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Read
     if not document.is_readable:
         return reading, None
     values = document.values
-    if values.get("channels") is None:  # also where all below the key is switched off
-        values["channels"] = {}
+    values.setdefault("channels", {})
     # A channel that is switched off may lack everything: its library, its secrets. Only the core's own keys are read.
     for section in _sections(values["channels"]).values():
         if _is_off(section):
