@@ -207,6 +207,7 @@ class Gateway(Composition):
         ]
         parts.append(asyncio.create_task(self.web.serve(), name="web"))
         self.is_serving.set()
+        _log.info("serving")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         warming = asyncio.create_task(self._warm_up(), name="warm up")
         try:

@@ -99,8 +99,6 @@ def configuration(echo: Echo) -> dict[str, Any]:
             },
         },
         "channels": {
-            "terminal": {"kind": "cli"},
-            "web": {"kind": "web"},
             "telegram": {"kind": "telegram", "token": reference("TELEGRAM_TOKEN"), "api_url": echo.url},
             "slack": {
                 "kind": "slack", "bot_token": reference("SLACK_BOT_TOKEN"), "app_token": reference("SLACK_APP_TOKEN"),
