@@ -37,7 +37,6 @@ from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
     from gateway.ops.telemetry.metrics import Metrics
-    from gateway.services.operator_services import OperatorServices
     from gateway.web.dashboard.page_context import Sources
 
 
@@ -283,14 +282,8 @@ class Gateway(Composition):
 
 def api_of(gateway: Gateway) -> Api:
     """The API of a gateway."""
-
-    def services() -> OperatorServices:
-        from gateway.app.services import services_of  # noqa: PLC0415 (loaded at the first request)
-
-        return services_of(gateway)
-
     store = SqliteIdempotency(gateway.store.database, owner=secrets.token_hex(8))
-    return Api(gateway.chat, store, services)
+    return Api(gateway.chat, store, lambda: gateway.services)
 
 
 def sources_of(gateway: Gateway, api: Api) -> Sources:

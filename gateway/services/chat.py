@@ -14,7 +14,7 @@ from gateway.domain.sessions import Session, SessionStore, conversation_key, ses
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
-from gateway.pipeline.commands import Commands
+from gateway.pipeline.commands import ChatCommands
 from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.local_channel import (
     CHANNEL,
@@ -49,7 +49,7 @@ class ChatService:
         personalities: Personalities,
         log: SqliteConversationLog,
         operators: Operators,
-        commands: Commands,
+        commands: ChatCommands,
         config: LiveConfig,
     ) -> None:
         self._local_channel = local_channel

@@ -26,7 +26,7 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.memory.history import NoSuchEntry
-from gateway.memory.review import NotReviewable
+from gateway.memory.review import NoSuchProposal, NotReviewable
 from gateway.people.linking.links import NotLinked
 from gateway.sdk.models.schema import ConflictProblem, Problem
 from gateway.services.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused
@@ -65,6 +65,7 @@ KINDS: Mapping[type[EthosError], Kind] = {
     PersonalityChanged: Kind("not-possible", 409, "Conflict"),
     PersonalityError: Kind("not-found", 404, "Not found"),
     NoSuchEntry: Kind("not-possible", 409, "Conflict"),
+    NoSuchProposal: Kind("not-found", 404, "Not found"),
     NotReviewable: Kind("not-possible", 409, "Conflict"),
     TooLarge: Kind("too-large", 413, "Request too large"),
     NotLinked: Kind("not-possible", 409, "Conflict"),

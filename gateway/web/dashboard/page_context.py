@@ -19,7 +19,7 @@ from gateway import __version__
 from gateway.config import LiveConfig
 from gateway.config.changes import Reloaded
 from gateway.domain.personalities import Personalities
-from gateway.pipeline.commands import Commands
+from gateway.pipeline.commands import ChatCommands
 from gateway.services.caller import Caller, operator
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices
@@ -63,7 +63,7 @@ class Sources:
     reload: Callable[[], Awaitable[Reloaded]]
     naming: Naming
     personalities: Personalities
-    commands: Commands
+    commands: ChatCommands
 
 
 class PageContext:
