@@ -174,7 +174,7 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
     loaded = set(subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split())
     assert "gateway.web.server" in loaded
     door = {"gateway.services", "gateway.services.caller", "gateway.services.uploads"}
-    door |= {"gateway.web.dashboard.lazy", "gateway.web.dashboard.page"}
+    door |= {"gateway.web.dashboard.page"}
     door |= {"gateway.sdk", *(f"gateway.sdk.models{name}" for name in ("", ".schema", ".system"))}  # of `Health`
     rooms = ("gateway.services.", "gateway.sdk", "gateway.web.api.", "gateway.web.dashboard.")
     behind = {name for name in loaded - door if name.startswith(rooms)}

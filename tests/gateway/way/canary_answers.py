@@ -18,7 +18,7 @@ from starlette.routing import Mount, Route
 from gateway.app.gateway import Gateway
 from gateway.services.caller import OF_A_PERSON, operator
 from gateway.web.api.application import make_fastapi, routes_of, rule_of
-from gateway.web.dashboard.lazy import LazyDashboard
+from gateway.web.lazy import Lazy
 
 SAMPLE = 3
 ASKED = ("CANARY", "canary*")
@@ -137,7 +137,7 @@ async def no_page_opens(gateway: Gateway, client: httpx.AsyncClient) -> None:
     """A key is for the API; whatever else the server has asks for the operator."""
     assert gateway.web is not None
     (door,) = {
-        route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, LazyDashboard)
+        route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, Lazy)
     }
     dashboard = await door.application()
     pages = [
