@@ -254,8 +254,8 @@ class Gateway(Composition):
     def summary(self) -> str:
         """One line for the service manager."""
         channels = self.channels.statuses
-        up = sum(channel.state == "up" for channel in channels)
-        return f"{up} of {len(channels)} channels up, {self.dispatcher.running} turns running"
+        up = f"{sum(channel.state == 'up' for channel in channels)} of {len(channels)} channels up, " if channels else ""
+        return f"{up}{self.dispatcher.running} turns running"
 
     # ---- health ----------------------------------------------------------------------------------------------------
 
