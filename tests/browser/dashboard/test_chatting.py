@@ -284,11 +284,11 @@ async def test_what_cannot_be_sent_is_offered_again_with_the_reason(open_desk: O
 async def test_new_leads_to_a_new_conversation_and_a_session_of_another_channel_to_its_transcript(
     open_desk: Open,
 ) -> None:
-    desk = await open_desk(ScriptedModel("One.", "Two."))
+    desk = await open_desk(ScriptedModel("One.", "Two."), channels={"fake": {"kind": "tests.fake_channel"}})
     page = await begun(desk, "first", "engineer")
     await say(page, "/new")
     await expect(page.get_by_label("Who answers")).to_have_value("engineer")
-    await desk.say("elsewhere")
+    await desk.gateway.adapters[0].ask("elsewhere")
     [newest, *_] = await desk.gateway.store.sessions.list_sessions()
     page = await desk.open(f"/chat/{newest.id}")
     assert page.url.endswith(f"/dashboard/sessions/{newest.id}")
