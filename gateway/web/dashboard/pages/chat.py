@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import structlog
 from markupsafe import Markup
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
@@ -36,6 +37,8 @@ from gateway.web.dashboard.page import BASE, Page
 from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import TOKEN_FIELD, Form
 from gateway.web.markdown import to_html
+
+_log = structlog.get_logger(__name__)
 
 PREVIEW_REST = 9
 """After a preview there is a rest of this many times what it took to render, so at most a tenth of the time goes there.
@@ -323,6 +326,9 @@ class Saying:
             return _refused(400, _said_of(error))
         except EthosError as error:  # it may be taken in a while
             return _refused(503, f"The message could not be kept now: {error}")
+        except Exception as error:  # noqa: BLE001 (whatever it is, the page must hear that it has to keep the message)
+            _log.error("message_not_kept", exc_info=error)
+            return _refused(503, "The message could not be kept now; the gateway's log says why.")
         return JSONResponse({"id": sent.message, "session": sent.session}, 202)
 
     async def _send(self, message: SendMessage, *, seed: str) -> AcceptedMessage:
