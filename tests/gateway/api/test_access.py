@@ -80,9 +80,7 @@ async def test_nobody_comes_in_anywhere_without_a_token(gateway: Gateway, client
 
 async def test_nobody_opens_a_page_of_the_dashboard_or_sends_its_forms(gateway: Gateway) -> None:
     assert gateway.web is not None
-    (door,) = {
-        route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, Lazy)
-    }
+    (door,) = {route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, Lazy)}
     dashboard = await door.application()
     assert len(dashboard.routes) > 4
     async with httpx.AsyncClient(base_url=gateway.web.url, trust_env=False, timeout=WAIT_S) as client:

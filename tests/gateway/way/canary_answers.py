@@ -136,9 +136,7 @@ def read(response: httpx.Response) -> str:
 async def no_page_opens(gateway: Gateway, client: httpx.AsyncClient) -> None:
     """A key is for the API; whatever else the server has asks for the operator."""
     assert gateway.web is not None
-    (door,) = {
-        route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, Lazy)
-    }
+    (door,) = {route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, Lazy)}
     dashboard = await door.application()
     pages = [
         re.sub(r"{[^}]+}", "1", f"dashboard{route.path}") for route in dashboard.routes if isinstance(route, Route)

@@ -307,21 +307,9 @@ class Saying:
     async def receive(self, request: Request) -> Response:
         """JSON: 202 says that it is committed; anything else, that the page must keep it."""
         try:
-            said = Said.model_validate_json(await _body(request))
-        except ValidationError as error:
-            return _refused(400, _said_of(error))
+            sent = await self._take(request, Said.model_validate_json(await _body(request)))
         except HTTPException as error:
             return _refused(error.status_code, error.detail)
-        if not self._context.has_valid_csrf_token(request, said.form_token):
-            return _refused(403, "This page is of a login that has ended; load it again.")
-        try:
-            if said.session is not None and said.text.strip() == "/stop":
-                sent = await self._service.stop(self._context.caller, StopAnswer(session=said.session), seed=said.id)
-            else:
-                message = SendMessage(
-                    session=said.session, personality=said.personality, text=said.text, attachments=said.attachments
-                )
-                sent = await self._send(message, seed=said.id)
         except (ServiceError, PersonalityError, ValidationError) as error:
             return _refused(400, _said_of(error))
         except EthosError as error:  # it may be taken in a while
@@ -330,6 +318,16 @@ class Saying:
             _log.error("message_not_kept", exc_info=error)
             return _refused(503, "The message could not be kept now; the gateway's log says why.")
         return JSONResponse({"id": sent.message, "session": sent.session}, 202)
+
+    async def _take(self, request: Request, said: Said) -> AcceptedMessage:
+        if not self._context.has_valid_csrf_token(request, said.form_token):
+            raise HTTPException(403, "This page is of a login that has ended; load it again.")
+        if said.session is not None and said.text.strip() == "/stop":
+            return await self._service.stop(self._context.caller, StopAnswer(session=said.session), seed=said.id)
+        message = SendMessage(
+            session=said.session, personality=said.personality, text=said.text, attachments=said.attachments
+        )
+        return await self._send(message, seed=said.id)
 
     async def _send(self, message: SendMessage, *, seed: str) -> AcceptedMessage:
         sent = await self._service.send(self._context.caller, message, seed=f"dashboard {seed}")

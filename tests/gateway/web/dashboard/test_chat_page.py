@@ -178,6 +178,17 @@ async def test_what_cannot_be_taken_is_refused_with_the_reason(
     assert await browser.said() == 0
 
 
+async def test_a_choice_is_said_by_a_form_whatever_is_in_the_box(browser: Browser) -> None:
+    session = await browser.answered("hello")
+    form = {"form_token": browser.form_token, "session": session, "text": "half a thought", "choice": "/help"}
+    response = await browser.client.post("/dashboard/chat/send", data=form, headers=HTML)
+    assert (response.status_code, response.headers["location"]) == (303, f"/dashboard/chat/{session}")
+    await settled(browser.gateway)
+    page = await browser.page(f"/{session}")
+    assert ">/help</div>" in page
+    assert "half a thought" not in page
+
+
 async def test_without_the_operator_nothing_is_answered(browser: Browser) -> None:
     session = await browser.answered("hello")
     browser.client.cookies.clear()
