@@ -34,7 +34,8 @@ class ChatService:
     """What is said here goes the way of every message; who says it is known by the key.
 
     The operator is the owner, `local:operator`; the key of a person speaks as that person, `local:user-<user id>`, with
-    that person's role. Any other key is a user of its own, `local:key-<id>`: a program with a scope for talking must not become the owner by it.
+    that person's role. Any other key is a user of its own, `local:key-<id>`: a program with a scope for talking must
+    not become the owner by it.
     """
 
     def __init__(
