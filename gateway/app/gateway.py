@@ -297,5 +297,4 @@ def sources_of(gateway: Gateway, api: Api) -> Sources:
         reload=gateway.reloading.reload,
         naming=api.services.naming,
         personalities=gateway.personalities,
-        commands=gateway.commands,
     )

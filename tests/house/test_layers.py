@@ -141,8 +141,8 @@ def test_what_is_not_configured_is_not_loaded() -> None:
         "keyring",
         "jinja2",
     }
-    always = foreign("gateway") - models | foreign("adapters/cli") | foreign("adapters/web")
-    kinds = [path.name for path in (ROOT / "adapters").iterdir() if path.is_dir() and path.name not in ("cli", "web")]
+    always = foreign("gateway") - models | foreign("adapters/cli")
+    kinds = [path.name for path in (ROOT / "adapters").iterdir() if path.is_dir() and path.name != "cli"]
     channels = set().union(*(foreign(f"adapters/{kind}") for kind in kinds)) - always
     assert channels >= {
         "telegram", "telegramify_markdown", "slack_bolt", "slack_sdk", "discord", "aiohttp", "yarl",
@@ -150,7 +150,7 @@ def test_what_is_not_configured_is_not_loaded() -> None:
     }  # fmt: skip
     asked = sorted(models | channels | {"prometheus_client", "opentelemetry"})
     program = (
-        "import sys, gateway.app.gateway, gateway.cli, gateway.cli.running, adapters.cli, adapters.web; "
+        "import sys, gateway.app.gateway, gateway.cli, gateway.cli.running, adapters.cli; "
         f"print([name for name in {asked!r} if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -174,7 +174,7 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
     assert "gateway.web.server" in loaded
     door = {f"gateway.services{name}" for name in ("", ".caller", ".chat", ".stream", ".uploads")}
     door |= {f"gateway.web.api.{name}" for name in ("direct_chat", "events", "idempotency", "problems")}
-    door |= {"gateway.web.dashboard.lazy", "gateway.web.dashboard.page"}
+    door |= {"gateway.web.dashboard.page"}
     door |= {"gateway.sdk", *(f"gateway.sdk.models{name}" for name in ("", ".chat", ".schema", ".system"))}
     rooms = ("gateway.services.", "gateway.sdk", "gateway.web.api.", "gateway.web.dashboard.")
     behind = {name for name in loaded - door if name.startswith(rooms)}

@@ -100,6 +100,7 @@ class ChatMessage(ApiModel):
     at: datetime = Field(description="When it was accepted or written.")
     reply_to: str | None = Field(description="Id of the message that it answers.")
     choices: tuple[Choice, ...] = Field(default=(), description="What the answer offers to choose from.")
+    has_failed: bool = Field(default=False, description="Whether it was given up: not answered, or not delivered.")
 
 
 class Preview(ApiModel):
