@@ -46,6 +46,7 @@ def serve(
     log_format: Annotated[LogFormat | None, typer.Option(help="In place of `log.format`.")] = None,
 ) -> None:
     """Run every configured channel until Ctrl-C or SIGTERM."""
+    _collect_seldom()  # while all is loaded, which takes a tenth longer else
     adapt = partial(_with_log, level=log_level, style=log_format)
     is_chat = _is_terminal() if chat is None else chat
     try:
@@ -205,6 +206,7 @@ async def _chat_alone(home: Path, options: dict[str, Any]) -> int:
         DataDirectoryLocked: another process has the directory.
         ConfigError: the configuration is wrong.
     """
+    _collect_seldom()  # as in `serve`
     from gateway.app.gateway import Gateway
     from gateway.cli.chat import chat as talk
 

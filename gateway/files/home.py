@@ -112,9 +112,7 @@ def close_to_others(home: Path) -> None:
         except OSError as error:
             kept.append(f"{path} ({error.strerror})")
     if closed:
-        _warn(
-            "files were readable by other users; now only by you", amount=len(closed), paths=_named(home, closed)
-        )
+        _warn("files were readable by other users; now only by you", amount=len(closed), paths=_named(home, closed))
     if kept:
         _warn("files are readable by other users and cannot be closed", amount=len(kept), paths=kept[:_SHOWN])
 
