@@ -207,6 +207,7 @@ class Gateway(Composition):
         ]
         parts.append(asyncio.create_task(self.web.serve(), name="web"))
         self.is_serving.set()
+        _log.info("serving")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         warming = asyncio.create_task(self._warm_up(), name="warm up")
         try:
@@ -254,8 +255,8 @@ class Gateway(Composition):
     def summary(self) -> str:
         """One line for the service manager."""
         channels = self.channels.statuses
-        up = sum(channel.state == "up" for channel in channels)
-        return f"{up} of {len(channels)} channels up, {self.dispatcher.running} turns running"
+        up = f"{sum(channel.state == 'up' for channel in channels)} of {len(channels)} channels up, " if channels else ""
+        return f"{up}{self.dispatcher.running} turns running"
 
     # ---- health ----------------------------------------------------------------------------------------------------
 

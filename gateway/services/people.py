@@ -159,10 +159,12 @@ class PeopleService:
             raise Refused("this is the last owner; make somebody else an owner first")
 
     async def _are_last_owner(self, accounts: Collection[str]) -> bool:
-        """Whether no other person could let people in by a chat."""
+        """Whether no other person could let people in by a chat. The operator can, once they have talked on any."""
         ranks = (await self._admission.people.book()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
-        return bool(owners) and owners <= set(accounts) and not self._operators.in_chats()
+        if not owners or not owners <= set(accounts):
+            return False
+        return await self._operators.in_use(self._identities) <= set(accounts)
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
