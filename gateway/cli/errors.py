@@ -30,6 +30,8 @@ _CODES: tuple[tuple[type[EthosError], int], ...] = (
     (SchemaTooNew, EXIT_CONFIG),
     (AdapterError, EXIT_UNAVAILABLE),
 )
+_CODES_OF_PROBLEMS = {"locked": EXIT_TEMPORARY, "store-unavailable": EXIT_UNAVAILABLE}
+"""By the kind of a problem document, which is how such an error comes back from the API."""
 
 
 @contextmanager
@@ -38,7 +40,12 @@ def explained() -> Iterator[None]:
     try:
         yield
     except EthosError as error:
-        fail(str(error), next((code for kind, code in _CODES if isinstance(error, kind)), EXIT_ERROR))
+        answered = _CODES_OF_PROBLEMS.get(getattr(error, "kind", ""), EXIT_ERROR)
+        fail(str(error), next((code for kind, code in _CODES if isinstance(error, kind)), answered))
+    except ValueError as error:
+        if not hasattr(error, "errors"):  # of pydantic, which is not loaded for this: a value that the API cannot take
+            raise
+        fail("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()), EXIT_ERROR)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             _leave_quietly()

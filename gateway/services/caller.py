@@ -41,6 +41,8 @@ OF_A_PERSON: frozenset[Permission] = frozenset(
     }
 )
 """What the key of a person may hold: all else concerns others, too."""
+COMMAND_LINE = "command-line"
+"""The operator's name where they use the command line; stands in histories where a channel stands otherwise."""
 
 
 class ServiceError(EthosError):
@@ -90,6 +92,11 @@ class Caller:
     def may(self, permission: Permission) -> bool:
         """Whether the caller has the permission."""
         return self.permissions is None or permission in self.permissions
+
+    @property
+    def is_at_machine(self) -> bool:
+        """Whether it is the operator at a command line, whom the kernel names."""
+        return self.is_operator and self.name == COMMAND_LINE
 
     @property
     def is_operator(self) -> bool:

@@ -169,7 +169,11 @@ class MemoryService:
             origin = await self._review.why(scope, line, stores[0] if len(stores) == 1 else None)
         except NotReviewable as error:
             if not facts:
-                raise NotFound(str(error)) from error
+                where = " and ".join({"user": "USER.md", "memory": "MEMORY.md"}[store] for store in stores)
+                raise NotFound(
+                    f"no known change brought {line!r} into {where}. Give a part of one line as the file has it; a "
+                    "line that was there before the gateway's first write has no history"
+                ) from error
             return wire.Origin(change=None, turn=None, proposal=None, facts=facts)
         entry = await self._files.history.entry(origin.change.id)
         if entry is None:
@@ -199,13 +203,14 @@ class MemoryService:
         """
         found = await self._proposals.proposal(proposal_id)
         if found is None or not reviewer_of(caller).may_see(found):
-            raise NotFound(f"there is no proposal {proposal_id}")
+            raise NotFound(f"there is no proposal {proposal_id}; `proposals` lists those that wait")
         return await self._proposal(found)
 
     async def approve(self, caller: Caller, proposal_id: int) -> wire.Proposal:
         """Apply it, exactly once; raises `NotFound`, and `NotReviewable` where that cannot be done."""
         await self.proposal(caller, proposal_id)
-        return await self._proposal(await self._review.approve(proposal_id, reviewer_of(caller)))
+        approved = await self._proposal(await self._review.approve(proposal_id, reviewer_of(caller)))
+        return approved.model_copy(update={"is_late": self._review.late > 0})
 
     async def refuse(self, caller: Caller, proposal_id: int) -> wire.Proposal:
         """Refuse it; raises `NotFound`, and `NotReviewable` where that cannot be done."""
@@ -305,9 +310,15 @@ def change_of(entry: HistoryEntry) -> wire.Change:
         channel=entry.channel,
         session=entry.session_id,
         turn=entry.turn_id,
+        turn_user=entry.user_id,
+        turn_personality=entry.personality_id,
+        document=entry.document,
         action=entry.action,
         outcome=entry.outcome,
+        content=entry.content,
         diff=entry.diff,
+        version_before=entry.hash_before,
+        version_after=entry.hash_after,
         refers_to=entry.refers_to,
     )
 
@@ -349,7 +360,10 @@ def proposal_of(proposal: Proposal, diff: str) -> wire.Proposal:
         channel=scope.channel,
         session=scope.session_id,
         turn=scope.turn_id,
+        place=scope.place,
+        part=proposal.part,
         updates=_updates_of(proposal),
+        fact=None if proposal.fact is None else dict(proposal.fact.as_value()),
         sources=proposal.sources,
         hidden_characters=hidden_count(proposal.text),
         is_edited=proposal.is_edited,

@@ -19,15 +19,18 @@ from gateway.errors import (
     FileError,
     IdentityMapBroken,
     InvalidId,
+    LockTimeout,
     MemoryConflict,
     PersonalityError,
     StoreError,
+    StoreUnavailable,
 )
 from gateway.memory.history import NoSuchEntry
 from gateway.memory.review import NotReviewable
 from gateway.people.linking.links import NotLinked
 from gateway.sdk.models.schema import ConflictProblem, Problem
 from gateway.services.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused
+from gateway.services.trace_stores import TracesOff
 from gateway.services.uploads import TooLarge
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
 
@@ -66,11 +69,14 @@ KINDS: Mapping[type[EthosError], Kind] = {
     NotReviewable: Kind("not-possible", 409, "Conflict"),
     TooLarge: Kind("too-large", 413, "Request too large"),
     NotLinked: Kind("not-possible", 409, "Conflict"),
+    TracesOff: Kind("traces-off", 409, "Conflict"),
     Refused: Kind("not-possible", 409, "Conflict"),
     InvalidId: Kind("invalid", 422, "Invalid request"),
     Malformed: Kind("invalid", 422, "Invalid request"),
+    LockTimeout: Kind("locked", 503, "Locked"),
     FileError: Kind("unavailable", 503, "Temporarily unavailable"),
     IdentityMapBroken: Kind("unavailable", 503, "Temporarily unavailable"),
+    StoreUnavailable: Kind("store-unavailable", 503, "Temporarily unavailable"),
     StoreError: Kind("unavailable", 503, "Temporarily unavailable"),
 }
 IN_PROGRESS = Kind("in-progress", 409, "Request in progress")
