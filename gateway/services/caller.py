@@ -69,6 +69,15 @@ class Refused(ServiceError):
     """It cannot be done as things are now."""
 
 
+class TracesOff(Refused):
+    """The trace memory is off."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the trace memory is off; set `memory.traces.enabled: true` in config.yaml and restart the gateway"
+        )
+
+
 class Malformed(ServiceError):
     """It makes no sense; the text says what would."""
 

@@ -9,17 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.files.atomic import make_private_directory
-from gateway.services.caller import Caller, Refused
+from gateway.services.caller import Caller, TracesOff
 from gateway.traces.trace_store import TRACES_NAME, PersonIds, TraceStore, open_trace_store
-
-
-class TracesOff(Refused):
-    """The trace memory is off."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the trace memory is off; set `memory.traces.enabled: true` in config.yaml and restart the gateway"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 from gateway.errors import TraceError
 from gateway.runtime.observe import happened
 from gateway.sdk.models import traces as wire
-from gateway.services.caller import Caller, Malformed, Refused
+from gateway.services.caller import Caller, Malformed, Refused, TracesOff
 from gateway.services.trace_scopes import TraceScopes
-from gateway.services.trace_stores import TracesOff, TraceStores
+from gateway.services.trace_stores import TraceStores
 from gateway.services.traces import CHANGED
 from gateway.services.uploads import Incoming, Transfer, Transfers
 from gateway.traces.trace_store import TraceStore

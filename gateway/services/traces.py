@@ -11,10 +11,10 @@ from gateway.errors import TraceError
 from gateway.memory.review import FactOrigin
 from gateway.runtime.observe import happened
 from gateway.sdk.models import traces as wire
-from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, Refused
+from gateway.services.caller import Caller, Malformed, NotAllowed, NotFound, Refused, TracesOff
 from gateway.services.naming import Naming
 from gateway.services.trace_scopes import TraceScopes
-from gateway.services.trace_stores import TracesOff, TraceStores
+from gateway.services.trace_stores import TraceStores
 from gateway.traces import strength
 from gateway.traces.browsing import Listing, Surroundings, TraceBrowser
 from gateway.traces.consolidation import Consolidation, ConsolidationEntry

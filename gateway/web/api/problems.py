@@ -29,8 +29,7 @@ from gateway.memory.history import NoSuchEntry
 from gateway.memory.review import NotReviewable
 from gateway.people.linking.links import NotLinked
 from gateway.sdk.models.schema import ConflictProblem, Problem
-from gateway.services.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused
-from gateway.services.trace_stores import TracesOff
+from gateway.services.caller import Ambiguous, Malformed, NotAllowed, NotFound, NotNamed, Refused, TracesOff
 from gateway.services.uploads import TooLarge
 from gateway.web.pages import PROBLEM_MEDIA_TYPE, problem_type
 
