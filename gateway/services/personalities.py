@@ -30,6 +30,16 @@ class PersonalityService:
         found = [_shown(one) for one in await asyncio.to_thread(self._personalities.list)]
         return found if caller.user_id is None else [one.model_copy(update={"prompt": None}) for one in found]
 
+    async def choose(self, caller: Caller, personality_id: str) -> wire.Personality:
+        """One that answers from now on where a person in a chat asks for it.
+
+        Raises:
+            PersonalityError: there is none of that id, or its files are not valid.
+            NotAllowed: their role may not choose.
+        """
+        caller.require("choose a personality")
+        return _shown(await asyncio.to_thread(self._personalities.get, personality_id))
+
     async def get(self, caller: Caller, personality_id: str) -> wire.PersonalityFiles:
         """One, with the texts of its files.
 

@@ -69,7 +69,7 @@ class SessionService:
         """
         wanted = await self._filter(caller, asked)
         before, skipped = after or (0, 0)
-        hits = await self._store.found(query, user_id=wanted.user_id, before=before or None)
+        hits = await self._hits(query, wanted, before or None)
         by_session: dict[str, list[SessionHit]] = {}
         for hit in hits:
             by_session.setdefault(hit.session_id, []).append(hit)
@@ -84,12 +84,11 @@ class SessionService:
         oldest = min((hit.message_id for hit in hits), default=0)
         return found, (oldest, 0) if len(hits) >= RANKED else None
 
-    async def search_messages(
-        self, caller: Caller, query: str, user: str | None, *, limit: int
+    async def passages(
+        self, caller: Caller, query: str, user: str | None = None, *, limit: int
     ) -> Sequence[wire.FoundMessage]:
-        """Messages that have all words of the query, the best first; raises as `find`."""
-        wanted = await self._filter(caller, SessionQuery(user=user))
-        hits = await self._store.found(query, user_id=wanted.user_id, before=None, limit=limit)
+        """Of the newest messages with all words of the query the best, a passage of each; raises as `find`."""
+        hits = await self._hits(query, await self._filter(caller, SessionQuery(user=user)), None, limit)
         return [_found(hit) for hit in hits[:limit]]
 
     async def get(self, caller: Caller, session_id: str) -> wire.Session:
@@ -220,6 +219,11 @@ class SessionService:
             if wanted is not None and caller.user_id is None and await self._store.listed(only, limit=1):
                 return wanted
             raise
+
+    async def _hits(
+        self, query: str, wanted: SessionFilter, before: int | None, limit: int = RANKED
+    ) -> Sequence[SessionHit]:
+        return await self._store.found(query, user_id=wanted.user_id, before=before, limit=max(limit, RANKED))
 
     async def _fits(self, listed: ListedSession, wanted: SessionFilter) -> bool:
         session = listed.session

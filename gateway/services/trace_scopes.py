@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from gateway.config import LiveConfig
 from gateway.domain.roles import may
-from gateway.domain.sessions import SessionStore
+from gateway.domain.sessions import LOCAL, SessionStore
 from gateway.people.linking.links import LinkStore
 from gateway.sdk.models.traces import AddTrace
 from gateway.services.caller import Ambiguous, Caller, Malformed, NotFound, NotNamed
-from gateway.services.naming import Naming
+from gateway.services.naming import Naming, scope_for
 from gateway.services.people import PeopleService
 from gateway.store.database import Database
 from gateway.store.persons import session_ids
 from gateway.traces.trace import PERSONAL, Viewer
 from gateway.traces.transfer.bounds import Bounds, Everything, OfPerson
+from gateway.traces.turn_facts import viewer_of
 
 OPERATOR = "operator"
-OPERATOR_KINDS = ("cli", "web")
-"""The operator's account, and the kinds of channels on which the terminal and the web page know it."""
+"""The operator's account on the gateway's own channel."""
 
 
 class TraceScopes:
@@ -41,7 +41,10 @@ class TraceScopes:
         self._config = config
 
     async def viewer(self, caller: Caller) -> Viewer:
-        """On whose behalf the trace store is asked: everything, or one whole person."""
+        """On whose behalf the trace store is asked: everything, one whole person, or the turn of a person in a chat."""
+        chat = caller.chat
+        if chat is not None:
+            return viewer_of(scope_for(caller, chat.personality_id, caller.user_id), chat.role)
         if caller.user_id is None:
             return Viewer(
                 user_id=None, personality_id=self._config.current.personality, session_id=None, extent="everything"
@@ -106,8 +109,7 @@ class TraceScopes:
         """The operator as a new user, who owns what the command line imports before there is anybody; else None."""
         if user is not None or not caller.is_at_machine or await self._naming.identities.users():
             return None
-        accounts = [(f"{kind}:{OPERATOR}", "Operator") for kind in OPERATOR_KINDS]
-        return await self._naming.identities.ensure_joined(accounts, via="operator")
+        return await self._naming.identities.ensure_joined([(f"{LOCAL}:{OPERATOR}", "Operator")], via="operator")
 
     async def bounds(self, caller: Caller, user: str | None, *, is_dry_run: bool = False) -> Bounds:
         """Whose traces leave, and whose those become that come.

@@ -136,6 +136,7 @@ class Proposal(ApiModel):
     is_late: bool = Field(
         default=False, description="Approved now, but the file cannot be written yet; the gateway tries again."
     )
+    is_decidable: bool = Field(default=True, description="Whether the caller may decide on it.")
 
 
 class EditProposal(RequestBody):

@@ -68,7 +68,7 @@ async def search(
     limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many.")] = 20,
 ) -> Page[FoundMessage]:
     """Messages that have all the words, the best match first, in one page."""
-    return Page(items=tuple(await services.sessions.search_messages(caller, words, user, limit=limit)))
+    return Page(items=tuple(await services.sessions.passages(caller, words, user, limit=limit)))
 
 
 @router.get("/{session}", responses=_NO_SESSION, summary="Get a session")
