@@ -6,19 +6,9 @@ the code: where a function neither reaches the method nor stays away from what l
 
 from __future__ import annotations
 
-import ast
-import inspect
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pytest
-import typer.main
-
-from gateway.cli import app
 
 ROOT = Path(__file__).parents[2]
 GATEWAY = ROOT / "gateway"
