@@ -11,7 +11,7 @@ from gateway.errors import FileError, StoreUnavailable
 from gateway.protocols import EditableMemory, MemoryScope, MemoryUpdate, SearchableMemory
 from gateway.traces.memory import TraceMemory, TurnCounts
 from gateway.traces.personality_traits import IngestRules
-from gateway.traces.provider import TraceMemoryProvider
+from tests.gateway.memory.traces.trace_provider import TraceMemoryProvider
 from gateway.traces.search import Wanted
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
