@@ -36,6 +36,10 @@ LAYERS = {**SURFACES, "service": "(desk|services)/", "core": ""}
 ASKED = re.compile("caller|_?services?|client|ethos")
 BEHIND = re.compile(r"open(ed)?_\w+|_?review|_?brain|_?desk|_store|_?identities")
 TOOL_ASKED = re.compile("sessions|_?trace_store|_?brain")
+_LET_IN = (
+    r"_?let_in\(((self, )?(request|call)|connection)|approve\(.*(who|body)|_decide\((self, caller: Caller, )?who"
+    r"|decision\(|decide\(self, request"
+)
 # An operation: the paths that can state it, and how the head of a function reads that states it: `name(parameters`.
 OPERATIONS = {
     "undo a memory change": (
@@ -57,7 +61,7 @@ OPERATIONS = {
     ),
     "let a stranger in": (
         "pair|people|admission",
-        r"_?let_in\(((self, )?(request|call)|connection)|approve\(.*(who|body)|_decide\((self, caller: Caller, )?who|decision\(|decide\(self, request",
+        _LET_IN,
     ),
     "retry a delivery": (
         "deliver|queue|box",
