@@ -6,18 +6,19 @@ the code: where a function neither reaches the method nor stays away from what l
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-=======
 import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
->>>>>>> h/cmds
 from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from gateway.cli import app
 
 ROOT = Path(__file__).parents[2]
 GATEWAY = ROOT / "gateway"
