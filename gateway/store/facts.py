@@ -30,16 +30,9 @@ class SqliteFacts:
         self._database = database
 
     async def problem(self) -> str | None:
-        """Why nothing can be committed now; None where it can."""
         return await self._database.problem()
 
     async def backlog(self) -> Sequence[QueueHealth]:
-        """Unfinished rows and dead letters of both queues.
-
-        Raises:
-            StoreUnavailable: the database cannot be read.
-        """
-
         def work(connection: sqlite3.Connection) -> list[QueueHealth]:
             now_ms = wall_ms()
             return [
@@ -56,9 +49,4 @@ class SqliteFacts:
         return await self._database.read(work)
 
     async def unsettled_turns(self) -> int:
-        """Turns whose memory updates stand in the journal only.
-
-        Raises:
-            StoreUnavailable: the database cannot be read.
-        """
         return await self._database.read(lambda connection: int(connection.execute(_UNSETTLED).fetchone()[0]))

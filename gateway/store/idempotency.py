@@ -51,7 +51,6 @@ class SqliteIdempotency:
         self._owner = owner
 
     async def begin(self, caller: str, key: str, request_hash: bytes) -> Begun:
-        """Claim the key for this request: `new`, and it is the caller's to answer; else what became of it before."""
         now_ms = wall_ms()
 
         def work(connection: sqlite3.Connection) -> Begun:
@@ -71,7 +70,6 @@ class SqliteIdempotency:
         return await self._database.write(work)
 
     async def end(self, caller: str, key: str, answer: Answered | None) -> None:
-        """Keep the answer; None: it failed, and may be tried again."""
         if answer is None:
             sql = "DELETE FROM idempotent_requests WHERE caller = ? AND key = ? AND owner = ? AND status IS NULL"
             await self._database.write(statement(sql, (caller, key, self._owner)), is_durable=False)

@@ -37,7 +37,6 @@ class SqliteConversationLog:
     async def read(
         self, conversation: ConversationRef, *, after: int = 0, limit: int = 200, newest: bool = False
     ) -> Sequence[LogEntry]:
-        """Entries with a cursor above `after`, oldest first; with `newest` the last `limit` of them."""
         place = (conversation.channel, conversation.conversation, conversation.thread, after, limit, EMPTIED)
         sql = _NEWEST if newest else _OLDEST
 

@@ -96,35 +96,27 @@ class SqliteMemoryJournal:
         self._database = database
 
     async def begin(self, asks: Sequence[Ask]) -> Mapping[Key, EntryOutcome]:
-        """Note what is not noted yet; returns the outcomes of those that are settled."""
         return await self._database.write(partial(_begin, asks=asks), is_durable=False)
 
     async def tail(self, document: str) -> Tail:
-        """What was applied last."""
         return await self._database.read(partial(_tail, document=document))
 
     async def knows(self, document: str, text_hash: str) -> bool:
-        """Whether a text is one that the document had lately."""
         return await self._database.read(partial(_knows, document=document, text_hash=text_hash))
 
     async def record(self, write: Write) -> Mapping[Key, EntryOutcome]:
-        """Note what is about to be written."""
         return await self._database.write(partial(_record, write=write), is_durable=False)
 
     async def settle(self, outcomes: Mapping[Key, EntryOutcome], *, is_durable: bool = False) -> None:
-        """Note what became of them."""
         await self._database.write(partial(_settle, outcomes=outcomes), is_durable=is_durable)
 
     async def pending(self, document: str) -> Collection[Key]:
-        """The keys of the updates that are not settled yet."""
         return await self._database.read(partial(_pending, document=document))
 
     async def unsettled(self) -> Sequence[tuple[MemoryScope, Sequence[MemoryUpdate]]]:
-        """Whole turns of which something is not settled, oldest first."""
         return await self._database.read(select_unsettled)
 
     async def entries(self, document: str | None, limit: int, before: int | None = None) -> Sequence[JournalEntry]:
-        """Settled entries, newest first."""
         if document is None:
             sql = (
                 "SELECT * FROM memory_journal WHERE outcome IS NOT NULL AND (?2 IS NULL OR "
@@ -140,17 +132,14 @@ class SqliteMemoryJournal:
         return await self._database.read(partial(_select, sql=sql, values=values))
 
     async def past(self, document: str, since: datetime, limit: int) -> Sequence[PastChange]:
-        """Applied changes, newest first."""
         return await self._database.read(partial(_past, document=document, since=iso(since), limit=limit))
 
     async def entry(self, entry_id: int) -> JournalEntry | None:
-        """The entry with this id."""
         sql = "SELECT * FROM memory_journal WHERE id = ?"
         found = await self._database.read(partial(_select, sql=sql, values=(entry_id,)))
         return found[0] if found else None
 
     async def chain(self, document: str, position: int) -> Sequence[JournalEntry]:
-        """Applied entries up to `position`, oldest first, from the nearest checkpoint on."""
         sql = (
             "SELECT * FROM memory_journal WHERE document = ?1 AND outcome = 'applied' AND position <= ?2"
             " AND position >= (SELECT coalesce(max(position), 0) FROM memory_journal WHERE document = ?1"

@@ -27,8 +27,6 @@ class SqliteNotes:
         self._channel = channel
 
     async def get(self, key: str) -> str | None:
-        """The text under the key; None where there is none."""
-
         def work(connection: sqlite3.Connection) -> str | None:
             row = connection.execute(_GET, (self._channel, storable_id(key))).fetchone()
             return None if row is None else str(row["text"])
@@ -36,18 +34,15 @@ class SqliteNotes:
         return await self._database.read(work)
 
     async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
-        """Keep the text; `is_durable` False survives a killed process but perhaps not a power cut, and is cheap."""
         await self._database.write(
             statement(_PUT, (self._channel, storable_id(key), storable(text))), is_durable=is_durable
         )
         reach("notes.kept")
 
     async def remove(self, key: str) -> None:
-        """Forget the key; harmless when it is not there. Not durable on its own."""
         await self._database.write(statement(_REMOVE, (self._channel, storable_id(key))), is_durable=False)
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
-        """The keys that begin so, in order."""
         prefix = storable_id(prefix)
         values = (self._channel, len(prefix), prefix)
         return await self._database.read(

@@ -155,12 +155,9 @@ class SqlitePeople:
 
     @property
     def foreign_changes(self) -> int:
-        """Grows whenever another process may have changed something."""
         return self._database.foreign_commits
 
     async def book(self) -> AccessSnapshot:
-        """All roles, admissions and chats, as they are now."""
-
         def work(connection: sqlite3.Connection) -> AccessSnapshot:
             return AccessSnapshot(
                 ranks={row["account"]: row["rank"] for row in connection.execute("SELECT * FROM account_ranks")},
@@ -173,20 +170,16 @@ class SqlitePeople:
         return await self._database.read(work)
 
     async def requests(self) -> Sequence[Request]:
-        """Everybody who asked, the waiting, the refused and those whose time is over, oldest first."""
         return await self._database.read(
             lambda connection: [_request(row) for row in connection.execute(_REQUESTS).fetchall()]
         )
 
     async def held_in(self, channel: str, account: str) -> Sequence[ConversationRef]:
-        """Where the messages were written that wait for the yes."""
         return await self._database.read(
             lambda connection: [conversation_of(row) for row in connection.execute(_HELD_IN, (channel, account))]
         )
 
     async def owner_code(self, now: datetime) -> str | None:
-        """The hash of the code that is offered, None where there is none or its time is over."""
-
         def work(connection: sqlite3.Connection) -> str | None:
             row = connection.execute("SELECT code_hash FROM owner_code WHERE expires_at > ?", (to_ms(now),)).fetchone()
             return None if row is None else str(row["code_hash"])
@@ -194,7 +187,6 @@ class SqlitePeople:
         return await self._database.read(work)
 
     async def change(self, change: PeopleChange, notices: Sequence[OutboundMessage] = ()) -> None:
-        """Do it and queue the notices, durably and at once."""
         now_ms = self._now_ms()
 
         def work(connection: sqlite3.Connection) -> None:
@@ -205,7 +197,6 @@ class SqlitePeople:
         await self._database.write(work)
 
     async def keep_chat(self, account: str, conversation: ConversationRef) -> None:
-        """Note which direct chat an owner used last; survives a killed process, perhaps not a power cut."""
         await self._database.write(partial(insert_chat, account=account, conversation=conversation), is_durable=False)
 
 
