@@ -1,4 +1,4 @@
-"""The inbox in SQLite: see `gateway.pipeline.inbox.InboxStore`."""
+"""The inbox in SQLite: see `gateway.pipeline.queues.InboxStore`."""
 
 from __future__ import annotations
 

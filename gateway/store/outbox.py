@@ -1,4 +1,4 @@
-"""The outbox in SQLite: see `gateway.pipeline.outbox.OutboxStore`."""
+"""The outbox in SQLite: see `gateway.pipeline.queues.OutboxStore`."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from gateway.domain.sessions import Session, SessionHit, SessionMessage
 from gateway.store.database import Database, statement
 from gateway.store.payloads import conversation_of, from_ms, storable, to_ms
 from gateway.store.persons import PERSON
-from gateway.store.search import search_messages
-from gateway.store.search_index import SearchIndex
+from gateway.store.search import SearchIndex, search_messages
 
 _ACTIVE = "SELECT sessions.* FROM session_keys JOIN sessions ON sessions.id = session_id WHERE session_keys.key = ?"
 # Of a session that is gone meanwhile nothing but its time is known: those of the same moment are then left out.

@@ -32,7 +32,7 @@ from gateway.ops.backup.taking import copy_at_one_moment, take_backup
 from gateway.store.database import Database
 from gateway.store.memory_journal import SqliteMemoryJournal
 from gateway.store.schema import migrate
-from gateway.store.search_index import register_functions
+from gateway.store.search import register_functions
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from tests import forks

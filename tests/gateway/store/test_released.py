@@ -25,7 +25,7 @@ from gateway.ops.backup.restoring import restore
 from gateway.ops.backup.taking import take_backup
 from gateway.store.notes import SqliteNotes
 from gateway.store.schema import Migration, migrate, migrations
-from gateway.store.search_index import register_functions
+from gateway.store.search import register_functions
 from gateway.store.sqlite import open_store
 from tests.fake_channel import FakeChannel
 from tests.released import HERE, VERSIONS, lay_out, next_program

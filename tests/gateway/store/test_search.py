@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from gateway.memory.tokenizer import MAX_QUERY_CHARS, MAX_TERMS, Matcher, Term, parse, words_of
 from gateway.pipeline.commit import TurnCommit
 from gateway.store.database import Database
-from gateway.store.search import expression
-from gateway.store.search_index import BATCH
+from gateway.store.search import BATCH, expression
 from gateway.store.sessions import SqliteSessions
 from gateway.store.sqlite import SqliteStore
 from tests.conformance.stores import THERE, claimed, said, session_of, turn, written
