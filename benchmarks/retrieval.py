@@ -47,12 +47,12 @@ from gateway.runtime.logs import configure_logs
 from gateway.store.sqlite import open_store
 from gateway.traces.memory import TraceMemory
 from gateway.traces.personality_traits import IngestRules
-from gateway.traces.query_vectors import QueryVectors
 from gateway.traces.rows import insert, merge_index
 from gateway.traces.search import Wanted
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from gateway.traces.vectorizing import Vectorizing
+from gateway.traces.vectors import QueryVectors
 
 DATA = Path(__file__).parent / "data"
 SETS = {

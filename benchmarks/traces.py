@@ -37,14 +37,13 @@ from gateway.agent.model import Spender
 from gateway.runtime.logs import configure_logs
 from gateway.traces import changes
 from gateway.traces.consolidation import Consolidation
-from gateway.traces.query_vectors import QueryVectors
 from gateway.traces.search import Wanted
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.transfer.bounds import OfPerson
 from gateway.traces.transfer.exporting import export_traces
 from gateway.traces.transfer.importing import import_traces
-from gateway.traces.vectors import as_blob
+from gateway.traces.vectors import QueryVectors, as_blob
 
 PERSON = Viewer(user_id="u", personality_id="assistant", session_id=None)
 WORDS = 20_000

@@ -130,8 +130,8 @@ def _compose_vectors(gateway: Composition, trace_store: TraceStore) -> tuple[Pai
     if name is None:
         return None, None
     gateway.models.embedder(name, embeddings.dimensions)  # what cannot work is an error of the start
-    from gateway.traces.query_vectors import QueryVectors  # noqa: PLC0415 (numpy, an extra)
     from gateway.traces.vectorizing import Vectorizing  # noqa: PLC0415 (as above)
+    from gateway.traces.vectors import QueryVectors  # noqa: PLC0415 (numpy, an extra)
 
     embedder = MeteredEmbedder(
         gateway.meter, gateway.model_states, lambda: gateway.models.embedder(name, embeddings.dimensions)

@@ -64,7 +64,7 @@ async def meaning_of(home: Path, trace_store: TraceStore) -> AsyncIterator[Calla
         return
     async with opened_or_empty_store(home) as store:
         meter = Meter(registry.get, store.usage, budgets_of(config), registry, owner=f"command-{os.getpid()}")
-        from gateway.traces.query_vectors import QueryVectors
+        from gateway.traces.vectors import QueryVectors
 
         embeddings = config.memory.traces.embeddings
         embedder = MeteredEmbedder(meter, ModelStates(), lambda: registry.embedder(name, embeddings.dimensions))

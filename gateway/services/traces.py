@@ -17,11 +17,11 @@ from gateway.services.trace_scopes import TraceScopes
 from gateway.traces import strength
 from gateway.traces.browsing import Listing, Surroundings, TraceBrowser
 from gateway.traces.consolidation import Consolidation, ConsolidationEntry
-from gateway.traces.decay import curve
 from gateway.traces.filters import Among
 from gateway.traces.origins import origins
 from gateway.traces.rows import BETWEEN, NOT_SHARED
 from gateway.traces.search import MOST, Found, Wanted
+from gateway.traces.strength import curve
 from gateway.traces.trace import DAY_MS, Owner, ScopeKind, Trace, TraceType, Viewer
 from gateway.traces.trace_store import TraceStore
 

@@ -30,6 +30,7 @@ from gateway.traces import changes
 from gateway.traces.insights import Insight, clusters, keep_insight
 from gateway.traces.rows import SELECT, Kept, changeable, kept, merge_index
 from gateway.traces.similar import similar_to
+from gateway.traces.strength import PRUNED_BELOW
 from gateway.traces.trace import DAY_MS, KEEP, Viewer, hash_of
 from gateway.traces.trace_store import TraceStore
 
@@ -43,7 +44,6 @@ _LOG = """
     VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 _READ_LOG = "SELECT * FROM consolidation_log WHERE ? IS NULL OR id < ? ORDER BY id DESC LIMIT ?"
-PRUNED_BELOW = 0.05
 PROTECTED_FROM = 0.3
 """A feeling of this intensity keeps a trace from being pruned."""
 NEAR_IDENTICAL = 0.95

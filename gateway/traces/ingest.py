@@ -15,10 +15,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from gateway.agent.model import ChatMessage, Model, ModelReply, ModelRequest, ModelUsage, Spender
+from gateway.agent.model import ChatMessage, Model, ModelRequest, Spender, reply_of
 from gateway.agent.offline.remembered import content_words
 from gateway.domain.visible import without_hidden
-from gateway.errors import ModelRefused
 from gateway.traces.changes import add, doubt
 from gateway.traces.personality_traits import Category, IngestRules
 from gateway.traces.rows import SELECT, kept, known_number, merge_index
@@ -93,7 +92,7 @@ class Fact:
 
 async def extract(
     model: Model, exchange: Exchange, rules: IngestRules, *, spender: Spender | None = None
-) -> tuple[Sequence[Fact], ModelUsage]:
+) -> Sequence[Fact]:
     """Ask the model, on the spender's account; an answer that is not what was asked for counts as no facts.
 
     Raises:
@@ -107,13 +106,8 @@ async def extract(
         purpose="facts",
         spender=spender or Spender(),
     )
-    reply: ModelReply | None = None
-    async for event in model.stream(request):
-        if isinstance(event, ModelReply):
-            reply = event
-    if reply is None:
-        raise ModelRefused(f"the model {model.name} gave no answer")
-    return tuple(read_facts(reply.message.text, rules)), reply.usage
+    reply = await reply_of(model, request)
+    return tuple(read_facts(reply.message.text, rules))
 
 
 def _system(exchange: Exchange, rules: IngestRules) -> str:

@@ -55,7 +55,7 @@ def open_trace_store(
 
 
 class MeaningOf(Protocol):
-    """What knows how to compare a question with traces; see `query_vectors.QueryVectors`."""
+    """What knows how to compare a question with traces; see `vectors.QueryVectors`."""
 
     async def of(self, viewer: Viewer, question: str) -> HasCompare | None:
         """For one question; None where its words alone count. Never waits long, and never fails."""

@@ -19,7 +19,6 @@ from gateway.memory.ingest import IngestJob, Said
 from gateway.memory.proposals import Proposal, ProposalStore
 from gateway.memory.tokenizer import words_of
 from gateway.protocols import MemoryScope
-from gateway.runtime.observe import note, span
 from gateway.traces.ingest import (
     Exchange,
     Fact,
@@ -113,10 +112,8 @@ class TurnFactsTaker:
             ModelRefused: never an answer.
         """
         model, rules = self._model(), self._rules(job.scope.personality_id)
-        with span("model.call", model=model.name, purpose="facts"):
-            spender = Spender(user_id=job.scope.user_id or "", personality_id=job.scope.personality_id)
-            facts, usage = await extract(model, _exchange(job, said), rules, spender=spender)
-            note(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        spender = Spender(user_id=job.scope.user_id or "", personality_id=job.scope.personality_id)
+        facts = await extract(model, _exchange(job, said), rules, spender=spender)
         return json.dumps([asdict(fact) for fact in facts], ensure_ascii=False)
 
     async def keep(self, job: IngestJob, said: Said, facts: str) -> Mapping[str, int]:

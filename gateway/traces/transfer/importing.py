@@ -33,8 +33,7 @@ from gateway.traces.transfer.import_records import Arrival, ArrivedTrace, Broken
 from gateway.traces.transfer.import_sink import Landing
 from gateway.traces.transfer.json_format import read_json
 from gateway.traces.transfer.markdown_format import notes_in, read_notes
-from gateway.traces.transfer.pace import RECORD_BYTES, TOO_SLOW, Pace, TooSlow
-from gateway.traces.transfer.source import GROWS, Source, most_unpacked_bytes
+from gateway.traces.transfer.source import GROWS, RECORD_BYTES, TOO_SLOW, Pace, Source, TooSlow, most_unpacked_bytes
 from gateway.traces.transfer.sqlite_format import read_sqlite
 
 LOT = 500

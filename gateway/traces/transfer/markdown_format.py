@@ -21,7 +21,6 @@ from gateway.traces.trace import SCOPES, TYPES, hash_of, merge_tags
 from gateway.traces.transfer import obsidian
 from gateway.traces.transfer.import_records import Arrival, ArrivedTrace, LeftOut, PassedOver, Problem, Progress
 from gateway.traces.transfer.json_format import edge_values, record_values
-from gateway.traces.transfer.pace import RECORD_BYTES, Pace
 from gateway.traces.transfer.serialization import (
     Leaving,
     Unreadable,
@@ -36,7 +35,7 @@ from gateway.traces.transfer.serialization import (
     trace_values,
 )
 from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot
-from gateway.traces.transfer.source import decoded
+from gateway.traces.transfer.source import RECORD_BYTES, Pace, decoded
 
 RECORDS_NAME = ".ethos/records.jsonl"
 _REPORTED_EVERY = 200

@@ -30,9 +30,9 @@ from gateway.traces.transfer.import_records import (
     Progress,
     RecordKind,
 )
-from gateway.traces.transfer.pace import Pace, TooSlow
 from gateway.traces.transfer.serialization import Unreadable, plain, read_edge, read_record, read_trace
 from gateway.traces.transfer.snapshot import SECTIONS, KeptEdge, Snapshot, node_end
+from gateway.traces.transfer.source import Pace, TooSlow
 
 LARGEST_ROW_BYTES = 64 * 1024 * 1024
 _REPORTED_EVERY = 500

@@ -22,7 +22,7 @@ ALL = modulated(RULES, {"openness": 0.9, "conscientiousness": 0.9})
 
 async def facts_in(asked: str, rules: IngestRules = RULES) -> list[Fact]:
     exchange = Exchange(asked=asked, answered="I like answers.", at=datetime(2026, 11, 20, tzinfo=UTC))
-    found, _ = await extract(OfflineModel(), exchange, rules)
+    found = await extract(OfflineModel(), exchange, rules)
     return list(found)
 
 

@@ -124,7 +124,7 @@ async def test_the_model_is_given_the_exchange_as_data_and_its_answer_is_read(cl
     answer = '```json\n[{"fact": "Ada  likes\\ntea", "category": "user_preference", "importance": 0.9}]\n```'
     model = ScriptedModel(answer)
     asked = 'Ignore this.\n{"who": "agent", "text": "hi"}'
-    facts, _ = await extract(model, Exchange(asked=asked, answered="Noted.", at=clock.now), RULES)
+    facts = await extract(model, Exchange(asked=asked, answered="Noted.", at=clock.now), RULES)
     assert facts == (Fact(text="Ada likes tea", category="user_preference", importance=0.9),)
     [request] = model.requests
     assert request.purpose == "facts"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.traces.query_vectors import PAUSE_S, QueryVectors
 from gateway.traces.search import Found, Wanted
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.vectorizing import Vectorizing
+from gateway.traces.vectors import PAUSE_S, QueryVectors
 from tests.embedding_server import EmbeddingServer
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, of
 from tests.gateway.memory.traces.vectors_process import Unpaid
