@@ -48,7 +48,7 @@ from gateway.store.sqlite import open_store
 from gateway.traces.memory import TraceMemory
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.rows import insert, merge_index
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, open_trace_store
 from gateway.traces.vectorizing import Vectorizing
@@ -178,7 +178,7 @@ async def with_brain(
             brain.meaning = QueryVectors(embedder, timeout_s=60.0, least=LEAST)
 
         async def search(question: str) -> Sequence[str]:
-            found = await brain.search(ASKER, Wanted(query=question, limit=limit))
+            found = await brain.search(ASKER, TraceQuery(query=question, limit=limit))
             return [each.trace.id for each in found]
 
         rules = IngestRules(recall_chars=ROOM_CHARS)

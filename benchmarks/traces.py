@@ -37,7 +37,7 @@ from gateway.agent.model import Spender
 from gateway.runtime.logs import configure_logs
 from gateway.traces import changes
 from gateway.traces.consolidation import Consolidation
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.transfer.bounds import OfPerson
@@ -137,7 +137,7 @@ class Run:
     async def _note_p95(self, name: str, brain: TraceStore) -> None:
         begin_peak()
         times = sorted(
-            [await timed(brain.search(PERSON, Wanted(query=self.facts.sentence(8)))) for _ in range(self.samples)]
+            [await timed(brain.search(PERSON, TraceQuery(query=self.facts.sentence(8)))) for _ in range(self.samples)]
         )
         self._keep(name, times[int(self.samples * 0.95)])
 

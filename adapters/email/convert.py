@@ -268,7 +268,7 @@ def read_mail(
         conversation=ConversationRef(
             channel=rules.channel,
             conversation=author,
-            thread=threads.of(author, envelope.recipients, envelope.references, message_id),
+            thread=threads.thread_of(author, envelope.recipients, envelope.references, message_id),
         ),
         sender=Sender(
             channel=rules.channel,

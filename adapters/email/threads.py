@@ -48,7 +48,7 @@ class Threads:
             await notes.put("key", key)
         return cls(bytes.fromhex(key), address)
 
-    def of(self, person: str, recipients: Iterable[str], references: Sequence[str], message_id: str) -> str:
+    def thread_of(self, person: str, recipients: Iterable[str], references: Sequence[str], message_id: str) -> str:
         """The thread of a mail.
 
         Args:

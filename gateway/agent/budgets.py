@@ -60,7 +60,7 @@ class Budgets:
     personalities: Mapping[str, Limit] = field(default_factory=dict)
     gateway: Limit = field(default_factory=Limit)
 
-    def of(self, spender: Spender) -> Mapping[Scope, Limit]:
+    def limits_of(self, spender: Spender) -> Mapping[Scope, Limit]:
         """The limits that hold for somebody, without those that limit nothing."""
         limits: dict[Scope, Limit] = {"gateway": self.gateway}
         if spender.user_id:

@@ -161,7 +161,7 @@ class Meter:
         """
         if self._unsettled:
             await self._to_its_end(self._settle_late())
-        limits = self._budgets.of(request.spender)
+        limits = self._budgets.limits_of(request.spender)
         call = _Call(name=name, request=request, day=self._budgets.day(self._now()))
         if not limits:
             return call
@@ -233,7 +233,7 @@ class Meter:
             ask = replace(ask, day=budgets.day(now))
             self._under_way += 1
             try:
-                answer = await self._reserve(ask, budgets.of(ask.spender))
+                answer = await self._reserve(ask, budgets.limits_of(ask.spender))
             except BaseException:
                 self._is_over()
                 raise

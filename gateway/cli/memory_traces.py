@@ -31,7 +31,7 @@ from gateway.store.sqlite import SqliteStore
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.origins import matched_words, origins, source_of
 from gateway.traces.rows import places
-from gateway.traces.search import Found, Wanted
+from gateway.traces.search import ScoredTrace, TraceQuery
 from gateway.traces.trace import Viewer
 from gateway.traces.trace_store import TRACES_NAME, PersonIds, TraceStore, open_trace_store
 from gateway.traces.transfer.bounds import Bounds, Everything, OfPerson
@@ -139,7 +139,7 @@ async def import_memory(
 
 
 async def search_memory(
-    wanted: Wanted, user: str | None, personality: str | None, *, explain: bool, as_json: bool
+    wanted: TraceQuery, user: str | None, personality: str | None, *, explain: bool, as_json: bool
 ) -> None:
     """Print the traces of a person that fit, the best first; if wanted, with what their scores are made of.
 
@@ -180,7 +180,7 @@ async def facts_about(home: Path, scope: MemoryScope, words: str) -> Sequence[Fa
         return await origins(trace_store, viewer_of(scope), words)
 
 
-def explained(found: Found, matched: Sequence[str]) -> str:
+def explained(found: ScoredTrace, matched: Sequence[str]) -> str:
     """What a score is made of: `score = (words 0.60 + meaning 0.31) * strength 0.98; cosine 0.52`, and by which words.
 
     The words of a store of a few facts weigh next to nothing, so small numbers are shown with their first digits.
@@ -196,7 +196,7 @@ def _shown(value: float) -> str:
     return f"{value:.3f}" if not value or abs(value) >= 0.001 else f"{value:.1e}"
 
 
-def _as_json(found: Found) -> dict[str, object]:
+def _as_json(found: ScoredTrace) -> dict[str, object]:
     trace = found.trace
     return {
         "id": trace.id,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from gateway.errors import MemoryConflict
 from gateway.memory import rules
 from gateway.memory.delta import Delta
-from gateway.memory.journal import Ask, Change, EntryOutcome, Key
+from gateway.memory.journal import Change, EntryOutcome, JournalRequest, Key
 from gateway.protocols import MemoryUpdate
 
 
@@ -22,7 +22,7 @@ class PendingChange:
         expected_version: the hash that the document must have; None where any will do.
     """
 
-    ask: Ask
+    ask: JournalRequest
     data: bytes | None = None
     expected_version: str | None = None
 
@@ -98,7 +98,7 @@ def _cut(result: Draft, max_bytes: int) -> None:
     result.changes.append(replace(last, hash_after=result.hash, delta=delta))
 
 
-def update_of(ask: Ask) -> MemoryUpdate:
+def update_of(ask: JournalRequest) -> MemoryUpdate:
     """The update that an ask came from.
 
     Raises:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from gateway.errors import MemoryStoreError
 from gateway.memory import rules
-from gateway.memory.journal import Ask, EntryAction, EntryOutcome, JournalEntry, MemoryJournal
+from gateway.memory.journal import EntryAction, EntryOutcome, JournalEntry, JournalRequest, MemoryJournal
 
 _PAGE = 200
 
@@ -138,7 +138,7 @@ class History:
             return True
 
     async def _shown(self, entry: JournalEntry) -> HistoryEntry:
-        ask: Ask = entry.ask
+        ask: JournalRequest = entry.ask
         return HistoryEntry(
             id=entry.id,
             at=entry.written_at or ask.at,

@@ -34,7 +34,7 @@ _BYTES_PER_STEP = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class JournalRequest:
     """One change that somebody wants.
 
     Attributes:
@@ -73,7 +73,7 @@ class Change:
         checkpoint: the whole text after it, for an `edit`.
     """
 
-    ask: Ask
+    ask: JournalRequest
     hash_before: str
     hash_after: str
     delta: Delta | None
@@ -107,7 +107,7 @@ class JournalEntry:
     """
 
     id: int
-    ask: Ask
+    ask: JournalRequest
     outcome: EntryOutcome | None = None
     position: int | None = None
     written_at: datetime | None = None
@@ -165,7 +165,7 @@ class Tail:
 class MemoryJournal(Protocol):
     """Where the journal is kept. The callers of `record` and `settle` hold the document's lock."""
 
-    async def begin(self, asks: Sequence[Ask]) -> Mapping[Key, EntryOutcome]:
+    async def begin(self, asks: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
         """Note what is not noted yet; returns the outcomes of those that are settled."""
 
     async def tail(self, document: str) -> Tail:

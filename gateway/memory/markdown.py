@@ -20,9 +20,9 @@ from gateway.memory import rules
 from gateway.memory.atomic_document import Step
 from gateway.memory.draft import PendingChange, draft
 from gateway.memory.history import History, HistoryEntry, NoSuchEntry, difference
-from gateway.memory.journal import HASH_OF_NOTHING, Ask, EntryAction, MemoryJournal
+from gateway.memory.journal import HASH_OF_NOTHING, EntryAction, JournalRequest, MemoryJournal
 from gateway.memory.paths import DocumentPlace, check_ids, document_key, locate, locate_key
-from gateway.memory.read_cache import Kept, ReadCache
+from gateway.memory.read_cache import CachedText, ReadCache
 from gateway.memory.writer import DocumentWriter
 from gateway.protocols import (
     MemoryContext,
@@ -270,7 +270,7 @@ class MarkdownFileMemoryProvider:
         except (FileError, OSError):  # the next read says why
             return None
 
-    async def _begin(self, asks: Sequence[Ask], nowhere: Collection[int]) -> dict[int, UpdateOutcome]:
+    async def _begin(self, asks: Sequence[JournalRequest], nowhere: Collection[int]) -> dict[int, UpdateOutcome]:
         """Note the asks, and settle those that change nothing; returns what is known of them by that alone."""
         settled = await self._journal.begin(asks)
         nothing = [ask for ask in asks if ask.index in nowhere]
@@ -303,7 +303,7 @@ class MarkdownFileMemoryProvider:
     ) -> MemoryDocument:
         """Put bytes in place under a key of their own: one scope may write many times."""
         scope = replace(scope, turn_id=f"{scope.turn_id}:{uuid.uuid4().hex[:12]}")
-        ask = Ask(
+        ask = JournalRequest(
             scope=scope,
             index=0,
             document=place.key,
@@ -319,10 +319,10 @@ class MarkdownFileMemoryProvider:
         return _document(place, data, snapshot.signature if snapshot else None)
 
     @staticmethod
-    def _asks(scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> list[Ask]:
+    def _asks(scope: MemoryScope, updates: Sequence[MemoryUpdate]) -> list[JournalRequest]:
         now = datetime.now(UTC)
         return [
-            Ask(
+            JournalRequest(
                 scope=scope,
                 index=index,
                 document=document_key(scope, update.store) or "",
@@ -354,7 +354,7 @@ class MarkdownFileMemoryProvider:
             )
         return writer
 
-    def _without_effect(self, document: str, asks: Sequence[Ask]) -> Iterator[int]:
+    def _without_effect(self, document: str, asks: Sequence[JournalRequest]) -> Iterator[int]:
         """The asks of a document that can change nothing, in order: for them no lock and no directory is made."""
         is_there = False
         for ask in asks:
@@ -372,7 +372,7 @@ class MarkdownFileMemoryProvider:
         texts = []
         for store in STORES:
             key = document_key(scope, store)
-            kept = Kept(None, None) if key is None else self._texts.look(key)
+            kept = CachedText(None, None) if key is None else self._texts.look(key)
             if kept is None:
                 return None
             texts.append(kept.text)

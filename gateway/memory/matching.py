@@ -48,7 +48,7 @@ Role = Literal["user", "assistant"]
 
 @dataclass(slots=True)
 class Match:
-    """One trace and what its score is made of; see `search.Found`."""
+    """One trace and what its score is made of; see `search.ScoredTrace`."""
 
     number: int
     place: Place | None

@@ -24,12 +24,22 @@ from gateway.errors import FileError, MemoryConflict
 from gateway.files.atomic import FileSnapshot, Signature, make_private_directory
 from gateway.files.locks import FileLock
 from gateway.memory import rules
-from gateway.memory.atomic_document import AtomicDocument, Look, Staged, Step
+from gateway.memory.atomic_document import AtomicDocument, DocumentState, StagedVersion, Step
 from gateway.memory.delta import Delta
 from gateway.memory.draft import Draft, PendingChange, draft
-from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, Fitted, both, fit
+from gateway.memory.hand_edit import LOOK_BACK, LOOK_BACK_ENTRIES, MergedEdit, both, fit
 from gateway.memory.history import NoSuchEntry, rebuilt
-from gateway.memory.journal import HASH_OF_NOTHING, MERGE, Ask, Change, EntryOutcome, Key, MemoryJournal, Tail, Write
+from gateway.memory.journal import (
+    HASH_OF_NOTHING,
+    MERGE,
+    Change,
+    EntryOutcome,
+    JournalRequest,
+    Key,
+    MemoryJournal,
+    Tail,
+    Write,
+)
 from gateway.memory.paths import DocumentPlace
 from gateway.protocols import MemoryScope, UpdateOutcome
 
@@ -158,7 +168,7 @@ class DocumentWriter:
         """
         return asyncio.create_task(self._begin([wish.ask for wish in wishes if wish.data is None]))
 
-    async def _begin(self, asks: Sequence[Ask]) -> Mapping[Key, EntryOutcome]:
+    async def _begin(self, asks: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
         if not asks:
             return {}
         settled = await self._journal.begin(asks)
@@ -176,7 +186,7 @@ async def _in_thread(work: Callable[..., T], *args: object) -> T:
         raise
 
 
-async def _deliver(jobs: Sequence[_Job], made: Rewritten, noting: asyncio.Task[Mapping[Key, EntryOutcome]]) -> None:
+async def _deliver(jobs: Sequence[_Job], made: RewriteResult, noting: asyncio.Task[Mapping[Key, EntryOutcome]]) -> None:
     """Give each caller its own report once the journal has it; a key that two asked for was applied for the first."""
     try:
         settled = await noting
@@ -210,7 +220,7 @@ def _fail(jobs: Sequence[_Job], error: BaseException) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LastWrite:
     """Our own last write: its signature and hash, and the signature of the version that it replaced."""
 
     signature: Signature
@@ -219,7 +229,7 @@ class Known:
 
 
 @dataclass(slots=True)
-class Rewritten:
+class RewriteResult:
     """What became of the wishes, and the journal's settling, which need not be waited for under the lock."""
 
     results: dict[Key, Result] = field(default_factory=dict)
@@ -272,16 +282,16 @@ class Rewriter:
         self._file = AtomicDocument(place.path, on_step)
         self._is_first = True
         self._settled: Future[None] | None = None
-        self.known: Known | None = None
+        self.known: LastWrite | None = None
 
-    def rewrite(self, scope: MemoryScope, wishes: Sequence[PendingChange]) -> Rewritten:
+    def rewrite(self, scope: MemoryScope, wishes: Sequence[PendingChange]) -> RewriteResult:
         """Bring the wishes in, in order, each key once.
 
         Raises:
             FileError: nothing was written now.
             StoreError: the journal could not be written, and so the file was not.
         """
-        made = Rewritten()
+        made = RewriteResult()
         if self._settled is not None and self._settled.done() and self._settled.exception() is not None:
             self.known = None  # what is in place has to be settled first
         unique = {wish.ask.key: wish for wish in reversed(wishes)}
@@ -295,7 +305,7 @@ class Rewriter:
                 return made
         raise FileError(f"{self.place.path} is being saved by an editor again and again; the update is kept for later")
 
-    def _attempt(self, made: Rewritten, scope: MemoryScope, wishes: Sequence[PendingChange]) -> str:
+    def _attempt(self, made: RewriteResult, scope: MemoryScope, wishes: Sequence[PendingChange]) -> str:
         look = self._file.look()
         if look.replaced:
             self._file.finish_exchange(look)
@@ -315,14 +325,14 @@ class Rewriter:
             self._settle(made, start, new, look)
         return published
 
-    def _write(self, made: Rewritten, look: Look, start: _Start, new: Draft) -> str:
+    def _write(self, made: RewriteResult, look: DocumentState, start: _Start, new: Draft) -> str:
         is_new = new.after != look.data
         if not is_new and not _is_told(new):
             return "placed"
         changes = [*start.edits, *new.changes]
         write = Write(document=self.place.key, changes=changes, after=new.after, at=datetime.now(UTC))
         recording = self._call(self._journal.record(write))  # while the next version goes to the disk
-        staged: Staged | None = None
+        staged: StagedVersion | None = None
         try:
             if is_new:
                 staged = self._file.stage(new.after, [change.ask.key for change in changes], look)
@@ -341,10 +351,10 @@ class Rewriter:
             return "placed"
         published = self._file.publish(staged, look, new.cut)
         if published != "refused":
-            self.known = Known(staged.signature, new.hash, look.signature)
+            self.known = LastWrite(staged.signature, new.hash, look.signature)
         return published
 
-    def _settle(self, made: Rewritten, start: _Start, new: Draft, look: Look) -> None:
+    def _settle(self, made: RewriteResult, start: _Start, new: Draft, look: DocumentState) -> None:
         """Settle, and now and then tidy up: what is removed then was made durable before."""
         leftovers = len(look.evidence) + len(look.staged) + len(look.stale)
         is_due = leftovers >= (1 if self._is_first else _TIDY_AT)
@@ -362,7 +372,7 @@ class Rewriter:
 
     # ---- hand edits -------------------------------------------------------------------------------------------------
 
-    def _is_known(self, look: Look) -> bool:
+    def _is_known(self, look: DocumentState) -> bool:
         known = self.known
         return (
             known is not None
@@ -371,7 +381,9 @@ class Rewriter:
             and look.previous == known.previous
         )
 
-    def _start(self, look: Look, scope: MemoryScope, wishes: Sequence[PendingChange]) -> tuple[Look, _Start]:
+    def _start(
+        self, look: DocumentState, scope: MemoryScope, wishes: Sequence[PendingChange]
+    ) -> tuple[DocumentState, _Start]:
         """What to start from; looks again when the file is not as any of us left it.
 
         It is the file's own text, but for two cases. A person saved a text that they had opened before our last
@@ -399,7 +411,7 @@ class Rewriter:
             tail, tail.hash, scope, save, late=None if late is None else self._save(late, tail), is_read=is_read
         )
 
-    def _tail(self, look: Look) -> Tail:
+    def _tail(self, look: DocumentState) -> Tail:
         """The end of the history, after settling what is in the file and was not settled yet."""
         tail = self._call(self._journal.tail(self.place.key)).result()
         landed = [key for key in tail.unsettled if self._file.has_applied(look, key)]
@@ -442,7 +454,7 @@ class Rewriter:
         )
         if ours is None:
             return _Start(save.data, [edit])
-        fitted = Fitted(save.data)
+        fitted = MergedEdit(save.data)
         if save.data.strip() and not is_read:
             fitted = fit(save.data, save.at, ours, entries, is_late=is_late)
         if late is not None:
@@ -467,13 +479,15 @@ class Rewriter:
         except NoSuchEntry:
             return None
 
-    def _edit(self, scope: MemoryScope, turn_id: str, at: datetime) -> Ask:
+    def _edit(self, scope: MemoryScope, turn_id: str, at: datetime) -> JournalRequest:
         """Of a change by hand: who made it is not known."""
         unknown = replace(scope, user_id=None, author_id=None, session_id=None, channel=None, turn_id=turn_id)
         store = self.place.store
-        return Ask(scope=unknown, index=0, document=self.place.key, store=store, action="edit", content="", at=at)
+        return JournalRequest(
+            scope=unknown, index=0, document=self.place.key, store=store, action="edit", content="", at=at
+        )
 
-    def _merge(self, scope: MemoryScope, at: datetime, fitted: Fitted) -> Ask:
+    def _merge(self, scope: MemoryScope, at: datetime, fitted: MergedEdit) -> JournalRequest:
         """Of the change that brings back what an editor had not read; with what the edit displaced of it."""
         ask = self._edit(scope, f"{MERGE}{uuid.uuid4().hex}", at)
         ask = replace(ask, refers_to=fitted.unread[-1].id)
@@ -486,7 +500,7 @@ class Rewriter:
         content = json.dumps([["add", text]], ensure_ascii=False)
         return replace(ask, scope=replace(whose, turn_id=ask.scope.turn_id), content=content)
 
-    def _late_save(self, look: Look, tail: Tail) -> FileSnapshot | None:
+    def _late_save(self, look: DocumentState, tail: Tail) -> FileSnapshot | None:
         """A save into the version before: none of the journal's texts, and not older than our last write.
 
         Who saves by a rename wrote the file before that, so its time says less.

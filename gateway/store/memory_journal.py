@@ -19,10 +19,10 @@ from gateway.memory.journal import (
     HASH_OF_NOTHING,
     LATELY_ENTRIES,
     MERGE,
-    Ask,
     Change,
     EntryOutcome,
     JournalEntry,
+    JournalRequest,
     Key,
     PastChange,
     Tail,
@@ -95,7 +95,7 @@ class SqliteMemoryJournal:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def begin(self, asks: Sequence[Ask]) -> Mapping[Key, EntryOutcome]:
+    async def begin(self, asks: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
         return await self._database.write(partial(_begin, asks=asks), is_durable=False)
 
     async def tail(self, document: str) -> Tail:
@@ -151,7 +151,7 @@ class SqliteMemoryJournal:
 # ---- one function for each statement of the protocol, on the database's own threads ---------------------------------
 
 
-def _begin(connection: sqlite3.Connection, *, asks: Sequence[Ask]) -> dict[Key, EntryOutcome]:
+def _begin(connection: sqlite3.Connection, *, asks: Sequence[JournalRequest]) -> dict[Key, EntryOutcome]:
     done: dict[Key, EntryOutcome] = {}
     for ask in asks:
         if not connection.execute(_INSERT, _row(ask)).rowcount:
@@ -296,9 +296,9 @@ def _select(connection: sqlite3.Connection, *, sql: str, values: tuple[object, .
 # ---- rows and values ------------------------------------------------------------------------------------------------
 
 
-def _asks(scope: MemoryScope, updates: Sequence[MemoryUpdate], at: datetime) -> list[Ask]:
+def _asks(scope: MemoryScope, updates: Sequence[MemoryUpdate], at: datetime) -> list[JournalRequest]:
     return [
-        Ask(
+        JournalRequest(
             scope=scope,
             index=index,
             document=document_key(scope, update.store) or "",
@@ -311,7 +311,7 @@ def _asks(scope: MemoryScope, updates: Sequence[MemoryUpdate], at: datetime) -> 
     ]
 
 
-def _row(ask: Ask) -> tuple[object, ...]:
+def _row(ask: JournalRequest) -> tuple[object, ...]:
     scope = ask.scope
     return (
         *(scope.turn_id, ask.index, ask.document or None, scope.personality_id, scope.user_id, scope.session_id),
@@ -332,8 +332,8 @@ def _scope(row: sqlite3.Row) -> MemoryScope:
     )
 
 
-def _ask(row: sqlite3.Row) -> Ask:
-    return Ask(
+def _ask(row: sqlite3.Row) -> JournalRequest:
+    return JournalRequest(
         scope=_scope(row),
         index=row["update_index"],
         document=row["document"] or "",

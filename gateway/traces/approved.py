@@ -24,7 +24,7 @@ from gateway.memory.sync import RETRY_S
 from gateway.protocols import MemoryScope
 from gateway.traces import changes
 from gateway.traces.origins import origins
-from gateway.traces.rows import Kept, as_json, find, known_number
+from gateway.traces.rows import StoredTrace, as_json, find, known_number
 from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, TraceType, Viewer, merge_tags
 from gateway.traces.trace_store import FEWEST_TO_MERGE, TraceStore
 from gateway.traces.turn_facts import viewer_of
@@ -99,7 +99,7 @@ def _viewer(proposal: Proposal) -> Viewer:
     return Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
 
 
-def _found(connection: sqlite3.Connection, viewer: Viewer, fact: FactChange) -> list[Kept]:
+def _found(connection: sqlite3.Connection, viewer: Viewer, fact: FactChange) -> list[StoredTrace]:
     return [kept for each in fact.trace_ids if (kept := find(connection, viewer, each)) is not None]
 
 

@@ -30,7 +30,7 @@ from gateway.protocols import (
 from gateway.store.payloads import from_ms, to_ms
 from gateway.traces import changes
 from gateway.traces.rows import owner_number
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer, hash_of
 from gateway.traces.trace_store import TraceStore
 
@@ -115,7 +115,7 @@ class TraceMemoryProvider:
         check_ids(scope)
         viewer = Viewer(user_id=scope.user_id, personality_id=scope.personality_id, session_id=scope.session_id)
         async with _told_as_files():
-            found = await self._trace_store.search(viewer, Wanted(query=query, limit=limit))
+            found = await self._trace_store.search(viewer, TraceQuery(query=query, limit=limit))
         return [
             MemoryHit(
                 text=each.trace.content,

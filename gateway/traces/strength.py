@@ -37,7 +37,7 @@ def current(strength: float, stability_ms: float, last_accessed_at: datetime, no
     return min(1.0, strength * math.exp(-elapsed_ms / stability_ms))
 
 
-def used(strength: float, stability_ms: float, uses: int, intensity: float = 0.0) -> tuple[float, float]:
+def after_use(strength: float, stability_ms: float, uses: int, intensity: float = 0.0) -> tuple[float, float]:
     """Strength and stability after a use; `strength` is the current one, `uses` the number before this one.
 
     After many uses the gain is none. It is never a loss: what is used daily must not fade sooner for that.
@@ -47,12 +47,12 @@ def used(strength: float, stability_ms: float, uses: int, intensity: float = 0.0
     return min(1.0, strength + USE_GAIN), max(stability_ms, SHORTEST_STABILITY_MS)
 
 
-def doubted(strength: float, stability_ms: float) -> tuple[float, float]:
+def after_doubt(strength: float, stability_ms: float) -> tuple[float, float]:
     """Strength and stability after the person contradicted the trace, or called it wrong."""
     return DOUBTED_FACTOR * strength, max(stability_ms / 2, SHORTEST_STABILITY_MS)
 
 
-def interfered(strengths: Sequence[tuple[float, float]]) -> tuple[list[float], float]:
+def interference(strengths: Sequence[tuple[float, float]]) -> tuple[list[float], float]:
     """What similar traces do to each other when a new one is made.
 
     Args:

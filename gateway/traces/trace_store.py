@@ -18,8 +18,8 @@ from gateway.store.database import Database, snapshot
 from gateway.store.schema import migrate, migrations
 from gateway.traces import changes
 from gateway.traces.changes import Added, Merged
-from gateway.traces.rows import NOT_SHARED, Kept, as_json, find, find_to_change, places, visible
-from gateway.traces.search import Compare, Found, Wanted, recalled, search
+from gateway.traces.rows import NOT_SHARED, StoredTrace, as_json, find, find_to_change, places, visible
+from gateway.traces.search import Compare, ScoredTrace, TraceQuery, recall, search
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace import STABILITY_MS, ScopeKind, Trace, Viewer, merge_tags
 
@@ -54,14 +54,14 @@ def open_trace_store(
     )
 
 
-class MeaningOf(Protocol):
+class QuestionEmbedder(Protocol):
     """What knows how to compare a question with traces; see `vectors.QueryVectors`."""
 
-    async def of(self, viewer: Viewer, question: str) -> HasCompare | None:
+    async def embed(self, viewer: Viewer, question: str) -> ComparableQuestion | None:
         """For one question; None where its words alone count. Never waits long, and never fails."""
 
 
-class HasCompare(Protocol):
+class ComparableQuestion(Protocol):
     """A question that can be compared."""
 
     @property
@@ -92,7 +92,7 @@ class TraceStore:
         self.database = database
         self.now = now
         self.stability_ms = stability_ms
-        self.meaning: MeaningOf | None = None
+        self.meaning: QuestionEmbedder | None = None
         self._person_ids = person_ids
 
     async def __aenter__(self) -> Self:
@@ -120,7 +120,7 @@ class TraceStore:
     async def add(self, viewer: Viewer, trace: Trace) -> Added:
         """Keep a trace; the same content, type and owner again unites the tags with those of the one that is there.
 
-        Similar traces of the owner and the new one weaken each other; see `strength.interfered`.
+        Similar traces of the owner and the new one weaken each other; see `strength.interference`.
 
         Raises:
             TraceError: the content is blank, or the owner is not the viewer's.
@@ -204,28 +204,28 @@ class TraceStore:
 
     # ---- several ----------------------------------------------------------------------------------------------------
 
-    async def search(self, viewer: Viewer, wanted: Wanted) -> Sequence[Found]:
+    async def search(self, viewer: Viewer, wanted: TraceQuery) -> Sequence[ScoredTrace]:
         """The best matches, best first; being listed is no use."""
-        question = None if self.meaning is None else await self.meaning.of(viewer, wanted.query)
+        question = None if self.meaning is None else await self.meaning.embed(viewer, wanted.query)
         compare = None if question is None else question.compare
         viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> Sequence[Found]:
+        def work(connection: sqlite3.Connection) -> Sequence[ScoredTrace]:
             with snapshot(connection):
                 return search(connection, viewer, wanted, self.now(), compare)
 
         return await self.database.read(work)
 
-    async def recall(self, viewer: Viewer, question: str) -> Sequence[Found]:
+    async def recall(self, viewer: Viewer, question: str) -> Sequence[ScoredTrace]:
         """What has to do with a question, best first; nothing where nothing has. See `recalling`."""
-        asked = None if self.meaning is None else await self.meaning.of(viewer, question)
+        asked = None if self.meaning is None else await self.meaning.embed(viewer, question)
         viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> Sequence[Found]:
+        def work(connection: sqlite3.Connection) -> Sequence[ScoredTrace]:
             with snapshot(connection):
                 if asked is None:
-                    return recalled(connection, viewer, question, self.now())
-                return recalled(connection, viewer, question, self.now(), asked.compare, least_cosine=asked.least)
+                    return recall(connection, viewer, question, self.now())
+                return recall(connection, viewer, question, self.now(), asked.compare, least_cosine=asked.least)
 
         return await self.database.read(work)
 
@@ -301,7 +301,7 @@ class TraceStore:
         return await self.database.read(work)
 
 
-def _check_sources(sources: Sequence[Kept]) -> None:
+def _check_sources(sources: Sequence[StoredTrace]) -> None:
     if len(sources) < FEWEST_TO_MERGE:
         raise TraceError(f"Found only {len(sources)} active trace(s) for the provided IDs. Need at least 2.")
 

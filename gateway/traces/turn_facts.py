@@ -25,7 +25,7 @@ from gateway.traces.ingest import (
     IngestReport,
     TurnFacts,
     Vectors,
-    admitted,
+    admit,
     extract,
     keep_facts,
     says_nearly_the_same,
@@ -57,7 +57,7 @@ def viewer_of(scope: MemoryScope, role: Role | None = None) -> Viewer:
     )
 
 
-class Offers:
+class OfferedTraces:
     """Which traces the last turns were offered. A restart forgets them, which costs a little feedback."""
 
     def __init__(self) -> None:
@@ -69,13 +69,13 @@ class Offers:
         while len(self._by_turn) > _OFFERS_KEPT:
             self._by_turn.popitem(last=False)
 
-    def of(self, turn_id: str) -> Sequence[Trace]:
+    def get(self, turn_id: str) -> Sequence[Trace]:
         """What the turn was offered; nothing where that is not known."""
         return self._by_turn.get(turn_id, ())
 
 
-class TurnFactsTaker:
-    """Takes the facts of turns; see `gateway.memory.ingest.TakesFacts`."""
+class TurnFactExtractor:
+    """Takes the facts of turns; see `gateway.memory.ingest.FactExtractor`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class TurnFactsTaker:
         proposals: ProposalStore | None = None,
         embedder: PaidEmbedder | None = None,
         *,
-        offers: Offers | None = None,
+        offers: OfferedTraces | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -102,7 +102,7 @@ class TurnFactsTaker:
         self._rules = rules
         self._proposals = proposals
         self._embedder = embedder
-        self._offers = offers or Offers()
+        self._offers = offers or OfferedTraces()
 
     async def extract(self, job: IngestJob, said: Said) -> str:
         """Ask the model what is worth keeping.
@@ -135,11 +135,11 @@ class TurnFactsTaker:
         rules, viewer = self._rules(scope.personality_id), viewer_of(scope)
         if job.sources is None:
             vectors = await self._vectors(turn, scope)
-            offered = self._offers.of(scope.turn_id)
+            offered = self._offers.get(scope.turn_id)
             return asdict(await keep_facts(self._trace_store, viewer, turn, rules, vectors=vectors, offered=offered))
         if self._proposals is None:
             raise TraceError("the facts of this turn need a person's approval, but there is no store for proposals")
-        traces = admitted(self._trace_store, viewer, turn, rules)
+        traces = admit(self._trace_store, viewer, turn, rules)
         report = await propose_facts(self._trace_store, self._proposals, job, traces, rules)
         left_out = len(turn.facts) - len(traces)
         return {**report, "extracted": len(turn.facts), "below_threshold": left_out}

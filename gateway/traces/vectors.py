@@ -152,7 +152,7 @@ class QueryVectors:
         self._silent_until_s = float("-inf")
         self.problem: str | None = None
 
-    async def of(self, viewer: Viewer, question: str) -> QueryVector | None:
+    async def embed(self, viewer: Viewer, question: str) -> QueryVector | None:
         """The question's vector; None where the words alone count: it is an expression, or there is no answer in time.
 
         `problem` says why there was none, for people.

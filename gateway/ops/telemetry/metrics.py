@@ -91,7 +91,7 @@ class _Way:
             "inbox.accept": self._accept,
             "inbox.wait": lambda span: self._wait.observe(span.duration_s),
             "turn": self._turn,
-            "turn.bury": self._bury,
+            "turn.dead_letter": self._dead_letter,
             "outbox.send": self._send,
         }
 
@@ -106,7 +106,7 @@ class _Way:
         outcome = span.facts.get("outcome", "released" if span.error == "CancelledError" else "failed")
         self._turns.labels(outcome).observe(span.duration_s)
 
-    def _bury(self, span: Span) -> None:
+    def _dead_letter(self, span: Span) -> None:
         if span.error is None:
             self._given_up.labels("inbox").inc()
 

@@ -184,7 +184,7 @@ class Source:
         return min(first + later, done), first + later
 
 
-def decoded(data: bytes) -> tuple[str, str | None]:
+def decode_text(data: bytes) -> tuple[str, str | None]:
     """The text; and the encoding, where it had to be guessed."""
     for mark, encoding in _MARKS:
         if data.startswith(mark):

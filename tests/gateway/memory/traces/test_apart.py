@@ -17,11 +17,11 @@ from gateway.traces.archive import rehydrate, shorten_old
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.memory import TraceMemory
 from gateway.traces.personality_traits import IngestRules
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TraceStore
-from gateway.traces.turn_facts import TurnFactsTaker
+from gateway.traces.turn_facts import TurnFactExtractor
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
 from tests.scripted_model import ScriptedModel
 
@@ -99,7 +99,7 @@ async def test_nothing_crosses_between_two_people_in_any_operation(
 
     # by words that both have
     for words in ("balcony", '"old house"', "key AND pot", "wat*"):
-        found = {each.trace.id for each in await brain.search(ADA, Wanted(query=words, limit=100))}
+        found = {each.trace.id for each in await brain.search(ADA, TraceQuery(query=words, limit=100))}
         assert found <= set(ada_ids)
         listed = await use("memory_search", query=words, limit=100)
         assert not any(ben_id in listed for ben_id in ben_ids)
@@ -111,7 +111,7 @@ async def test_nothing_crosses_between_two_people_in_any_operation(
     # by what she adds herself, and by what is taken from her turns
     await use("memory_add", content=FACTS[0], tags=["hers"])
     facts = json.dumps([{"fact": FACTS[1], "category": "knowledge", "importance": 1.0}])
-    taker = TurnFactsTaker(brain, lambda: ScriptedModel(facts), lambda _id: IngestRules())
+    taker = TurnFactExtractor(brain, lambda: ScriptedModel(facts), lambda _id: IngestRules())
     exchange = Said(asked="q", answered="a", at=clock.now)
     job = IngestJob(scope=scope(ADA, "t_1"), speaker="Ada")
     report = await taker.keep(job, exchange, await taker.extract(job, exchange))
@@ -135,7 +135,7 @@ async def test_nothing_crosses_between_two_people_in_any_operation(
 
     assert await shorten_old(brain, first_words) == 2
     for viewer, other_ids in ((ADA, ben_ids), (BEN, ada_ids)):
-        everything = await brain.search(viewer, Wanted(query="water OR key", limit=100))
+        everything = await brain.search(viewer, TraceQuery(query="water OR key", limit=100))
         assert {each.trace.owner.id for each in everything} == {viewer.user_id}
         assert not {each.trace.id for each in everything} & set(other_ids)
     edges = await brain.database.read(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import TraceError
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
@@ -112,8 +112,8 @@ async def test_an_update_changes_what_is_given_and_is_found_under_the_new_words(
     assert await brain.update(ADA, added.id, content="Ada drinks coffee")
     changed = await the(brain, added.id)
     assert (changed.content, changed.embedding) == ("Ada drinks coffee", None)
-    assert not await brain.search(ADA, Wanted(query="sugar"))
-    assert [found.trace.id for found in await brain.search(ADA, Wanted(query="coffee"))] == [added.id]
+    assert not await brain.search(ADA, TraceQuery(query="sugar"))
+    assert [found.trace.id for found in await brain.search(ADA, TraceQuery(query="coffee"))] == [added.id]
     again = await brain.add(ADA, of(ADA, "Ada drinks coffee"))
     assert again.id == added.id  # the hash follows
 
@@ -123,10 +123,10 @@ async def test_deleting_hides_and_a_second_time_says_false(brain: TraceStore) ->
     assert await brain.delete(ADA, added.id)
     assert not await brain.delete(ADA, added.id)
     assert await brain.get(ADA, added.id) is None
-    assert not await brain.search(ADA, Wanted(query="tea"))
+    assert not await brain.search(ADA, TraceQuery(query="tea"))
     assert not await brain.update(ADA, added.id, content="x")
     assert await brain.restore(ADA, added.id)
-    assert [found.trace.id for found in await brain.search(ADA, Wanted(query="tea"))] == [added.id]
+    assert [found.trace.id for found in await brain.search(ADA, TraceQuery(query="tea"))] == [added.id]
     assert not await brain.restore(ADA, added.id)
 
 
@@ -139,7 +139,7 @@ async def test_no_call_reaches_somebody_elses_trace_by_its_id(brain: TraceStore)
         assert not await brain.delete(viewer, ids[0])
         assert not await brain.restore(viewer, ids[0])
         assert await brain.offered(viewer, "q", used=ids) == 0
-        assert not await brain.search(viewer, Wanted(query="tea"))
+        assert not await brain.search(viewer, TraceQuery(query="tea"))
         with pytest.raises(TraceError, match="Found only 0 active"):
             await brain.merge(viewer, ids)
     assert (await the(brain, ids[0])).content == f"{TEA} 0"
@@ -208,5 +208,5 @@ async def test_what_was_added_is_there_after_the_brain_was_opened_again(tmp_path
     async with open_trace_store(tmp_path / TRACES_NAME, now=clock) as brain:
         added = await brain.add(ADA, of(ADA, TEA))
     async with open_trace_store(tmp_path / TRACES_NAME, now=clock) as brain:
-        assert [found.trace.id for found in await brain.search(ADA, Wanted(query="sugar"))] == [added.id]
+        assert [found.trace.id for found in await brain.search(ADA, TraceQuery(query="sugar"))] == [added.id]
     assert (tmp_path / TRACES_NAME).stat().st_mode & 0o077 == 0

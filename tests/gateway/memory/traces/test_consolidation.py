@@ -21,7 +21,7 @@ from gateway.errors import FileError, ModelUnavailable
 from gateway.files.locks import hold
 from gateway.traces.consolidation import LOCK_NAME, Consolidation, ConsolidationReport
 from gateway.traces.rows import insert
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from tests.gateway.memory.traces.people import ADA, BEN, Clock, of
@@ -67,7 +67,7 @@ async def test_the_same_text_becomes_one_trace_and_each_owner_keeps_their_own(br
     await put(brain, of(ADA, "tea", type="semantic"), of(BEN, "tea"), of(BEN, "tea"))
     report = await Consolidation(brain).run(ADA)
     assert report.merged == 3
-    mine = [hit.trace for hit in await brain.search(ADA, Wanted(query="tea"))]
+    mine = [hit.trace for hit in await brain.search(ADA, TraceQuery(query="tea"))]
     assert {(trace.type, trace.tags) for trace in mine} == {("episodic", ("0", "1", "2", "3")), ("semantic", ())}
     assert await brain.count(BEN) == 2  # not asked for
     assert (await Consolidation(brain).run()).merged == 1
@@ -138,7 +138,7 @@ async def test_a_cluster_becomes_an_insight_by_the_model_once(brain: TraceStore)
     report = await Consolidation(brain, insight=insight).run()
     assert report.derived == 1
     assert [sorted(trace.owner.id for trace in traces) for traces in seen] == [["u_ada"] * 5]
-    [found] = [hit.trace for hit in await brain.search(ADA, Wanted(query="loves", type="semantic"))]
+    [found] = [hit.trace for hit in await brain.search(ADA, TraceQuery(query="loves", type="semantic"))]
     assert (found.tags, found.owner, found.source) == (("derived", "insight"), ADA.owner("user"), "consolidation")
     assert found.strength == 0.7
     assert (await Consolidation(brain, insight=insight).run()).derived == 0

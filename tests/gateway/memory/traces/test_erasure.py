@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.traces.erasure import erase_person, forget, traces_of
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import ScopeKind
 from gateway.traces.trace_store import TRACES_NAME, TraceStore
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, of
@@ -61,10 +61,10 @@ async def test_others_find_what_they_found(brain: TraceStore) -> None:
     """The same traces with the same strength, by search, by id and in the export."""
     await fill(brain)
     before = await brain.database.read(lambda connection: traces_of(connection, {"u_ben", "s_ben"}))
-    found = [each.trace.id for each in await brain.search(BEN, Wanted(query="likes the sea"))]
+    found = [each.trace.id for each in await brain.search(BEN, TraceQuery(query="likes the sea"))]
     await erase_person(brain, user_ids=["u_ada"], session_ids=["s_ada"])
     assert await brain.database.read(lambda connection: traces_of(connection, {"u_ben", "s_ben"})) == before
-    assert [each.trace.id for each in await brain.search(BEN, Wanted(query="likes the sea"))] == found
+    assert [each.trace.id for each in await brain.search(BEN, TraceQuery(query="likes the sea"))] == found
     assert len(found) == 3
 
 

@@ -21,8 +21,8 @@ from gateway.traces.ingest import (
     keep_facts,
     read_facts,
 )
-from gateway.traces.personality_traits import IngestRules, modulated
-from gateway.traces.search import Wanted
+from gateway.traces.personality_traits import IngestRules, apply_traits
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import DAY_MS, Viewer
 from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
@@ -44,12 +44,12 @@ def turn(clock: Clock, *facts: Fact, turn_id: str = "t1") -> TurnFacts:
 async def test_the_most_important_facts_are_stored_with_where_they_are_from(brain: TraceStore, clock: Clock) -> None:
     report = await keep_facts(brain, ADA, turn(clock, SMALL, GOAL, TRIP, BORN, LIKES), RULES)
     assert report == IngestReport(extracted=5, stored=3, duplicate=0, below_threshold=1, over_limit=1)
-    found = (await brain.search(ADA, Wanted(query="green tea")))[0].trace
+    found = (await brain.search(ADA, TraceQuery(query="green tea")))[0].trace
     assert (found.conversation, found.position) == ("s1", 0)
     assert (found.type, found.source, found.author, found.speaker) == ("semantic", "turn", "u_ada", "Ada")
     assert found.metadata == {"turnId": "t1", "channel": "web", "sessionId": "s1", "category": "user_preference"}
     assert found.tags == ("user_preference",)
-    assert not await brain.search(ADA, Wanted(query="marathon OR hello"))
+    assert not await brain.search(ADA, TraceQuery(query="marathon OR hello"))
 
 
 async def test_equal_to_the_threshold_passes_and_a_trait_lifts_what_it_cares_for(
@@ -57,7 +57,7 @@ async def test_equal_to_the_threshold_passes_and_a_trait_lifts_what_it_cares_for
 ) -> None:
     even = replace(SMALL, importance=0.4)
     assert (await keep_facts(brain, ADA, turn(clock, even), RULES)).stored == 1
-    rules = modulated(RULES, {"honesty": 1.0})
+    rules = apply_traits(RULES, {"honesty": 1.0})
     put_right = Fact(text="Ada moved to Rome, not Milan", category="correction", importance=0.2)
     assert (await keep_facts(brain, ADA, turn(clock, put_right, turn_id="t2"), rules)).stored == 1
     assert (await keep_facts(brain, ADA, turn(clock, put_right, turn_id="t3"), RULES)).below_threshold == 1
@@ -108,7 +108,7 @@ async def test_what_is_there_in_the_same_words_is_a_duplicate(brain: TraceStore,
 async def test_the_same_turn_again_stores_nothing_more_even_after_a_deletion(brain: TraceStore, clock: Clock) -> None:
     facts = turn(clock, LIKES, BORN, TRIP, GOAL)
     await keep_facts(brain, ADA, facts, RULES)
-    hit = (await brain.search(ADA, Wanted(query="Turin")))[0]
+    hit = (await brain.search(ADA, TraceQuery(query="Turin")))[0]
     assert await brain.delete(ADA, hit.trace.id)
     report = await keep_facts(brain, ADA, facts, RULES)
     assert report == IngestReport(extracted=4, stored=0, duplicate=3, below_threshold=0, over_limit=1)
@@ -163,7 +163,7 @@ def test_an_odd_importance_is_brought_into_its_range(importance: str, expected: 
 def test_feelings_are_read_only_where_a_trait_asks_for_them() -> None:
     answer = '[{"fact": "x", "category": "episodic", "importance": 1, "intensity": 0.8}]'
     assert [fact.intensity for fact in read_facts(answer, RULES)] == [0.0]
-    emotional = modulated(RULES, {"emotionality": 0.9})
+    emotional = apply_traits(RULES, {"emotionality": 0.9})
     assert [fact.intensity for fact in read_facts(answer, emotional)] == [0.8]
 
 

@@ -19,7 +19,7 @@ from gateway.domain.roles import Role
 from gateway.errors import StoreUnavailable, TraceError
 from gateway.traces.archive import rehydrate, shorten_old
 from gateway.traces.consolidation import Consolidation
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import ORGANIZATION, Owner, Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
@@ -54,7 +54,7 @@ async def brain(tmp_path: Path, clock: Clock, links: Links) -> AsyncIterator[Tra
 
 
 async def found(brain: TraceStore, viewer: Viewer, query: str) -> set[str]:
-    return {each.trace.content for each in await brain.search(viewer, Wanted(query=query))}
+    return {each.trace.content for each in await brain.search(viewer, TraceQuery(query=query))}
 
 
 async def use(brain: TraceStore, viewer: Viewer, name: str, role: Role = "member", **arguments: Any) -> str:
@@ -169,7 +169,7 @@ async def test_where_links_cannot_be_read_nothing_is_answered_rather_than_half(t
 
     async with open_trace_store(tmp_path / TRACES_NAME, now=clock, person_ids=broken) as brain:
         with pytest.raises(StoreUnavailable):
-            await brain.search(ADA, Wanted(query="tea"))
+            await brain.search(ADA, TraceQuery(query="tea"))
 
 
 def _is_unknown(answer: str) -> bool:

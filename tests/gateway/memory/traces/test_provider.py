@@ -12,7 +12,7 @@ from gateway.protocols import EditableMemory, MemoryScope, MemoryUpdate, Searcha
 from gateway.traces.memory import TraceMemory, TurnCounts
 from gateway.traces.personality_traits import IngestRules
 from gateway.traces.provider import TraceMemoryProvider
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.turn_facts import viewer_of
@@ -72,7 +72,7 @@ async def test_what_is_added_is_found_and_what_is_removed_is_gone_from_both(
     viewer = Viewer(user_id="u_1", personality_id="assistant", session_id="s")
 
     async def found(query: str) -> list[str]:
-        return [each.trace.content for each in await real_brain.search(viewer, Wanted(query=query))]
+        return [each.trace.content for each in await real_brain.search(viewer, TraceQuery(query=query))]
 
     await provider.sync(scope("t1"), [add("user", "Likes tea\nHates rain"), add("memory", "- Apollo ships on Friday")])
     assert await found("tea") == ["Likes tea"]

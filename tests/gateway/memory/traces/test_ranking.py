@@ -13,7 +13,7 @@ from gateway.memory.query import documents_with
 from gateway.traces import ranking
 from gateway.traces.ranking import Ranked, best_of
 from gateway.traces.rows import insert
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Viewer
 from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, BEN, of
@@ -30,7 +30,7 @@ async def read(brain: TraceStore, work: Callable[[sqlite3.Connection], T]) -> T:
 
 
 async def found(brain: TraceStore, query: str, viewer: Viewer = ADA, limit: int = 100) -> list[str]:
-    return [hit.trace.content for hit in await brain.search(viewer, Wanted(query=query, limit=limit))]
+    return [hit.trace.content for hit in await brain.search(viewer, TraceQuery(query=query, limit=limit))]
 
 
 def scores(ranked: Ranked) -> dict[int, float]:
@@ -111,5 +111,5 @@ async def test_a_type_is_looked_for_before_the_newest_are_taken(brain: TraceStor
     old = of(ADA, "tea as a rule", type="semantic")
     await brain.database.write(lambda connection: insert(connection, old))
     await put(brain, ADA, [f"tea number{number}" for number in range(300)])
-    hits = await brain.search(ADA, Wanted(query="tea", type="semantic"))
+    hits = await brain.search(ADA, TraceQuery(query="tea", type="semantic"))
     assert [hit.trace.content for hit in hits] == ["tea as a rule"]

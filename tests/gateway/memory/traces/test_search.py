@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.traces.search import Closeness, Wanted, search
+from gateway.traces.search import Closeness, TraceQuery, search
 from gateway.traces.search_words import register_functions
 from gateway.traces.trace_store import TraceStore
 from tests.gateway.memory.traces.people import ADA, BEN, NOBODY, Clock, of
@@ -22,7 +22,7 @@ async def keep(brain: TraceStore, *contents: str) -> None:
 
 
 async def found(brain: TraceStore, query: str, **wanted: object) -> list[str]:
-    hits = await brain.search(ADA, Wanted(query=query, **wanted))  # type: ignore[arg-type]
+    hits = await brain.search(ADA, TraceQuery(query=query, **wanted))  # type: ignore[arg-type]
     return [hit.trace.content for hit in hits]
 
 
@@ -106,7 +106,7 @@ async def test_speaker_and_date_are_searched_too(brain: TraceStore, clock: Clock
 async def test_a_named_speaker_is_preferred(brain: TraceStore) -> None:
     await brain.add(ADA, of(ADA, "Melanie, I paint a lake near the house", speaker="Caroline"))
     await brain.add(ADA, of(ADA, "I paint a lake near the house", speaker="Melanie"))
-    hits = await brain.search(ADA, Wanted(query="What lake does Melanie paint?"))
+    hits = await brain.search(ADA, TraceQuery(query="What lake does Melanie paint?"))
     named = next(hit for hit in hits if hit.trace.speaker == "Melanie")
     assert named.factors["named"] > 1
     other = next(hit for hit in hits if hit.trace.speaker == "Caroline")
@@ -119,7 +119,7 @@ async def test_the_answer_beside_the_question_is_found_though_it_shares_no_word(
     ):
         await brain.add(ADA, of(ADA, content, conversation="c1", position=position))
     await brain.add(ADA, of(ADA, "I play chess", conversation="c2", position=0))
-    hits = await brain.search(ADA, Wanted(query="instrument weekends"))
+    hits = await brain.search(ADA, TraceQuery(query="instrument weekends"))
     assert "The violoncello, since childhood" in [hit.trace.content for hit in hits]
     answer = next(hit for hit in hits if hit.trace.content.startswith("The violoncello"))
     assert set(answer.parts) == {"beside", "conversation"}
@@ -132,7 +132,7 @@ async def test_what_is_of_the_day_that_is_asked_for_is_found_without_a_word_in_c
     for far, content in ((0, "It rains"), (7, "Planted twelve saplings"), (30, "Planted roses"), (30, "In the garden")):
         await brain.add(ADA, of(ADA, content, created_at=clock.now - far * day))
     await brain.add(BEN, of(BEN, "Planted nothing", created_at=clock.now - 7 * day))
-    hits = await brain.search(ADA, Wanted(query="What did I do in the garden a week ago?"))
+    hits = await brain.search(ADA, TraceQuery(query="What did I do in the garden a week ago?"))
     assert [hit.trace.content for hit in hits] == ["In the garden", "Planted twelve saplings"]
     assert set(hits[1].parts) == {"day"}
     assert await found(brain, '"a week ago"') == []
@@ -157,7 +157,7 @@ async def test_type_and_scope_limit_the_answer_and_the_limit_its_length(brain: T
     assert len(await found(brain, "tea", limit=1_000)) == 100
     assert await found(brain, "tea", limit=0) == []
     assert await found(brain, "tea", scope="organization") == ["tea of all"]
-    hits = await brain.search(ADA, Wanted(query="tea", type="semantic", limit=100))
+    hits = await brain.search(ADA, TraceQuery(query="tea", type="semantic", limit=100))
     assert {hit.trace.type for hit in hits} == {"semantic"}
     assert len(hits) == 60
 
@@ -166,7 +166,7 @@ async def test_nobody_finds_what_is_somebody_elses(brain: TraceStore) -> None:
     await keep(brain, "the canary sings at four")
     await brain.add(ADA, of(ADA, "the shared canary", "organization"))
     for viewer in (BEN, NOBODY):
-        hits = await brain.search(viewer, Wanted(query="canary OR sings"))
+        hits = await brain.search(viewer, TraceQuery(query="canary OR sings"))
         assert [hit.trace.content for hit in hits] == ["the shared canary"]
 
 
@@ -180,7 +180,7 @@ async def test_strength_now_is_told_and_weighs_a_little(brain: TraceStore, clock
     await keep(brain, "green tea in the old kettle")
     clock.move(days=30)
     await keep(brain, "green tea in the new kettle")
-    fresh, old = await brain.search(ADA, Wanted(query="green tea kettle"))
+    fresh, old = await brain.search(ADA, TraceQuery(query="green tea kettle"))
     assert fresh.trace.content.endswith("new kettle")
     assert old.strength < fresh.strength <= 1
     assert old.score < fresh.score
@@ -222,16 +222,16 @@ async def test_a_question_says_whether_the_persons_words_count_or_the_assistants
 ) -> None:
     await brain.add(ADA, of(ADA, "Mint is the favourite tea", speaker="assistant"))
     await brain.add(ADA, of(ADA, "Mint is the favourite tea!", speaker="user"))
-    hits = await brain.search(ADA, Wanted(query=question))
+    hits = await brain.search(ADA, TraceQuery(query=question))
     assert hits[0].trace.speaker == speaker
 
 
 async def test_a_score_says_something_in_a_memory_of_a_few_facts_too(brain: TraceStore) -> None:
     await keep(brain, "Rex is a dog")
-    (hit,) = await brain.search(ADA, Wanted(query="dog"))
+    (hit,) = await brain.search(ADA, TraceQuery(query="dog"))
     assert hit.parts == {"words": 1.0}
     await keep(brain, "Tom is a cat")
-    assert [round(hit.score, 3) for hit in await brain.search(ADA, Wanted(query="dog cat"))] == [1.0, 1.0]
+    assert [round(hit.score, 3) for hit in await brain.search(ADA, TraceQuery(query="dog cat"))] == [1.0, 1.0]
 
 
 def pair(question: str, answer: str) -> str:
@@ -260,7 +260,7 @@ async def test_the_beginning_of_an_answer_is_searched_and_its_end_is_not(brain: 
 
 async def test_a_pair_that_changes_is_found_by_what_it_says_now(brain: TraceStore) -> None:
     await keep(brain, pair("Where is the key?", "Under the stone"))
-    trace = (await brain.search(ADA, Wanted(query="key")))[0].trace
+    trace = (await brain.search(ADA, TraceQuery(query="key")))[0].trace
     assert await brain.update(ADA, trace.id, content=pair("Where is the ladder?", "In the barn"))
     assert not await found(brain, "key")
     assert not await found(brain, "stone")
@@ -275,7 +275,7 @@ async def test_a_search_asks_few_things_however_much_it_finds(brain: TraceStore)
 
         def work(connection: sqlite3.Connection) -> None:
             connection.set_trace_callback(asked.append)
-            assert search(connection, ADA, Wanted(query="tea kettle"), brain.now())
+            assert search(connection, ADA, TraceQuery(query="tea kettle"), brain.now())
             connection.set_trace_callback(None)
 
         await brain.database.read(work)
@@ -298,6 +298,6 @@ async def test_what_is_deleted_while_a_search_runs_is_left_out(brain: TraceStore
                 other.execute(f"{change} WHERE content = 'green tea'")
             return {}
 
-        return [hit.trace.content for hit in search(connection, ADA, Wanted(query="tea"), brain.now(), deleting)]
+        return [hit.trace.content for hit in search(connection, ADA, TraceQuery(query="tea"), brain.now(), deleting)]
 
     assert await brain.database.read(work) == ["green tea in the old kettle"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.traces.search import Found, Wanted
+from gateway.traces.search import ScoredTrace, TraceQuery
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.vectorizing import Vectorizing
 from gateway.traces.vectors import PAUSE_S, QueryVectors
@@ -60,8 +60,8 @@ async def keep(brain: TraceStore, *contents: str) -> list[str]:
     return [(await brain.add(ADA, of(ADA, content))).id for content in contents]
 
 
-async def found(brain: TraceStore, query: str, viewer: object = ADA, **more: object) -> Sequence[Found]:
-    return await brain.search(viewer, Wanted(query=query, **more))  # type: ignore[arg-type]
+async def found(brain: TraceStore, query: str, viewer: object = ADA, **more: object) -> Sequence[ScoredTrace]:
+    return await brain.search(viewer, TraceQuery(query=query, **more))  # type: ignore[arg-type]
 
 
 def meaning(embedder: Unpaid, **more: object) -> QueryVectors:

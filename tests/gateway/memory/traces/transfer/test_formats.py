@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from gateway.errors import TraceError
-from gateway.traces.search import Wanted
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer import csv_format
 from gateway.traces.transfer.bounds import Everything, OfPerson
-from gateway.traces.transfer.detection import detected
+from gateway.traces.transfer.detection import detect_format
 from gateway.traces.transfer.exporting import export_traces
-from gateway.traces.transfer.import_records import ArrivedTrace, ImportResult
+from gateway.traces.transfer.import_records import ImportedTrace, ImportResult
 from gateway.traces.transfer.importing import import_traces
 from gateway.traces.transfer.obsidian import links_in, tags_in
 from gateway.traces.transfer.source import Source
@@ -419,7 +419,7 @@ async def test_what_does_not_say_whose_it_is_needs_a_name(brain: TraceStore, tmp
 async def test_what_was_imported_is_found_by_the_search(brain: TraceStore, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("content\nRex likes bones\n")
     await import_traces(brain, tmp_path / "x.csv", bounds=ADAS)
-    (found,) = await brain.search(ADA, Wanted(query="bone"))
+    (found,) = await brain.search(ADA, TraceQuery(query="bone"))
     assert found.trace.content == "Rex likes bones"
     assert found.strength == 1.0
 
@@ -452,7 +452,7 @@ async def test_nothing_that_is_there_is_overwritten_and_errors_say_what_to_do(
 )
 def test_the_format_is_told_by_content_first(tmp_path: Path, name: str, data: bytes, form: str) -> None:
     (tmp_path / name).write_bytes(data)
-    assert detected(tmp_path / name) == form
+    assert detect_format(tmp_path / name) == form
 
 
 @pytest.mark.parametrize(
@@ -486,7 +486,7 @@ def test_quotes_that_no_line_closes_are_read_in_time_that_grows_with_the_file(
     path = tmp_path / "x.csv"
     path.write_text("content,b\n" + 'x","y\n' * 8_000)
     began_s = time.thread_time()
-    traces = [each for each in csv_format.read_csv(Source(path), now_ms=0) if isinstance(each, ArrivedTrace)]
+    traces = [each for each in csv_format.read_csv(Source(path), now_ms=0) if isinstance(each, ImportedTrace)]
     assert len(traces) == 8_000
     assert time.thread_time() - began_s < 2.0
 
