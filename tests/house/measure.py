@@ -32,7 +32,7 @@ SURFACES = {
 LAYERS = {**SURFACES, "service": "(desk|services)/", "core": ""}
 # A function of a surface only asks if it, or one that it calls in its folder, names the first and none of the second.
 ASKED = re.compile("caller|_?services?|client|ethos")
-BEHIND = re.compile(r"opened_\w+|_?review|_?brain")
+BEHIND = re.compile(r"opened_\w+|_?review|_?trace_store")
 # An operation: the paths that can state it, and how the head of a function reads that states it: `name(parameters`.
 OPERATIONS = {
     "undo a memory change": (

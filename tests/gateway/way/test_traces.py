@@ -86,7 +86,7 @@ async def quiet(gateway: Gateway) -> None:
 
 
 async def viewer(gateway: Gateway, account: str = "1", conversation: str = "c1") -> Viewer:
-    """The person as the brain knows them."""
+    """The person as the trace store knows them."""
     user_id = await gateway.identities.resolve(f"fake:{account}", "Person")
     return Viewer(user_id=user_id, personality_id="assistant", session_id=None)
 
@@ -98,8 +98,8 @@ async def contents(gateway: Gateway, query: str, account: str = "1") -> list[str
     return [each.trace.content for each in found if {"words", "meaning"} & each.parts.keys()]
 
 
-async def everything(brain: TraceStore) -> list[str]:
-    return await brain.database.read(
+async def everything(trace_store: TraceStore) -> list[str]:
+    return await trace_store.database.read(
         lambda connection: [row[0] for row in connection.execute("SELECT content FROM traces ORDER BY number")]
     )
 
@@ -414,7 +414,7 @@ async def test_a_refusal_and_nonsense_leave_no_facts_and_no_job(house: House) ->
         assert (await gateway.store.ingest.backlog()).waiting == 0
 
 
-async def test_a_brain_that_cannot_be_read_costs_the_recall_and_not_the_answer(
+async def test_a_trace_store_that_cannot_be_read_costs_the_recall_and_not_the_answer(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with traced(house, Worker()) as (gateway, channel):

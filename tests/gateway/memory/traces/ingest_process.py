@@ -63,8 +63,8 @@ def run(home: Path, fact: str, step: str) -> None:
 
 async def _work(home: Path, fact: str, step: str) -> None:
     store = open_store(home / "ethos.sqlite")
-    async with open_trace_store(home / TRACES_NAME) as brain:
-        taker = TurnFactExtractor(brain, lambda: Names(fact), lambda _personality_id: IngestRules())
+    async with open_trace_store(home / TRACES_NAME) as trace_store:
+        taker = TurnFactExtractor(trace_store, lambda: Names(fact), lambda _personality_id: IngestRules())
         worker = IngestWorker(Mortal(store.ingest, step), Mortal(taker, step))
         running = asyncio.create_task(worker.run())
         await worker.idle()

@@ -43,24 +43,24 @@ def written(directory: Path, form: str) -> Path:
 
 @pytest.mark.parametrize("form", ["json", "csv", "markdown"])
 async def test_a_file_that_is_read_too_slowly_ends_the_import_and_says_what_is_missing(
-    brain: TraceStore, tmp_path: Path, form: str
+    trace_store: TraceStore, tmp_path: Path, form: str
 ) -> None:
     path = written(tmp_path, form)
     slow = Pace(ticking(PACE_WINDOW_S / (LEAST_BYTES / RECORD_BYTES)))  # a record needs more than one look
-    result = await import_traces(brain, path, bounds=ADAS, pace=slow)
+    result = await import_traces(trace_store, path, bounds=ADAS, pace=slow)
     assert 0 < result.imported < MANY
     assert (result.is_broken_off, result.is_whole) == (True, False)
     assert result.errors == [f"{path.name}: {TOO_SLOW}"]
-    again = await import_traces(brain, path, bounds=ADAS)
+    again = await import_traces(trace_store, path, bounds=ADAS)
     assert (again.imported, again.skipped, again.is_whole) == (MANY - result.imported, result.imported, True)
 
 
-async def test_a_database_whose_next_row_never_comes_is_given_up(brain: TraceStore, tmp_path: Path) -> None:
+async def test_a_database_whose_next_row_never_comes_is_given_up(trace_store: TraceStore, tmp_path: Path) -> None:
     path = tmp_path / "endless.sqlite"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE memory_traces (content, deep AS (hex(zeroblob(30000000)) || content))")
         connection.executemany("INSERT INTO memory_traces VALUES (?)", [(f"fact {number}",) for number in range(50)])
-    result = await import_traces(brain, path, bounds=ADAS, pace=Pace(ticking(PACE_WINDOW_S)))
+    result = await import_traces(trace_store, path, bounds=ADAS, pace=Pace(ticking(PACE_WINDOW_S)))
     assert (result.is_broken_off, result.errors[-1]) == (True, f"endless.sqlite: {TOO_SLOW}")
 
 
