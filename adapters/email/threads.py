@@ -2,7 +2,7 @@
 
 A thread belongs to one person: its id is a hash of their address and the first mail's Message-ID. Our Message-IDs, and
 our Reply-To where the server knows plus-addresses, contain the id with a signature. So an answer finds its thread even
-from programs that break `References`, and nobody gets into another person's thread.
+from programs that break `References`, and no one gets into another person's thread.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import reduce
 from typing import Literal, Protocol, get_args
 
 from gateway.agent.model import ModelUsage, Spender
@@ -205,7 +206,6 @@ class UsageSum:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: UsageSum | DayUsage) -> UsageSum:
-        """Both together."""
         return UsageSum(
             turns=self.turns + other.turns,
             calls=self.calls + other.calls,
@@ -310,7 +310,7 @@ def uses(budgets: Budgets, spending: Sequence[DaySpending]) -> list[BudgetUse]:
                     reserved = sum(getattr(one.reserved, what) for one in same_owner)
                     used.append(BudgetUse(scope=scope, what=what, used=spent, reserved=reserved, limit=limit))
             if used:
-                found.append(max(used, key=_part))
+                found.append(max(used, key=lambda use: (use.used + use.reserved) / use.limit if use.limit else 1.0))
     return found
 
 
@@ -329,11 +329,6 @@ def _limit(budgets: Budgets, scope: Scope, name: str) -> Limit:
     if scope == "personality":
         return budgets.personalities.get(name, budgets.personality)
     return budgets.user if scope == "user" else budgets.gateway
-
-
-def _part(use: BudgetUse) -> float:
-    """How much of it is gone."""
-    return (use.used + use.reserved) / use.limit if use.limit else 1.0
 
 
 def _least(ask: Ask) -> int:
@@ -364,29 +359,29 @@ def spending(rows: Iterable[DayUsage], *, today: str, zone: str, limit: Limit) -
         zone: what the day goes by, for people.
     """
     all_rows = list(rows)
-    of_today = [row for row in all_rows if row.day == today]
-    lines = [f"- Today ({zone}): {_totals(of_today)}", f"- Last {DAYS} days: {_totals(all_rows)}"]
+    of_today = _sum(row for row in all_rows if row.day == today)
+    lines = [f"- Today ({zone}): {_in_words(of_today)}", f"- Last {DAYS} days: {_in_words(_sum(all_rows))}"]
     if limit.is_set:
         lines.append(f"- Left today: {_left(of_today, limit)}")
     return "\n".join(lines)
 
 
-def _totals(rows: list[DayUsage]) -> str:
-    cost_usd = sum(row.cost_usd for row in rows)
-    return (
-        f"{sum(row.turns for row in rows)} turns, {sum(row.calls for row in rows)} model calls, "
-        f"{sum(row.input_tokens for row in rows)} tokens in, {sum(row.output_tokens for row in rows)} out"
-        + (f", {cost_usd:.4f} USD" if cost_usd else "")
+def _sum(rows: Iterable[DayUsage]) -> UsageSum:
+    return reduce(UsageSum.__add__, rows, UsageSum())
+
+
+def _in_words(used: UsageSum) -> str:
+    return f"{used.turns} turns, {used.calls} model calls, {used.input_tokens} tokens in, {used.output_tokens} out" + (
+        f", {used.cost_usd:.4f} USD" if used.cost_usd else ""
     )
 
 
-def _left(rows: list[DayUsage], limit: Limit) -> str:
+def _left(used: UsageSum, limit: Limit) -> str:
     parts = []
     if limit.turns is not None:
-        parts.append(f"{max(0, limit.turns - sum(row.turns for row in rows))} of {limit.turns} turns")
+        parts.append(f"{max(0, limit.turns - used.turns)} of {limit.turns} turns")
     if limit.tokens is not None:
-        spent = sum(row.input_tokens + row.output_tokens for row in rows)
-        parts.append(f"{max(0, limit.tokens - spent)} of {limit.tokens} tokens")
+        parts.append(f"{max(0, limit.tokens - used.tokens)} of {limit.tokens} tokens")
     if limit.usd is not None:
-        parts.append(f"{max(0.0, limit.usd - sum(row.cost_usd for row in rows)):.4f} of {limit.usd:g} USD")
+        parts.append(f"{max(0.0, limit.usd - used.cost_usd):.4f} of {limit.usd:g} USD")
     return ", ".join(parts)

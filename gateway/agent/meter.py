@@ -322,16 +322,10 @@ class _MeteredModel:
 
     @property
     def name(self) -> str:
-        """As in the configuration."""
         return self._model.name
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Answer, if there is room for it in the budget.
-
-        Raises:
-            ModelUnavailable: no answer now; `BudgetExhausted` where it was not even asked.
-            ModelRefused: never an answer to this request.
-        """
+        """See `Model.stream`; raises `BudgetExhausted` where there is no room for the call."""
         meter, call = self._meter, await self._begin(request)
         events = self._model.stream(call.request)
         # A call that is cut, by who listens or by the end of the process, has most likely been read all the same.
@@ -373,11 +367,9 @@ class _UnusableModel:
         return self
 
     def __aiter__(self) -> AsyncIterator[ModelEvent]:
-        """Begin."""
         return self
 
     async def __anext__(self) -> ModelEvent:
-        """Say why there is nothing."""
         raise ModelUnavailable(f"the settings of this model are wrong: {self._error}")
 
 

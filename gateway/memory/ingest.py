@@ -112,7 +112,6 @@ class IngestWorker:
     """Does the jobs."""
 
     def __init__(self, store: IngestStore, facts: FactExtractor) -> None:
-        """Nothing is read before `run`."""
         self._store = store
         self._facts = facts
         self._wanted = asyncio.Event()

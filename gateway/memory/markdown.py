@@ -128,11 +128,7 @@ class MarkdownFileMemoryProvider:
     # ---- EditableMemory ---------------------------------------------------------------------------------------------
 
     async def read(self, scope: MemoryScope, store: MemoryStoreName) -> MemoryDocument:
-        """The text of one store, empty where there is none yet.
-
-        Raises:
-            InvalidId: an id is malformed, or the store needs a user and there is none.
-        """
+        """See `EditableMemory.read`; an `InvalidId` where the store needs a user and there is none."""
         place = self._place(scope, store)
         snapshot = await asyncio.to_thread(self._snapshot, place)
         if snapshot is None:

@@ -18,11 +18,10 @@ from gateway.store.turns import delete_steps
 Queue = Literal["inbox", "outbox"]
 
 # "dead" has an index of its own, and so have the unfinished; the others are counted from all rows.
-_COUNT_OPEN = """
+_COUNTS = """
     SELECT channel, state, count(*) FROM {queue} WHERE ended_at IS NULL GROUP BY channel, state
     UNION ALL SELECT channel, 'dead', count(*) FROM {queue} WHERE state = 'dead' GROUP BY channel
 """
-_COUNT_ALL = "SELECT channel, state, count(*) FROM {queue} GROUP BY channel, state"
 _COLUMNS: Mapping[Queue, str] = {
     "inbox": "*, accepted_at AS begun_at, 0 AS is_uncertain",
     "outbox": "*, created_at AS begun_at",
@@ -65,9 +64,9 @@ class SqliteDeliveries:
         self._database = database
         self._now_ms = now_ms
 
-    async def counts(self, queue: Queue, *, with_finished: bool = False) -> Mapping[tuple[str, str], int]:
-        """Rows by (channel, state); those that ended well only on request, because there may be millions."""
-        sql = (_COUNT_ALL if with_finished else _COUNT_OPEN).format(queue=queue)
+    async def counts(self, queue: Queue) -> Mapping[tuple[str, str], int]:
+        """Unfinished rows and dead letters by (channel, state)."""
+        sql = _COUNTS.format(queue=queue)
         rows = await self._database.read(lambda connection: connection.execute(sql).fetchall())
         return {(channel, state): count for channel, state, count in rows}
 

@@ -25,7 +25,7 @@ from gateway.protocols import MemoryScope
 from gateway.traces import changes
 from gateway.traces.origins import origins
 from gateway.traces.rows import StoredTrace, as_json, find, known_number
-from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, TraceType, Viewer, merge_tags
+from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, Viewer, merge_tags
 from gateway.traces.trace_store import FEWEST_TO_MERGE, TraceStore
 from gateway.traces.turn_facts import viewer_of
 
@@ -36,7 +36,6 @@ class ApprovedFacts:
     """Writes what was approved into one trace store; a `gateway.memory.review.FactMemory`."""
 
     def __init__(self, trace_store: TraceStore, store: ProposalStore) -> None:
-        """Nothing is written yet."""
         self._trace_store = trace_store
         self._store = store
         self._late: set[int] = set()
@@ -138,7 +137,7 @@ def _trace(viewer: Viewer, proposal: Proposal, fact: FactChange, stability_ms: f
         id=f"mt_{uuid.UUID(bytes=digest[:16], version=4)}",
         content=fact.content or "",
         owner=viewer.owner(_scope(fact)),
-        type=_type(fact),
+        type=next((each for each in TYPES if each == fact.type), "episodic"),
         stability_ms=stability_ms,
         tags=fact.tags or (),
         emotions={"intensity": fact.intensity} if fact.intensity else {},
@@ -194,7 +193,3 @@ def _scope(fact: FactChange) -> ScopeKind:
         if scope == fact.scope:
             return scope
     raise TraceError(f"there is no scope {fact.scope!r}")
-
-
-def _type(fact: FactChange) -> TraceType:
-    return next((each for each in TYPES if each == fact.type), "episodic")

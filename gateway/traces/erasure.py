@@ -133,7 +133,7 @@ def _erase_traces(connection: sqlite3.Connection, user_ids: Collection[str], ses
 
 
 def _erase_documents(connection: sqlite3.Connection, user_ids: Collection[str]) -> None:
-    """Their own texts go as a whole; of others' texts the lines that are traces of theirs."""
+    """Their own texts go as a whole; of others' texts only the lines that are their traces."""
     for table in ("documents", "document_archive"):
         own = f"DELETE FROM {table} WHERE substr(key, 1, length(?1)) = ?1"  # noqa: S608 (two names)
         connection.executemany(own, [(f"users/{user_id}/",) for user_id in user_ids])

@@ -58,7 +58,7 @@ Answer with a JSON array and nothing else. Each element is an object:
       "tomorrow" (today is {today});
   "category": one of
 {categories}
-  "importance": from 0 (nobody will ever need it) to 1 (it must not be forgotten){sentiment}
+  "importance": from 0 (no one will ever need it) to 1 (it must not be forgotten){sentiment}
 Leave out greetings, what was only asked for, what the agent said about itself, general knowledge, passwords and other
 secrets. Most exchanges hold no such fact: then answer []."""
 _SENTIMENT = '\n  "intensity": how strong the person\'s feeling about it is, from 0 to 1;'

@@ -19,7 +19,7 @@ from gateway.runtime.observe import note, span
 from gateway.traces import strength
 from gateway.traces.origins import source_of
 from gateway.traces.schedule import ConsolidationSchedule
-from gateway.traces.search import ScoredTrace, TraceQuery
+from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.turn_facts import OfferedTraces, RulesOf, viewer_of
@@ -111,7 +111,9 @@ class TraceMemory:
     async def search(self, scope: MemoryScope, query: str, limit: int = 10) -> Sequence[MemoryHit]:
         """Traces that the scope may see, best first."""
         found = await self.trace_store.search(viewer_of(scope), TraceQuery(query=query, limit=limit))
-        return [_hit(each) for each in found]
+        return [
+            MemoryHit(text=each.trace.content, score=each.score, store="traces", source=each.trace.id) for each in found
+        ]
 
     # ---- in the background -----------------------------------------------------------------------------------------
 
@@ -209,7 +211,3 @@ def _quoted(offered: Sequence[Trace], answer: str) -> Sequence[str]:
 def _recollection(trace: Trace) -> Recollection:
     text = trace.content if len(trace.content) <= RECALLED_CHARS else trace.content[:RECALLED_CHARS].rstrip() + "…"
     return Recollection(id=trace.id, text=text, at=trace.created_at, source=source_of(trace, agent="you"))
-
-
-def _hit(found: ScoredTrace) -> MemoryHit:
-    return MemoryHit(text=found.trace.content, score=found.score, store="traces", source=found.trace.id)

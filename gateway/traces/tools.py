@@ -304,7 +304,7 @@ def _reflect(consolidation: Consolidation) -> Tool:
         name="memory_reflect",
         description=(
             "Tidy up what you remember: drop what has faded, merge what says the same, note what facts show together. "
-            "It happens by itself; call it only when the person asks for it."
+            "It also runs on a schedule; call it only when the person asks for it."
         ),
         arguments=MemoryReflect,
         call=call,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -105,24 +104,14 @@ class TurnFactExtractor:
         self._offers = offers or OfferedTraces()
 
     async def extract(self, job: IngestJob, said: Said) -> str:
-        """Ask the model what is worth keeping.
-
-        Raises:
-            ModelUnavailable: no answer now.
-            ModelRefused: never an answer.
-        """
+        """See `FactExtractor.extract`."""
         model, rules = self._model(), self._rules(job.scope.personality_id)
         spender = Spender(user_id=job.scope.user_id or "", personality_id=job.scope.personality_id)
         facts = await extract(model, _exchange(job, said), rules, spender=spender)
         return json.dumps([asdict(fact) for fact in facts], ensure_ascii=False)
 
     async def keep(self, job: IngestJob, said: Said, facts: str) -> Mapping[str, int]:
-        """Store what the rules admit, or propose it where it needs a person's yes.
-
-        Raises:
-            TraceError: the turn has no known user.
-            StoreUnavailable: the disk is full or broken; nothing was stored.
-        """
+        """See `FactExtractor.keep`: what needs a person's yes is proposed."""
         scope = job.scope
         turn = TurnFacts(
             turn_id=scope.turn_id,
@@ -180,7 +169,9 @@ async def propose_facts(
     earlier = {one.part for one in await store.of_turn(job.scope.turn_id)}
     waiting = [one for one in await store.proposals(limit=_LOOKED_AT) if _is_fact_of(one, job)]
     said = [words_of(one.fact.content).split() for one in waiting if one.fact is not None and one.fact.content]
-    known = await trace_store.database.read(lambda connection: _known(connection, traces, rules))
+    known = await trace_store.database.read(
+        lambda connection: {trace.id for trace in traces if says_nearly_the_same(connection, trace, rules)}
+    )
     new: list[Proposal] = []
     duplicate = over_limit = before = 0
     for trace in traces:
@@ -204,11 +195,6 @@ async def propose_facts(
 
 def _is_fact_of(proposal: Proposal, job: IngestJob) -> bool:
     return proposal.fact is not None and proposal.scope.user_id == job.scope.user_id
-
-
-def _known(connection: sqlite3.Connection, traces: Sequence[Trace], rules: IngestRules) -> set[str]:
-    """Those that say nearly the same as what is stored."""
-    return {trace.id for trace in traces if says_nearly_the_same(connection, trace, rules)}
 
 
 def _proposal(job: IngestJob, trace: Trace, part: str) -> Proposal:

@@ -210,7 +210,6 @@ class _Gauges:
         self.budgets: Sequence[BudgetUse] = ()
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges, for the registry."""
         health = self.health
         if health is None:
             return
