@@ -26,15 +26,12 @@ class SqliteApiKeys:
         await self._database.write(statement(_ADD, row))
 
     async def key(self, key_id: str) -> ApiKey | None:
-        def work(connection: sqlite3.Connection) -> ApiKey | None:
-            row = connection.execute("SELECT * FROM api_keys WHERE id = ?", (key_id,)).fetchone()
-            return None if row is None else _key(row)
-
-        return await self._database.read(work)
+        row = await self._database.row("SELECT * FROM api_keys WHERE id = ?", (key_id,))
+        return None if row is None else _key(row)
 
     async def keys(self) -> Sequence[ApiKey]:
-        sql = "SELECT * FROM api_keys ORDER BY created_at DESC, id"
-        return await self._database.read(lambda connection: [_key(row) for row in connection.execute(sql)])
+        rows = await self._database.rows("SELECT * FROM api_keys ORDER BY created_at DESC, id")
+        return [_key(row) for row in rows]
 
     async def note_use(self, key_id: str, at: datetime) -> None:
         await self._database.write(statement(_USE, (to_ms(at), key_id)), is_durable=False)

@@ -67,7 +67,7 @@ class SqliteDeliveries:
     async def counts(self, queue: Queue) -> Mapping[tuple[str, str], int]:
         """Unfinished rows and dead letters by (channel, state)."""
         sql = _COUNTS.format(queue=queue)
-        rows = await self._database.read(lambda connection: connection.execute(sql).fetchall())
+        rows = await self._database.rows(sql)
         return {(channel, state): count for channel, state, count in rows}
 
     async def rows(
@@ -91,7 +91,7 @@ class SqliteDeliveries:
             "ORDER BY seq DESC LIMIT ?3"
         )
         values = (channel, before, limit, state)
-        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        rows = await self._database.rows(sql, values)
         now_ms = self._now_ms()
         return [_delivery(queue, row, now_ms) for row in rows]
 
@@ -115,7 +115,7 @@ class SqliteDeliveries:
     async def find(self, queue: Queue, seq: int) -> Delivery | None:
         """One row, whatever became of it."""
         sql = f"SELECT {_COLUMNS[queue]} FROM {queue} WHERE seq = ?"  # noqa: S608 (parts of our own)
-        row = await self._database.read(lambda connection: connection.execute(sql, (seq,)).fetchone())
+        row = await self._database.row(sql, (seq,))
         return None if row is None else _delivery(queue, row, self._now_ms())
 
     async def retry(self, queue: Queue, seq: int) -> ConversationRef | None:

@@ -182,16 +182,16 @@ class SqliteInbox:
 
         A head that is claimed is due when the lease ends.
         """
-        rows = await self._database.read(lambda connection: connection.execute(_WAITING).fetchall())
+        rows = await self._database.rows(_WAITING)
         now_ms = self._now_ms()
         return [(conversation_of(row), max(0, row["due_at"] - now_ms) / 1000) for row in rows]
 
     async def speakers(self) -> Mapping[ConversationRef, str]:
-        rows = await self._database.read(lambda connection: connection.execute(_SPEAKERS).fetchall())
+        rows = await self._database.rows(_SPEAKERS)
         return {conversation_of(row): row["sender"] for row in rows}
 
     async def parked(self) -> Sequence[Parked]:
-        rows = await self._database.read(lambda connection: connection.execute(_PARKED).fetchall())
+        rows = await self._database.rows(_PARKED)
         return [Parked(conversation=conversation_of(row), waits_for=row["waits_for"]) for row in rows]
 
 

@@ -114,7 +114,7 @@ class SqliteLinks:
         return await self._database.write(work)
 
     async def requests_of(self, account: str) -> Sequence[LinkRequest]:
-        rows = await self._database.read(lambda connection: connection.execute(_REQUESTS_OF, (account,)).fetchall())
+        rows = await self._database.rows(_REQUESTS_OF, (account,))
         now_ms = self._now_ms()
         return [_request(row, now_ms) for row in rows]
 

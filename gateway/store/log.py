@@ -50,7 +50,7 @@ class SqliteConversationLog:
     async def cursor_of(self, conversation: ConversationRef, message_id: str) -> int | None:
         """Where a person's message stands; None where it is not there."""
         key = (conversation.channel, conversation.conversation, message_id)
-        row = await self._database.read(lambda connection: connection.execute(_PLACE, key).fetchone())
+        row = await self._database.row(_PLACE, key)
         return None if row is None else int(row["seq"])
 
 

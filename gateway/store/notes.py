@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 
 from gateway.pipeline.storable import storable_id
@@ -27,11 +26,8 @@ class SqliteNotes:
         self._channel = channel
 
     async def get(self, key: str) -> str | None:
-        def work(connection: sqlite3.Connection) -> str | None:
-            row = connection.execute(_GET, (self._channel, storable_id(key))).fetchone()
-            return None if row is None else str(row["text"])
-
-        return await self._database.read(work)
+        row = await self._database.row(_GET, (self._channel, storable_id(key)))
+        return None if row is None else str(row["text"])
 
     async def put(self, key: str, text: str, *, is_durable: bool = True) -> None:
         await self._database.write(

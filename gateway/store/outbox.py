@@ -152,10 +152,10 @@ class SqliteOutbox:
         return await self._database.write(work)
 
     async def unsent(self) -> Sequence[tuple[ConversationRef, float]]:
-        rows = await self._database.read(lambda connection: connection.execute(_UNSENT).fetchall())
+        rows = await self._database.rows(_UNSENT)
         now_ms = self._now_ms()
         return [(conversation_of(row), max(0, row["due_at"] - now_ms) / 1000) for row in rows]
 
     async def put_off(self) -> Sequence[ConversationRef]:
-        rows = await self._database.read(lambda connection: connection.execute(_PUT_OFF).fetchall())
+        rows = await self._database.rows(_PUT_OFF)
         return [conversation_of(row) for row in rows]

@@ -212,21 +212,14 @@ class SqlitePeople:
         return await self._database.read(work)
 
     async def requests(self) -> Sequence[Request]:
-        return await self._database.read(
-            lambda connection: [_request(row) for row in connection.execute(_REQUESTS).fetchall()]
-        )
+        return [_request(row) for row in await self._database.rows(_REQUESTS)]
 
     async def held_in(self, channel: str, account: str) -> Sequence[ConversationRef]:
-        return await self._database.read(
-            lambda connection: [conversation_of(row) for row in connection.execute(_HELD_IN, (channel, account))]
-        )
+        return [conversation_of(row) for row in await self._database.rows(_HELD_IN, (channel, account))]
 
     async def owner_code(self, now: datetime) -> str | None:
-        def work(connection: sqlite3.Connection) -> str | None:
-            row = connection.execute("SELECT code_hash FROM owner_code WHERE expires_at > ?", (to_ms(now),)).fetchone()
-            return None if row is None else str(row["code_hash"])
-
-        return await self._database.read(work)
+        row = await self._database.row("SELECT code_hash FROM owner_code WHERE expires_at > ?", (to_ms(now),))
+        return None if row is None else str(row["code_hash"])
 
     async def change(self, change: PeopleChange, notices: Sequence[OutboundMessage] = ()) -> None:
         now_ms = self._now_ms()
@@ -247,21 +240,11 @@ class SqlitePeople:
 
     async def grants(self) -> Mapping[str, list[Grant]]:
         """All that was decided about accounts, by account, the oldest first."""
-
-        def work(connection: sqlite3.Connection) -> Mapping[str, list[Grant]]:
-            found: dict[str, list[Grant]] = {}
-            for row in connection.execute(_GRANTS):
-                grant = Grant(
-                    account=row["account"],
-                    channel=row["channel"],
-                    rank=row["rank"],
-                    via=row["via"],
-                    at=from_ms(row["at"]),
-                )
-                found.setdefault(grant.account, []).append(grant)
-            return found
-
-        return await self._database.read(work)
+        found: dict[str, list[Grant]] = {}
+        for account, channel, rank, via, at in await self._database.rows(_GRANTS):
+            grant = Grant(account=account, channel=channel, rank=rank, via=via, at=from_ms(at))
+            found.setdefault(account, []).append(grant)
+        return found
 
 
 def _request(row: sqlite3.Row) -> Request:

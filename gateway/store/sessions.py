@@ -48,13 +48,13 @@ class SqliteSessions:
         sql = _LIST if user_id is None else _LIST_OF_PERSON
         edge = (None, None) if before is None else (to_ms(before.updated_at), before.id)
         values = (user_id, *edge, limit)
-        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        rows = await self._database.rows(sql, values)
         return [session_of(row) for row in rows]
 
     async def people(self) -> Mapping[str, frozenset[str]]:
         """The users who ever talked with each personality, by its id. Reads every message."""
         sql = "SELECT DISTINCT personality_id, user_id FROM messages WHERE role = 'user'"
-        rows = await self._database.read(lambda connection: connection.execute(sql).fetchall())
+        rows = await self._database.rows(sql)
         return {
             personality_id: frozenset(row["user_id"] for row in rows if row["personality_id"] == personality_id)
             for personality_id in {row["personality_id"] for row in rows}
@@ -62,7 +62,7 @@ class SqliteSessions:
 
     async def messages(self, session_id: str, *, limit: int | None = None) -> Sequence[SessionMessage]:
         values = (session_id, -1 if limit is None else limit)
-        rows = await self._database.read(lambda connection: connection.execute(_NEWEST, values).fetchall())
+        rows = await self._database.rows(_NEWEST, values)
         return [message_of(row) for row in reversed(rows)]
 
     async def window(self, session_id: str, *, after: int, max_chars: int) -> Sequence[SessionMessage]:
@@ -85,7 +85,7 @@ class SqliteSessions:
 
     async def older_than(self, session_id: str, *, after: int, before: int) -> Sequence[SessionMessage]:
         values = (session_id, after, before)
-        rows = await self._database.read(lambda connection: connection.execute(_OLDER, values).fetchall())
+        rows = await self._database.rows(_OLDER, values)
         return [message_of(row) for row in rows]
 
     async def save_summary(self, session_id: str, *, summary: str, until: int) -> None:
@@ -97,7 +97,7 @@ class SqliteSessions:
         return await self._database.read(lambda connection: search_messages(connection, query, user_id, limit))
 
     async def _one(self, sql: str, value: str) -> Session | None:
-        row = await self._database.read(lambda connection: connection.execute(sql, (value,)).fetchone())
+        row = await self._database.row(sql, (value,))
         return None if row is None else session_of(row)
 
 

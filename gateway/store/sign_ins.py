@@ -25,15 +25,12 @@ class SqliteSignIns:
         await self._database.write(statement(_ADD, (sign_in.id, sign_in.hash, storable(sign_in.browser), *times)))
 
     async def sign_in(self, sign_in_id: str) -> SignIn | None:
-        def work(connection: sqlite3.Connection) -> SignIn | None:
-            row = connection.execute("SELECT * FROM sign_ins WHERE id = ?", (sign_in_id,)).fetchone()
-            return None if row is None else _sign_in(row)
-
-        return await self._database.read(work)
+        row = await self._database.row("SELECT * FROM sign_ins WHERE id = ?", (sign_in_id,))
+        return None if row is None else _sign_in(row)
 
     async def sign_ins(self) -> Sequence[SignIn]:
-        sql = "SELECT * FROM sign_ins ORDER BY last_seen_at DESC, id"
-        return await self._database.read(lambda connection: [_sign_in(row) for row in connection.execute(sql)])
+        rows = await self._database.rows("SELECT * FROM sign_ins ORDER BY last_seen_at DESC, id")
+        return [_sign_in(row) for row in rows]
 
     async def note_seen(self, sign_in_id: str, at: datetime) -> None:
         await self._database.write(statement(_SEEN, (to_ms(at), sign_in_id)), is_durable=False)

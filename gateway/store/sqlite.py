@@ -52,20 +52,17 @@ class SqliteFacts:
         return await self._database.problem()
 
     async def backlog(self) -> Sequence[QueueHealth]:
-        def work(connection: sqlite3.Connection) -> list[QueueHealth]:
-            now_ms = wall_ms()
-            return [
-                QueueHealth(
-                    queue=row["queue"],
-                    channel=row["channel"],
-                    state=row["state"],
-                    messages=row["messages"],
-                    oldest_s=max(0, now_ms - row["oldest_at"]) / 1000,
-                )
-                for row in connection.execute(_BACKLOG)
-            ]
-
-        return await self._database.read(work)
+        rows, now_ms = await self._database.rows(_BACKLOG), wall_ms()
+        return [
+            QueueHealth(
+                queue=row["queue"],
+                channel=row["channel"],
+                state=row["state"],
+                messages=row["messages"],
+                oldest_s=max(0, now_ms - row["oldest_at"]) / 1000,
+            )
+            for row in rows
+        ]
 
     async def unsettled_turns(self) -> int:
         return await self._database.read(lambda connection: int(connection.execute(_UNSETTLED).fetchone()[0]))

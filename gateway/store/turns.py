@@ -107,11 +107,8 @@ class SqliteTurns:
         await self._database.write(statement(_SAVE_STEPS, (turn_id, storable(steps), wall_ms())), is_durable=is_durable)
 
     async def load_steps(self, turn_id: str) -> str | None:
-        def work(connection: sqlite3.Connection) -> str | None:
-            row = connection.execute("SELECT steps FROM turn_steps WHERE turn_id = ?", (turn_id,)).fetchone()
-            return None if row is None else str(row["steps"])
-
-        return await self._database.read(work)
+        row = await self._database.row("SELECT steps FROM turn_steps WHERE turn_id = ?", (turn_id,))
+        return None if row is None else str(row["steps"])
 
     async def begin_tool(self, turn_id: str, call_id: str, name: str) -> None:
         await self._database.write(statement(_BEGIN_TOOL, (turn_id, call_id, storable(name), wall_ms())))
@@ -120,13 +117,9 @@ class SqliteTurns:
         await self._database.write(statement(_END_TOOL, (storable(result), wall_ms(), turn_id, call_id)))
 
     async def tool_outcome(self, turn_id: str, call_id: str) -> tuple[bool, str | None]:
-        def work(connection: sqlite3.Connection) -> tuple[bool, str | None]:
-            row = connection.execute(
-                "SELECT result FROM tool_journal WHERE turn_id = ? AND call_id = ?", (turn_id, call_id)
-            ).fetchone()
-            return (False, None) if row is None else (True, row["result"])
-
-        return await self._database.read(work)
+        sql = "SELECT result FROM tool_journal WHERE turn_id = ? AND call_id = ?"
+        row = await self._database.row(sql, (turn_id, call_id))
+        return (False, None) if row is None else (True, row["result"])
 
     async def unsettled_memory(
         self, *, after: str | None = None, limit: int | None = None

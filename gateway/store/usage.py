@@ -148,7 +148,7 @@ class SqliteUsage:
         return await self._database.read(work)
 
     async def by_day(self, *, since: str) -> Mapping[str, UsageSum]:
-        rows = await self._database.read(lambda connection: connection.execute(_OF_DAYS, (since,)).fetchall())
+        rows = await self._database.rows(_OF_DAYS, (since,))
         return {day: _sum(sums) for day, *sums in rows}
 
     async def summed(self, *, since: str) -> UsageSums:
@@ -167,7 +167,7 @@ class SqliteUsage:
 
     async def spent(self, *, since: str, user_id: str | None = None) -> Sequence[DayUsage]:
         sql, values = (_SINCE, (since,)) if user_id is None else (_SINCE_OF_PERSON, (since, user_id))
-        rows = await self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        rows = await self._database.rows(sql, values)
         return [DayUsage(**dict(row)) for row in rows]
 
 

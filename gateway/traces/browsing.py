@@ -94,11 +94,7 @@ class TraceBrowser:
 
     async def uses(self, trace: Trace, limit: int) -> Sequence[datetime]:
         """When an answer used a trace that the viewer was shown, the newest first."""
-
-        def work(connection: sqlite3.Connection) -> list[datetime]:
-            return [from_ms(row[0]) for row in connection.execute(_USES, (trace.id, limit))]
-
-        return await self._trace_store.database.read(work)
+        return [from_ms(row[0]) for row in await self._trace_store.database.rows(_USES, (trace.id, limit))]
 
     async def around(self, viewer: Viewer, trace_id: str, limit: int) -> Surroundings | None:
         """The weightiest neighbours; None where the viewer has no such trace."""

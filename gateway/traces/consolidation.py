@@ -162,11 +162,7 @@ class Consolidation:
 
     async def log(self, *, limit: int = 50, before: int | None = None) -> Sequence[ConsolidationEntry]:
         """What was done, newest first; with `before` the entries that are older than the one with that id."""
-
-        def work(connection: sqlite3.Connection) -> list[ConsolidationEntry]:
-            return [_entry(row) for row in connection.execute(_READ_LOG, (before, before, limit)).fetchall()]
-
-        return await self._trace_store.database.read(work)
+        return [_entry(row) for row in await self._trace_store.database.rows(_READ_LOG, (before, before, limit))]
 
     async def _run(self, viewer: Viewer | None, reason: str) -> ConsolidationReport:
         started_at, clock = self._trace_store.now(), time.monotonic()
@@ -193,9 +189,7 @@ class Consolidation:
         if viewer is not None:
             viewer = await self._trace_store.whole(viewer)
             return await self._trace_store.database.read(lambda connection: changeable(connection, viewer))
-        return await self._trace_store.database.read(
-            lambda connection: [int(row[0]) for row in connection.execute(_OWNERS)]
-        )
+        return [int(row[0]) for row in await self._trace_store.database.rows(_OWNERS)]
 
     async def _step(self, step: Callable[..., T], owner: int) -> T:
         # What a power cut takes back is done the next time; the entry in the log makes all of it durable.

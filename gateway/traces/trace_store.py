@@ -135,12 +135,8 @@ class TraceStore:
     async def get(self, viewer: Viewer, trace_id: str) -> Trace | None:
         """The trace; None where the viewer has none with that id."""
         viewer = await self.whole(viewer)
-
-        def work(connection: sqlite3.Connection) -> Trace | None:
-            kept = find(connection, viewer, trace_id)
-            return None if kept is None else kept.trace
-
-        return await self.database.read(work)
+        found = await self.database.read(lambda connection: find(connection, viewer, trace_id))
+        return None if found is None else found.trace
 
     async def update(
         self, viewer: Viewer, trace_id: str, *, content: str | None = None, tags: Sequence[str] | None = None
@@ -217,7 +213,7 @@ class TraceStore:
         return await self.database.read(work)
 
     async def recall(self, viewer: Viewer, question: str) -> Sequence[ScoredTrace]:
-        """What has to do with a question, best first; nothing where nothing has. See `recalling`."""
+        """What has to do with a question, best first; nothing where nothing has. See `search.recall`."""
         asked = None if self.meaning is None else await self.meaning.embed(viewer, question)
         viewer = await self.whole(viewer)
 
