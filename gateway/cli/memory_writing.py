@@ -40,14 +40,14 @@ async def undo_entry(entry_id: int, *, as_json: bool) -> int:
     config = operator_config(home)
     async with opened_store(home) as store:
         entry = None if store is None else await store.journal.entry(entry_id)
-    if entry is None or not entry.ask.document:
+    if entry is None or not entry.request.document:
         raise NoSuchEntry(f"there is no change {entry_id} that could be undone; `ethos memory log` lists them")
-    scope, kind = scope_of(entry.ask.document)
+    scope, kind = scope_of(entry.request.document)
     async with opened_memory(home, config) as memory:
         try:
             document = await memory.undo(scope, entry_id)
         except MemoryConflict as conflict:
-            _tell_undo_conflict(entry.ask.document, conflict, as_json=as_json)
+            _tell_undo_conflict(entry.request.document, conflict, as_json=as_json)
             return EXIT_CONFLICT
     if as_json:
         described = describe(scope, kind, document, max_bytes=config.memory.max_file_bytes)

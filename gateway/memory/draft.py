@@ -22,7 +22,7 @@ class PendingChange:
         expected_version: the hash that the document must have; None where any will do.
     """
 
-    ask: JournalRequest
+    request: JournalRequest
     data: bytes | None = None
     expected_version: str | None = None
 
@@ -56,23 +56,24 @@ def draft(base: bytes, wishes: Sequence[PendingChange], *, max_bytes: int) -> Dr
     for wish in wishes:
         before_hash = result.hash
         if wish.expected_version not in (None, before_hash):
-            result.conflicts[wish.ask.key] = MemoryConflict(
+            result.conflicts[wish.request.key] = MemoryConflict(
                 proposed=rules.show(wish.data or b""), current=rules.show(result.after), current_version=before_hash
             )
             continue
         if wish.data is not None:
             text, after = rules.decode(wish.data), wish.data
         else:
-            changed = rules.apply(text, update_of(wish.ask))
+            changed = rules.apply(text, update_of(wish.request))
             if changed is None:
-                result.outcomes[wish.ask.key] = "no_match"
+                result.outcomes[wish.request.key] = "no_match"
                 continue
             text, after = changed, rules.encode(changed)
         delta = Delta.between(result.after, after)
         hasher = _hashed(hasher, result.after, after)
         result.hash = hasher.hexdigest()
-        result.changes.append(Change(ask=wish.ask, hash_before=before_hash, hash_after=result.hash, delta=delta))
-        result.outcomes[wish.ask.key] = "applied"
+        change = Change(request=wish.request, hash_before=before_hash, hash_after=result.hash, delta=delta)
+        result.changes.append(change)
+        result.outcomes[wish.request.key] = "applied"
         result.after = after
     if result.changes and len(result.after) > max_bytes:
         _cut(result, max_bytes)
@@ -98,14 +99,14 @@ def _cut(result: Draft, max_bytes: int) -> None:
     result.changes.append(replace(last, hash_after=result.hash, delta=delta))
 
 
-def update_of(ask: JournalRequest) -> MemoryUpdate:
-    """The update that an ask came from.
+def update_of(request: JournalRequest) -> MemoryUpdate:
+    """The update that a request came from.
 
     Raises:
         ValueError: it came from none.
     """
-    match ask.action:
+    match request.action:
         case "add" | "replace" | "remove":
-            return MemoryUpdate(action=ask.action, store=ask.store, content=ask.content)
+            return MemoryUpdate(action=request.action, store=request.store, content=request.content)
         case _:
-            raise ValueError(f"a {ask.action} is no update")
+            raise ValueError(f"a {request.action} is no update")

@@ -166,12 +166,12 @@ class DocumentWriter:
         Returns:
             What was settled before.
         """
-        return asyncio.create_task(self._begin([wish.ask for wish in wishes if wish.data is None]))
+        return asyncio.create_task(self._begin([wish.request for wish in wishes if wish.data is None]))
 
-    async def _begin(self, asks: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
-        if not asks:
+    async def _begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
+        if not requests:
             return {}
-        settled = await self._journal.begin(asks)
+        settled = await self._journal.begin(requests)
         self._step("begun")
         return settled
 
@@ -201,10 +201,10 @@ async def _deliver(jobs: Sequence[_Job], made: RewriteResult, noting: asyncio.Ta
     for job in jobs:
         results: list[Result] = []
         for wish in job.wishes:
-            result = made.results[wish.ask.key]
-            is_old = wish.ask.key in settled or (wish.ask.key in told and result == "applied")
+            result = made.results[wish.request.key]
+            is_old = wish.request.key in settled or (wish.request.key in told and result == "applied")
             results.append("replayed" if is_old else result)
-            told.add(wish.ask.key)
+            told.add(wish.request.key)
         if not job.done.done():
             job.done.set_result(results)
 
@@ -294,10 +294,10 @@ class Rewriter:
         made = RewriteResult()
         if self._settled is not None and self._settled.done() and self._settled.exception() is not None:
             self.known = None  # what is in place has to be settled first
-        unique = {wish.ask.key: wish for wish in reversed(wishes)}
-        ordered = [wish for wish in wishes if unique[wish.ask.key] is wish]
+        unique = {wish.request.key: wish for wish in reversed(wishes)}
+        ordered = [wish for wish in wishes if unique[wish.request.key] is wish]
         for _ in range(_TRIES):
-            rest = [wish for wish in ordered if wish.ask.key not in made.results]
+            rest = [wish for wish in ordered if wish.request.key not in made.results]
             published = self._attempt(made, scope, rest)
             if published == "overtaken":
                 self._attempt(made, scope, [])  # if this fails, the next rewrite sees it too
@@ -311,11 +311,11 @@ class Rewriter:
             self._file.finish_exchange(look)
             look = self._file.look()
         self._step("looked")
-        found = [wish.ask.key for wish in wishes if self._file.has_applied(look, wish.ask.key)]
+        found = [wish.request.key for wish in wishes if self._file.has_applied(look, wish.request.key)]
         if found:
             self._call(self._journal.settle(dict.fromkeys(found, "applied"))).result()
             made.results.update(dict.fromkeys(found, "replayed"))
-        rest = [wish for wish in wishes if wish.ask.key not in made.results]
+        rest = [wish for wish in wishes if wish.request.key not in made.results]
         look, start = self._start(look, scope, rest)
         new = draft(start.data, rest, max_bytes=self._max_bytes)
         published = self._write(made, look, start, new)
@@ -335,7 +335,7 @@ class Rewriter:
         staged: StagedVersion | None = None
         try:
             if is_new:
-                staged = self._file.stage(new.after, [change.ask.key for change in changes], look)
+                staged = self._file.stage(new.after, [change.request.key for change in changes], look)
             settled = recording.result()
         except BaseException:
             if staged is not None:
@@ -361,7 +361,7 @@ class Rewriter:
         self._is_first = False
         outcomes = new.outcomes
         if _is_told(new) or new.after != look.data:
-            outcomes = {**dict.fromkeys((edit.ask.key for edit in start.edits), "applied"), **outcomes}
+            outcomes = {**dict.fromkeys((edit.request.key for edit in start.edits), "applied"), **outcomes}
         if not outcomes:
             return
         self._settled = made.settled = self._call(self._journal.settle(outcomes, is_durable=is_due))
@@ -446,7 +446,7 @@ class Rewriter:
         entries = self._call(self._journal.past(self.place.key, since, LOOK_BACK_ENTRIES)).result()
         ours = self._ours(before)
         edit = Change(
-            ask=self._edit(scope, f"edit:{uuid.uuid4().hex}", at),
+            request=self._edit(scope, f"edit:{uuid.uuid4().hex}", at),
             hash_before=before,
             hash_after=save.sha256,
             delta=None if ours is None else Delta.between(ours, save.data),
@@ -462,7 +462,7 @@ class Rewriter:
         if fitted.data == save.data:
             return _Start(save.data, [edit])
         merge = Change(
-            ask=self._merge(scope, at, fitted),
+            request=self._merge(scope, at, fitted),
             hash_before=save.sha256,
             hash_after=rules.version(fitted.data),
             delta=Delta.between(save.data, fitted.data),
@@ -489,16 +489,16 @@ class Rewriter:
 
     def _merge(self, scope: MemoryScope, at: datetime, fitted: MergedEdit) -> JournalRequest:
         """Of the change that brings back what an editor had not read; with what the edit displaced of it."""
-        ask = self._edit(scope, f"{MERGE}{uuid.uuid4().hex}", at)
-        ask = replace(ask, refers_to=fitted.unread[-1].id)
+        request = self._edit(scope, f"{MERGE}{uuid.uuid4().hex}", at)
+        request = replace(request, refers_to=fitted.unread[-1].id)
         proposed = fitted.proposed()
         if proposed is None:
-            return ask
+            return request
         entry_id, text = proposed
         entry = self._call(self._journal.entry(entry_id)).result()
-        whose = scope if entry is None else entry.ask.scope
+        whose = scope if entry is None else entry.request.scope
         content = json.dumps([["add", text]], ensure_ascii=False)
-        return replace(ask, scope=replace(whose, turn_id=ask.scope.turn_id), content=content)
+        return replace(request, scope=replace(whose, turn_id=request.scope.turn_id), content=content)
 
     def _late_save(self, look: DocumentState, tail: Tail) -> FileSnapshot | None:
         """A save into the version before: none of the journal's texts, and not older than our last write.

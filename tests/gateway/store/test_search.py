@@ -203,6 +203,8 @@ class CountingDatabase:
     async def read(self, work: Callable[[Any], Any]) -> Any:
         return await self._database.read(self._counted(work))
 
+    rows, row = Database.rows, Database.row
+
     async def write(self, work: Callable[[Any], Any], *, is_durable: bool = True, **options: bool) -> Any:
         return await self._database.write(self._counted(work), is_durable=is_durable, **options)
 
