@@ -91,8 +91,6 @@ def served(reply_url: str) -> Iterator[str]:
         home.mkdir(mode=0o700)
         secret = f"whsec_{base64.b64encode(KEY).decode()}"
         channels = {
-            "terminal": {"kind": "cli"},
-            "web": {"kind": "web"},
             "shop": {"kind": "webhook", "secret": secret, "reply_url": reply_url, "access": "pairing"},
         }
         (home / "config.yaml").write_text(json.dumps({"web": {"port": 0}, "channels": channels}))
@@ -107,7 +105,7 @@ def served(reply_url: str) -> Iterator[str]:
         )
         try:
             for line in gateway.stderr or ():
-                if '"channel_up"' in line and '"web"' in line:
+                if '"event": "serving"' in line:
                     break
             else:
                 raise RuntimeError("the gateway did not start")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta, tzinfo
-from functools import reduce
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Literal, Protocol, get_args
 
 from gateway.agent.model import ModelUsage, Spender
@@ -21,8 +20,6 @@ What = Literal["turns", "tokens", "usd"]
 LEAST_OUTPUT_TOKENS = 1_000
 _NOTHING_USD = 1e-9
 _GATEWAY = "the gateway"  # whose budget is that of all
-
-DAYS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,44 +341,3 @@ def _affordable(ask: Ask, usd: float) -> int:
     if ask.output_usd_per_token <= 0:
         return ask.output_tokens
     return int(min(ask.output_tokens, (usd + _NOTHING_USD) / ask.output_usd_per_token))
-
-
-def first_day(today: str) -> str:
-    """The first of the days that `/usage` looks at."""
-    return (date.fromisoformat(today) - timedelta(days=DAYS - 1)).isoformat()
-
-
-def spending(rows: Iterable[DayUsage], *, today: str, zone: str, limit: Limit) -> str:
-    """What one person used today and lately, and what is left of their budget.
-
-    Args:
-        rows: the person's, since `first_day`.
-        zone: what the day goes by, for people.
-    """
-    all_rows = list(rows)
-    of_today = _sum(row for row in all_rows if row.day == today)
-    lines = [f"- Today ({zone}): {_in_words(of_today)}", f"- Last {DAYS} days: {_in_words(_sum(all_rows))}"]
-    if limit.is_set:
-        lines.append(f"- Left today: {_left(of_today, limit)}")
-    return "\n".join(lines)
-
-
-def _sum(rows: Iterable[DayUsage]) -> UsageSum:
-    return reduce(UsageSum.__add__, rows, UsageSum())
-
-
-def _in_words(used: UsageSum) -> str:
-    return f"{used.turns} turns, {used.calls} model calls, {used.input_tokens} tokens in, {used.output_tokens} out" + (
-        f", {used.cost_usd:.4f} USD" if used.cost_usd else ""
-    )
-
-
-def _left(used: UsageSum, limit: Limit) -> str:
-    parts = []
-    if limit.turns is not None:
-        parts.append(f"{max(0, limit.turns - used.turns)} of {limit.turns} turns")
-    if limit.tokens is not None:
-        parts.append(f"{max(0, limit.tokens - used.tokens)} of {limit.tokens} tokens")
-    if limit.usd is not None:
-        parts.append(f"{max(0.0, limit.usd - used.cost_usd):.4f} of {limit.usd:g} USD")
-    return ", ".join(parts)

@@ -62,6 +62,7 @@ def _memory_service(gateway: Composition, naming: Naming, traces: TraceService) 
         proposals=gateway.store.proposals,
         personalities=gateway.personalities,
         identities=gateway.identities,
+        links=gateway.store.links,
         naming=naming,
         traces=traces,
         config=gateway.live,

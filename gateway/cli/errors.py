@@ -38,7 +38,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except EthosError as error:
-        fail(str(error), next((code for kind, code in _CODES if isinstance(error, kind)), EXIT_ERROR))
+        fail(*_told(error))
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             _leave_quietly()
@@ -46,6 +46,20 @@ def explained() -> Iterator[None]:
         fail(f"{error.filename}: {what}" if error.filename else what, EXIT_ERROR)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _told(error: EthosError) -> tuple[str, int]:
+    """What to say, and the exit code. A service's error says and means the same when it came through the API."""
+    from gateway.sdk import errors as sdk  # it takes a tenth of a second to load, and most commands meet no error
+
+    if not isinstance(error, sdk.APIError):
+        return str(error), next((code for kind, code in _CODES if isinstance(error, kind)), EXIT_ERROR)
+    code = EXIT_ERROR
+    if isinstance(error, sdk.ServiceUnavailableError) and error.kind != "locked":
+        code = EXIT_UNAVAILABLE
+    elif error.is_retryable or isinstance(error, sdk.VersionConflictError):
+        code = EXIT_TEMPORARY
+    return " ".join(str(error).split()), code
 
 
 def fail(message: str, code: int = EXIT_ERROR) -> None:

@@ -14,6 +14,7 @@ from gateway.cli.data import opened_memory, opened_store, operator_config
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
 from gateway.config.file import CONFIG_NAME
+from gateway.domain.sessions import LOCAL
 from gateway.errors import EthosError, StoreError
 from gateway.files.home import LOCK_NAME, data_directory
 from gateway.files.locks import hold
@@ -41,9 +42,9 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Configured:
-    """The channels of the configuration, which are not connected."""
+    """The channels, which are not connected."""
 
-    configured: Mapping[str, _Kind]
+    all: Mapping[str, _Kind]
 
 
 class _NotSending:
@@ -179,18 +180,17 @@ async def _add_account(home: Path, account: str, user_id: str, *, as_json: bool)
 
 
 def _channels(home: Path) -> Mapping[str, _Kind]:
-    """The kinds of the configured channels, without looking their secrets up."""
+    """The kinds of the channels, without looking their secrets up."""
     try:
         channels = read_marked_yaml(home / CONFIG_NAME, CONFIG_NAME).values.get("channels")
     except (EthosError, FileNotFoundError):
         channels = None
-    if not isinstance(channels, dict):
-        return {"terminal": _Kind("cli"), "web": _Kind("web")}
-    return {
+    kinds = {
         str(name): _Kind(str(channel["kind"]).rpartition(".")[2])
-        for name, channel in channels.items()
+        for name, channel in (channels.items() if isinstance(channels, dict) else ())
         if isinstance(channel, dict) and "kind" in channel
     }
+    return {**kinds, LOCAL: _Kind(LOCAL)}
 
 
 def _told(home: Path, link: Mapping[str, Any]) -> str:

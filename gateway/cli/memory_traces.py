@@ -22,6 +22,7 @@ from gateway.cli.errors import EXIT_ERROR
 from gateway.cli.named import NotNamed, find_user, identities
 from gateway.cli.output import print_json, print_table, say
 from gateway.config.file import CONFIG_NAME, load_config
+from gateway.domain.sessions import LOCAL
 from gateway.errors import ConfigError
 from gateway.files.atomic import make_private_directory
 from gateway.files.home import data_directory
@@ -282,8 +283,7 @@ async def _operator(home: Path, *, is_dry_run: bool) -> Viewer | None:
         return None
     if is_dry_run:
         return _person(home, OPERATOR)
-    accounts = [(f"{kind}:{OPERATOR}", "Operator") for kind in ("cli", "web")]
-    user_id = await known.ensure_joined(accounts, via="operator")
+    user_id = await known.ensure_joined([(f"{LOCAL}:{OPERATOR}", "Operator")], via="operator")
     sys.stderr.write(f"ethos: no person is known yet, so this becomes the operator's ({user_id})\n")
     return _person(home, user_id)
 

@@ -58,9 +58,9 @@ class Channels:
         return [*self._status.values()]
 
     @property
-    def all(self) -> Sequence[ChannelAdapter]:
-        """Those of the configuration, and the local one."""
-        return (*self.configured.values(), *(() if self._local is None else (self._local,)))
+    def all(self) -> Mapping[str, ChannelAdapter]:
+        """Those of the configuration, and the local one, by their names."""
+        return self.configured if self._local is None else {**self.configured, self._local.name: self._local}
 
     def status(self, channel: str) -> ChannelStatus:
         """How a configured channel is."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
+from gateway.domain.roles import memory_of
 from gateway.errors import FileError, IdentityMapBroken, InvalidId
 from gateway.files.atomic import check_id
 from gateway.files.positions.validation import did_you_mean
@@ -118,13 +119,16 @@ class Naming:
             NotNamed: it is not clear which user is meant, or there is none.
             NotAllowed: it is not for the caller.
         """
-        personality = self._personalities.get(wanted.personality or self._config.current.personality)
-        is_per_user = personality.memory_scope == "per-user"
+        chat = caller.chat
+        usual = self._config.current.personality if chat is None else chat.personality_id
+        personality = self._personalities.get(wanted.personality or usual)
+        place = personality.memory_scope if chat is None else memory_of(chat.role, personality.memory_scope)
+        is_per_user = place == "per-user"
         stores: list[MemoryStoreName] = [wanted.store] if wanted.store else ["user", "memory"]
         user_id = await self.user_for(caller, wanted.user)
         if user_id is None and ("user" in stores or is_per_user):
             user_id = await self.only_user()
-        if caller.user_id is not None and not is_per_user:  # what all share is not of one person
+        if caller.user_id is not None and chat is None and not is_per_user:  # a key sees nothing that others share
             stores = [store for store in stores if store == "user"]
             if not stores:
                 caller.refuse_others(None)
@@ -132,20 +136,22 @@ class Naming:
             stores = [] if is_per_user else [store for store in stores if store != "user"]
         if not stores:
             raise NotNamed("there are no users yet, so there is no memory; the first person who writes becomes a user")
-        return scope_for(caller, personality.id, user_id, personality.memory_scope), stores
+        return scope_for(caller, personality.id, user_id, place), stores
 
 
 def scope_for(
     caller: Caller, personality_id: str, user_id: str | None, place: MemoryPlace = "per-personality"
 ) -> MemoryScope:
-    """On behalf of a caller without a session; the memory adds what makes each write a turn of its own."""
+    """On behalf of a caller: in a chat of the turn, else without one; the memory makes each write a turn of its own."""
+    chat = caller.chat
     return MemoryScope(
         personality_id=personality_id,
         user_id=user_id,
-        session_id=None,
-        turn_id=caller.name,
+        session_id=None if chat is None else chat.session_id,
+        turn_id=caller.name if chat is None else chat.turn_id,
         place=place,
         channel=caller.name,
+        author_id=None if chat is None else caller.user_id,
     )
 
 

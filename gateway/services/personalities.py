@@ -28,6 +28,16 @@ class PersonalityService:
         """All of them, built-in ones first; broken ones with their problem."""
         return [_shown(one) for one in await asyncio.to_thread(self._personalities.list)]
 
+    async def choose(self, caller: Caller, personality_id: str) -> wire.Personality:
+        """One that answers from now on where a person in a chat asks for it.
+
+        Raises:
+            PersonalityError: there is none of that id, or its files are not valid.
+            NotAllowed: their role may not choose.
+        """
+        caller.require("choose a personality")
+        return _shown(await asyncio.to_thread(self._personalities.get, personality_id))
+
     async def get(self, caller: Caller, personality_id: str) -> wire.PersonalityFiles:
         """One, with the texts of its files.
 

@@ -67,7 +67,7 @@ class SessionService:
         """
         wanted = await self._filter(caller, asked)
         before, skipped = after or (0, 0)
-        hits = await self._store.found(query, user_id=wanted.user_id, before=before or None)
+        hits = await self._hits(query, wanted, before or None)
         by_session: dict[str, list[SessionHit]] = {}
         for hit in hits:
             by_session.setdefault(hit.session_id, []).append(hit)
@@ -81,6 +81,14 @@ class SessionService:
                 found.append(_shown(listed, by_session[names[position]]))
         oldest = min((hit.message_id for hit in hits), default=0)
         return found, (oldest, 0) if len(hits) >= RANKED else None
+
+    async def passages(self, caller: Caller, query: str, *, limit: int) -> Sequence[SessionHit]:
+        """Of the newest messages with all words of the query the best, a passage of each.
+
+        Raises:
+            as `find`.
+        """
+        return (await self._hits(query, await self._filter(caller, SessionQuery()), None))[:limit]
 
     async def get(self, caller: Caller, session_id: str) -> wire.Session:
         """One.
@@ -200,6 +208,9 @@ class SessionService:
             channel=asked.channel,
             is_pinned=asked.is_pinned,
         )
+
+    async def _hits(self, query: str, wanted: SessionFilter, before: int | None) -> Sequence[SessionHit]:
+        return await self._store.found(query, user_id=wanted.user_id, before=before)
 
     async def _fits(self, listed: ListedSession, wanted: SessionFilter) -> bool:
         session = listed.session

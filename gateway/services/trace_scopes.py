@@ -8,12 +8,13 @@ from gateway.domain.sessions import SessionStore
 from gateway.people.linking.links import LinkStore
 from gateway.sdk.models.traces import AddTrace
 from gateway.services.caller import Ambiguous, Caller, Malformed, NotFound, NotNamed
-from gateway.services.naming import Naming
+from gateway.services.naming import Naming, scope_for
 from gateway.services.people import PeopleService
 from gateway.store.database import Database
 from gateway.store.persons import session_ids
 from gateway.traces.trace import PERSONAL, Viewer
 from gateway.traces.transfer.bounds import Bounds, Everything, OfPerson
+from gateway.traces.turn_facts import viewer_of
 
 
 class TraceScopes:
@@ -37,7 +38,10 @@ class TraceScopes:
         self._config = config
 
     async def viewer(self, caller: Caller) -> Viewer:
-        """On whose behalf the trace store is asked: everything, or one whole person."""
+        """On whose behalf the trace store is asked: everything, one whole person, or the turn of a person in a chat."""
+        chat = caller.chat
+        if chat is not None:
+            return viewer_of(scope_for(caller, chat.personality_id, caller.user_id), chat.role)
         if caller.user_id is None:
             return Viewer(
                 user_id=None, personality_id=self._config.current.personality, session_id=None, extent="everything"

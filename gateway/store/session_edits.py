@@ -149,13 +149,15 @@ class SqliteSessionEdits:
     # ---- changes ----------------------------------------------------------------------------------------------------
 
     async def open(self, session: Session) -> None:
-        """Keep a session that has no message yet, and make it the one that its key's next message belongs to."""
+        """Keep a session that has no message yet, for its key's next message; where its key has one, that stays."""
         where = session.conversation
         at = to_ms(session.created_at)
         row = (session.id, session.key, session.user_id, session.personality_id)
         place = (where.channel, where.conversation, where.thread)
 
         def work(connection: sqlite3.Connection) -> None:
+            if connection.execute("SELECT 1 FROM session_keys WHERE key = ?", (session.key,)).fetchone():
+                return
             connection.execute(
                 "INSERT INTO sessions (id, key, user_id, personality_id, channel, conversation, thread, title, "
                 "created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",

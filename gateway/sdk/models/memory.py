@@ -122,6 +122,7 @@ class Proposal(ApiModel):
     decided_at: datetime | None = Field(description="When it was approved or refused.")
     decided_by: str | None = Field(description="Who decided.")
     diff: str = Field(description="What it would change now; empty where it is decided, or would change nothing.")
+    is_decidable: bool = Field(default=True, description="Whether the caller may decide on it.")
 
 
 class EditProposal(RequestBody):

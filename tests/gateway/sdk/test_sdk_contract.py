@@ -64,6 +64,8 @@ VALUES: dict[str, Any] = {
     "scope": "user",
     "seq": 9,
     "session": "s_1",
+    "conversation": "main",
+    "last": 1,
     "settings": "name: Tea",
     "state": {"Proposals": "waiting", "Deliveries": "dead"},
     "store": "memory",
