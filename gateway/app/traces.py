@@ -142,7 +142,8 @@ def _compose_vectors(
     if name is None:
         return None, None
     models.current.embedder(name, embeddings.dimensions)  # what cannot work is an error of the start
-    from gateway.traces.vectorizing import Vectorizing  # noqa: PLC0415 (as above)
+    from gateway.traces.vectorizing import Vectorizing  # noqa: PLC0415 (numpy, an extra)
+    from gateway.traces.vectors import QueryVectors  # noqa: PLC0415 (as above)
 
     embedder = MeteredEmbedder(meter, model_states, lambda: models.current.embedder(name, embeddings.dimensions))
     trace_store.meaning = QueryVectors(

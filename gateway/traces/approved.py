@@ -90,7 +90,7 @@ def _viewer(proposal: Proposal) -> Viewer:
 
 
 def _found(connection: sqlite3.Connection, viewer: Viewer, fact: FactChange) -> list[StoredTrace]:
-    return [kept for each in fact.trace_ids if (kept := find(connection, viewer, each)) is not None]
+    return [stored for each in fact.trace_ids if (stored := find(connection, viewer, each)) is not None]
 
 
 # ---- in a transaction -----------------------------------------------------------------------------------------------
@@ -109,14 +109,14 @@ def _write(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Proposal
         if len(found) < FEWEST_TO_MERGE:
             return False
         changes.merge(connection, found, trace_store.now(), content=fact.content)
-    for kept in found if fact.action == "update" else ():
+    for stored in found if fact.action == "update" else ():
         if fact.content is not None:
-            changes.rewrite(connection, kept.number, fact.content)
+            changes.rewrite(connection, stored.number, fact.content)
         if fact.tags is not None:
             tags = as_json(merge_tags(fact.tags))
-            connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (tags, kept.number))
-    for kept in found if fact.action == "delete" else ():
-        changes.hide(connection, kept.number, trace_store.now())
+            connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (tags, stored.number))
+    for stored in found if fact.action == "delete" else ():
+        changes.hide(connection, stored.number, trace_store.now())
     return bool(found)
 
 
@@ -151,7 +151,7 @@ def _difference(connection: sqlite3.Connection, *, viewer: Viewer, proposal: Pro
         owner = known_number(connection, trace.owner)
         is_there = owner is not None and changes.same_as(connection, owner, trace) is not None
         return [] if is_there else [*_lines("+", trace.content), f"+({trace.type}, of the {fact.scope})"]
-    traces = [kept.trace for kept in _found(connection, viewer, fact)]
+    traces = [stored.trace for stored in _found(connection, viewer, fact)]
     gone = [line for trace in traces for line in _lines("-", trace.content)]
     if not traces or fact.action == "delete":
         return gone

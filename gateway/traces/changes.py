@@ -177,28 +177,28 @@ def note_once(connection: sqlite3.Connection, turn_id: str, index: int) -> bool:
     return connection.execute(_NOTE, (turn_id, index)).rowcount == 1
 
 
-def use(connection: sqlite3.Connection, kept: StoredTrace, query_id: str, now: datetime) -> bool:
+def use(connection: sqlite3.Connection, stored: StoredTrace, query_id: str, now: datetime) -> bool:
     """Strengthen a trace that an answer used; the same query counts once. Whether it counted."""
-    if connection.execute(_USE, (query_id, kept.trace.id, to_ms(now))).rowcount == 0:
+    if connection.execute(_USE, (query_id, stored.trace.id, to_ms(now))).rowcount == 0:
         return False
-    trace = kept.trace
+    trace = stored.trace
     grown, stability_ms = strength.after_use(
         left(trace, now), trace.stability_ms, trace.retrieval_count, trace.intensity
     )
-    _weigh(connection, kept, now, grown, stability_ms, uses=1)
+    _weigh(connection, stored, now, grown, stability_ms, uses=1)
     return True
 
 
-def doubt(connection: sqlite3.Connection, kept: StoredTrace, now: datetime) -> bool:
+def doubt(connection: sqlite3.Connection, stored: StoredTrace, now: datetime) -> bool:
     """Weaken a trace that the person contradicted, once a day at most. Whether it was weakened."""
-    trace = kept.trace
+    trace = stored.trace
     doubted_at_ms = trace.metadata.get(_DOUBTED_AT, 0)
     if to_ms(now - strength.DOUBTED_AT_MOST_EVERY) < (doubted_at_ms if isinstance(doubted_at_ms, int) else 0):
         return False
     faded, stability_ms = strength.after_doubt(left(trace, now), trace.stability_ms)
-    _weigh(connection, kept, now, faded, stability_ms)
+    _weigh(connection, stored, now, faded, stability_ms)
     metadata = as_json({**trace.metadata, _DOUBTED_AT: to_ms(now)})
-    connection.execute("UPDATE traces SET metadata = ? WHERE number = ?", (metadata, kept.number))
+    connection.execute("UPDATE traces SET metadata = ? WHERE number = ?", (metadata, stored.number))
     return True
 
 
@@ -209,7 +209,7 @@ def left(trace: Trace, now: datetime) -> float:
 
 def _weigh(
     connection: sqlite3.Connection,
-    kept: StoredTrace,
+    stored: StoredTrace,
     now: datetime,
     strength_now: float,
     stability_ms: float | None = None,
@@ -217,6 +217,6 @@ def _weigh(
     uses: int = 0,
 ) -> None:
     """Set the strength as of now: the decay starts again from here."""
-    trace = kept.trace
-    values = (strength_now, stability_ms or trace.stability_ms, to_ms(now), trace.retrieval_count + uses, kept.number)
+    trace = stored.trace
+    values = (strength_now, stability_ms or trace.stability_ms, to_ms(now), trace.retrieval_count + uses, stored.number)
     connection.execute(_WEIGH, values)

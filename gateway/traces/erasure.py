@@ -94,17 +94,17 @@ async def forget(trace_store: TraceStore, viewer: Viewer, trace_id: str) -> bool
     viewer = await trace_store.whole(viewer)
 
     def work(connection: sqlite3.Connection) -> bool:
-        kept = find_to_change(connection, viewer, trace_id)
-        kept = kept or find_to_change(connection, viewer, trace_id, is_deleted=True)
-        if kept is None:
+        stored = find_to_change(connection, viewer, trace_id)
+        stored = stored or find_to_change(connection, viewer, trace_id, is_deleted=True)
+        if stored is None:
             return False
         connection.execute("BEGIN IMMEDIATE")
         _gather(connection, (), ())
-        connection.execute("CREATE TEMP TABLE gone_traces AS SELECT ? AS id", (kept.trace.id,))
+        connection.execute("CREATE TEMP TABLE gone_traces AS SELECT ? AS id", (stored.trace.id,))
         try:
             for sql in _DEPENDENT:
                 connection.execute(sql)
-            connection.execute("DELETE FROM traces WHERE number = ?", (kept.number,))
+            connection.execute("DELETE FROM traces WHERE number = ?", (stored.number,))
         finally:
             _drop(connection)
         connection.execute("COMMIT")

@@ -151,14 +151,14 @@ class TraceStore:
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> bool:
-            kept = find_to_change(connection, viewer, trace_id)
-            if kept is None:
+            stored = find_to_change(connection, viewer, trace_id)
+            if stored is None:
                 return False
             if content is not None:
-                changes.rewrite(connection, kept.number, content)
+                changes.rewrite(connection, stored.number, content)
             if tags is not None:
                 connection.execute(
-                    "UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), kept.number)
+                    "UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), stored.number)
                 )
             return True
 
@@ -173,10 +173,10 @@ class TraceStore:
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> bool:
-            kept = find_to_change(connection, viewer, trace_id)
-            if kept is not None:
-                changes.hide(connection, kept.number, self.now())
-            return kept is not None
+            stored = find_to_change(connection, viewer, trace_id)
+            if stored is not None:
+                changes.hide(connection, stored.number, self.now())
+            return stored is not None
 
         return await self.database.write(work)
 
@@ -189,12 +189,12 @@ class TraceStore:
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> bool:
-            kept = find_to_change(connection, viewer, trace_id, is_deleted=True)
-            if kept is not None:
+            stored = find_to_change(connection, viewer, trace_id, is_deleted=True)
+            if stored is not None:
                 connection.execute(
-                    "UPDATE traces SET deleted_at = NULL, merged_into = NULL WHERE number = ?", (kept.number,)
+                    "UPDATE traces SET deleted_at = NULL, merged_into = NULL WHERE number = ?", (stored.number,)
                 )
-            return kept is not None
+            return stored is not None
 
         return await self.database.write(work)
 
@@ -239,7 +239,7 @@ class TraceStore:
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> Merged:
-            sources = [kept for each in wanted if (kept := find_to_change(connection, viewer, each)) is not None]
+            sources = [stored for each in wanted if (stored := find_to_change(connection, viewer, each)) is not None]
             _check_sources(sources)
             return changes.merge(connection, sources, self.now(), content=content)
 
@@ -259,10 +259,10 @@ class TraceStore:
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> ScopeKind | None:
-            found = [kept for each in wanted if (kept := find_to_change(connection, viewer, each)) is not None]
+            found = [stored for each in wanted if (stored := find_to_change(connection, viewer, each)) is not None]
             if is_merge:
                 _check_sources(found)
-                changes.check_same_owner([kept.trace for kept in found])
+                changes.check_same_owner([stored.trace for stored in found])
             return found[0].trace.owner.kind if found else None
 
         return await self.database.read(work)
@@ -277,9 +277,9 @@ class TraceStore:
         def work(connection: sqlite3.Connection) -> int:
             now, counted = self.now(), 0
             for trace_id in dict.fromkeys(used):
-                kept = find(connection, viewer, trace_id)
-                if kept is not None and viewer.may_change(kept.trace.owner):
-                    counted += changes.use(connection, kept, query_id, now)
+                stored = find(connection, viewer, trace_id)
+                if stored is not None and viewer.may_change(stored.trace.owner):
+                    counted += changes.use(connection, stored, query_id, now)
             return counted
 
         return await self.database.write(work)
