@@ -122,6 +122,11 @@ def hide(connection: sqlite3.Connection, number: int, now: datetime, *, merged_i
     connection.execute(_HIDE, (to_ms(now), merged_into, number))
 
 
+def restore(connection: sqlite3.Connection, number: int) -> None:
+    """Bring a hidden trace back."""
+    connection.execute("UPDATE traces SET deleted_at = NULL, merged_into = NULL WHERE number = ?", (number,))
+
+
 def merge(
     connection: sqlite3.Connection, sources: Sequence[StoredTrace], now: datetime, *, content: str | None = None
 ) -> Merged:

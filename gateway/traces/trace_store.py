@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -148,21 +149,14 @@ class TraceStore:
         """
         if content is not None:
             check_content(content)
-        viewer = await self.whole(viewer)
 
-        def work(connection: sqlite3.Connection) -> bool:
-            stored = find_to_change(connection, viewer, trace_id)
-            if stored is None:
-                return False
+        def change(connection: sqlite3.Connection, number: int) -> None:
             if content is not None:
-                changes.rewrite(connection, stored.number, content)
+                changes.rewrite(connection, number, content)
             if tags is not None:
-                connection.execute(
-                    "UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), stored.number)
-                )
-            return True
+                connection.execute("UPDATE traces SET tags = ? WHERE number = ?", (as_json(merge_tags(tags)), number))
 
-        return await self.database.write(work)
+        return await self._change(viewer, trace_id, change)
 
     async def delete(self, viewer: Viewer, trace_id: str) -> bool:
         """Hide a trace; False where the viewer has no such trace, or it is hidden already. `restore` brings it back.
@@ -170,15 +164,7 @@ class TraceStore:
         Raises:
             TraceError: everybody shares it, and the viewer may not change that.
         """
-        viewer = await self.whole(viewer)
-
-        def work(connection: sqlite3.Connection) -> bool:
-            stored = find_to_change(connection, viewer, trace_id)
-            if stored is not None:
-                changes.hide(connection, stored.number, self.now())
-            return stored is not None
-
-        return await self.database.write(work)
+        return await self._change(viewer, trace_id, partial(changes.hide, now=self.now()))
 
     async def restore(self, viewer: Viewer, trace_id: str) -> bool:
         """Bring a hidden trace back; False where the viewer has none with that id.
@@ -186,14 +172,23 @@ class TraceStore:
         Raises:
             TraceError: everybody shares it, and the viewer may not change that.
         """
+        return await self._change(viewer, trace_id, changes.restore, is_deleted=True)
+
+    async def _change(
+        self,
+        viewer: Viewer,
+        trace_id: str,
+        change: Callable[[sqlite3.Connection, int], None],
+        *,
+        is_deleted: bool = False,
+    ) -> bool:
+        """Make a change to one trace, by its number; False where the viewer has no such trace."""
         viewer = await self.whole(viewer)
 
         def work(connection: sqlite3.Connection) -> bool:
-            stored = find_to_change(connection, viewer, trace_id, is_deleted=True)
+            stored = find_to_change(connection, viewer, trace_id, is_deleted=is_deleted)
             if stored is not None:
-                connection.execute(
-                    "UPDATE traces SET deleted_at = NULL, merged_into = NULL WHERE number = ?", (stored.number,)
-                )
+                change(connection, stored.number)
             return stored is not None
 
         return await self.database.write(work)
