@@ -205,8 +205,8 @@ class MarkdownFileMemoryProvider:
             return ""
         snapshot = await asyncio.to_thread(self._snapshot, place)
         data = b"" if snapshot is None else snapshot.data
-        wishes = [PendingChange(request=request) for request in _cleaned_requests(scope, updates)]
-        return difference(data, draft(data, wishes, max_bytes=self._max_bytes).after)
+        pending = [PendingChange(request=request) for request in _cleaned_requests(scope, updates)]
+        return difference(data, draft(data, pending, max_bytes=self._max_bytes).after)
 
     async def undo(self, scope: MemoryScope, entry_id: int) -> MemoryDocument:
         """Bring back the bytes from before an entry; noted in the journal as a change of its own.
@@ -278,14 +278,14 @@ class MarkdownFileMemoryProvider:
         return outcomes
 
     async def _apply(
-        self, document: str, store: MemoryStoreName, scope: MemoryScope, wishes: Sequence[PendingChange]
+        self, document: str, store: MemoryStoreName, scope: MemoryScope, pending: Sequence[PendingChange]
     ) -> dict[int, UpdateOutcome]:
-        results = await self._writer(document, store).apply(scope, wishes)
+        results = await self._writer(document, store).apply(scope, pending)
         outcomes: dict[int, UpdateOutcome] = {}
-        for wish, result in zip(wishes, results, strict=True):
+        for each, result in zip(pending, results, strict=True):
             if isinstance(result, MemoryConflict):
                 raise result
-            outcomes[wish.request.index] = result
+            outcomes[each.request.index] = result
         return outcomes
 
     async def _put(
@@ -310,8 +310,8 @@ class MarkdownFileMemoryProvider:
             at=datetime.now(UTC),
             refers_to=refers_to,
         )
-        wish = PendingChange(request=request, data=data, expected_version=expected_version)
-        await self._apply(place.key, place.store, scope, [wish])
+        each = PendingChange(request=request, data=data, expected_version=expected_version)
+        await self._apply(place.key, place.store, scope, [each])
         snapshot = await asyncio.to_thread(self._snapshot, place)
         return _document(place, data, snapshot.signature if snapshot else None)
 

@@ -61,12 +61,12 @@ _SAVING = timedelta(seconds=10)
 @dataclass(slots=True)
 class _Job:
     scope: MemoryScope
-    wishes: Sequence[PendingChange]
+    pending: Sequence[PendingChange]
     done: asyncio.Future[list[Result]]
 
 
 class DocumentWriter:
-    """Gathers the wishes of all tasks of an event loop for one document."""
+    """Gathers the changes of all tasks of an event loop for one document."""
 
     def __init__(
         self,
@@ -100,8 +100,8 @@ class DocumentWriter:
         known = None if self._rewriter is None else self._rewriter.known
         return None if known is None else known.signature
 
-    async def apply(self, scope: MemoryScope, wishes: Sequence[PendingChange]) -> list[Result]:
-        """Bring the wishes in, in order; what became of each.
+    async def apply(self, scope: MemoryScope, pending: Sequence[PendingChange]) -> list[Result]:
+        """Bring the changes in, in order; what became of each.
 
         A caller that is cancelled does not stop what it asked for.
 
@@ -109,7 +109,7 @@ class DocumentWriter:
             FileError: nothing of it was written now.
             StoreError: the journal could not be written.
         """
-        job = _Job(scope, wishes, asyncio.get_running_loop().create_future())
+        job = _Job(scope, pending, asyncio.get_running_loop().create_future())
         self._queue.append(job)
         if not self._is_draining:
             self._is_draining = True
@@ -141,13 +141,13 @@ class DocumentWriter:
                         rewriter = self._rewriter = self._new_rewriter(place)
                     async with FileLock(place.lock_path, self._lock_timeout_s):
                         jobs, self._queue = self._queue, []
-                        wishes = [wish for job in jobs for wish in job.wishes]
-                        noting = self._note(wishes)
-                        made = await _in_thread(rewriter.rewrite, jobs[0].scope, wishes)
+                        pending = [each for job in jobs for each in job.pending]
+                        noting = self._note(pending)
+                        made = await _in_thread(rewriter.rewrite, jobs[0].scope, pending)
                 except Exception as error:  # noqa: BLE001 (every caller gets it, and the next rewrite is a new try)
                     if not jobs:
                         jobs, self._queue = self._queue, []
-                    noting = noting or self._note([wish for job in jobs for wish in job.wishes])
+                    noting = noting or self._note([each for job in jobs for each in job.pending])
                     await asyncio.gather(noting, return_exceptions=True)  # what failed is tried again later
                     _fail(jobs, error)
                 else:
@@ -160,13 +160,13 @@ class DocumentWriter:
             _fail([*jobs, *self._queue], asyncio.CancelledError())  # none, unless the event loop is ending
             self._queue = []
 
-    def _note(self, wishes: Sequence[PendingChange]) -> asyncio.Task[Mapping[Key, EntryOutcome]]:
+    def _note(self, pending: Sequence[PendingChange]) -> asyncio.Task[Mapping[Key, EntryOutcome]]:
         """Have the journal note all that is asked for, at once; it takes its calls in order, so before the rewrite's.
 
         Returns:
             What was settled before.
         """
-        return asyncio.create_task(self._begin([wish.request for wish in wishes if wish.data is None]))
+        return asyncio.create_task(self._begin([each.request for each in pending if each.data is None]))
 
     async def _begin(self, requests: Sequence[JournalRequest]) -> Mapping[Key, EntryOutcome]:
         if not requests:
@@ -200,11 +200,11 @@ async def _deliver(jobs: Sequence[_Job], made: RewriteResult, noting: asyncio.Ta
     told: set[Key] = set()
     for job in jobs:
         results: list[Result] = []
-        for wish in job.wishes:
-            result = made.results[wish.request.key]
-            is_old = wish.request.key in settled or (wish.request.key in told and result == "applied")
+        for each in job.pending:
+            result = made.results[each.request.key]
+            is_old = each.request.key in settled or (each.request.key in told and result == "applied")
             results.append("replayed" if is_old else result)
-            told.add(wish.request.key)
+            told.add(each.request.key)
         if not job.done.done():
             job.done.set_result(results)
 
@@ -230,7 +230,7 @@ class LastWrite:
 
 @dataclass(slots=True)
 class RewriteResult:
-    """What became of the wishes, and the journal's settling, which need not be waited for under the lock."""
+    """What became of the changes, and the journal's settling, which need not be waited for under the lock."""
 
     results: dict[Key, Result] = field(default_factory=dict)
     settled: Future[None] | None = None
@@ -284,8 +284,8 @@ class Rewriter:
         self._settled: Future[None] | None = None
         self.known: LastWrite | None = None
 
-    def rewrite(self, scope: MemoryScope, wishes: Sequence[PendingChange]) -> RewriteResult:
-        """Bring the wishes in, in order, each key once.
+    def rewrite(self, scope: MemoryScope, pending: Sequence[PendingChange]) -> RewriteResult:
+        """Bring the changes in, in order, each key once.
 
         Raises:
             FileError: nothing was written now.
@@ -294,10 +294,10 @@ class Rewriter:
         made = RewriteResult()
         if self._settled is not None and self._settled.done() and self._settled.exception() is not None:
             self.known = None  # what is in place has to be settled first
-        unique = {wish.request.key: wish for wish in reversed(wishes)}
-        ordered = [wish for wish in wishes if unique[wish.request.key] is wish]
+        unique = {each.request.key: each for each in reversed(pending)}
+        ordered = [each for each in pending if unique[each.request.key] is each]
         for _ in range(_TRIES):
-            rest = [wish for wish in ordered if wish.request.key not in made.results]
+            rest = [each for each in ordered if each.request.key not in made.results]
             published = self._attempt(made, scope, rest)
             if published == "overtaken":
                 self._attempt(made, scope, [])  # if this fails, the next rewrite sees it too
@@ -305,17 +305,17 @@ class Rewriter:
                 return made
         raise FileError(f"{self.place.path} is being saved by an editor again and again; the update is kept for later")
 
-    def _attempt(self, made: RewriteResult, scope: MemoryScope, wishes: Sequence[PendingChange]) -> str:
+    def _attempt(self, made: RewriteResult, scope: MemoryScope, pending: Sequence[PendingChange]) -> str:
         look = self._file.look()
         if look.replaced:
             self._file.finish_exchange(look)
             look = self._file.look()
         self._step("looked")
-        found = [wish.request.key for wish in wishes if self._file.has_applied(look, wish.request.key)]
+        found = [each.request.key for each in pending if self._file.has_applied(look, each.request.key)]
         if found:
             self._call(self._journal.settle(dict.fromkeys(found, "applied"))).result()
             made.results.update(dict.fromkeys(found, "replayed"))
-        rest = [wish for wish in wishes if wish.request.key not in made.results]
+        rest = [each for each in pending if each.request.key not in made.results]
         look, start = self._start(look, scope, rest)
         new = draft(start.data, rest, max_bytes=self._max_bytes)
         published = self._write(made, look, start, new)
@@ -382,7 +382,7 @@ class Rewriter:
         )
 
     def _start(
-        self, look: DocumentState, scope: MemoryScope, wishes: Sequence[PendingChange]
+        self, look: DocumentState, scope: MemoryScope, pending: Sequence[PendingChange]
     ) -> tuple[DocumentState, _Start]:
         """What to start from; looks again when the file is not as any of us left it.
 
@@ -405,7 +405,7 @@ class Rewriter:
             return look, self._edited(tail, tail.hash, scope, self._save(late, tail), late=None, is_late=True)
         saved = FileSnapshot(look.data, look.signature, look.sha256) if look.signature is not None else None
         # A person who has this very text on the screen, and saves another, has seen what it lacks.
-        is_read = any(wish.expected_version == look.sha256 for wish in wishes)
+        is_read = any(each.expected_version == look.sha256 for each in pending)
         save = self._save(saved, tail)
         return look, self._edited(
             tail, tail.hash, scope, save, late=None if late is None else self._save(late, tail), is_read=is_read
