@@ -6,7 +6,7 @@ Either way a command asks the API, so what it may do and how is said once, in `g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,15 +71,18 @@ async def _at_rest(home: Path, *, makes: bool) -> AsyncIterator[AsyncEthos]:
     if makes and not (home / DATABASE_NAME).exists():
         make_private_directory(home)
         await open_store(home / DATABASE_NAME).close()
+    config, only = _config(home)
     async with (
-        Gateway(home, _config(home), only=(), is_served=False).at_rest() as app,
+        Gateway(home, config, only=only, is_served=False).at_rest() as app,
         AsyncEthos.in_process(app) as client,
     ):
         yield client
 
 
-def _config(home: Path) -> Config:
-    """The configuration; where secrets of channels or models are only known to the gateway's process, without those.
+def _config(home: Path) -> tuple[Config, Collection[str] | None]:
+    """The configuration, and the names of the channels that can be put together; None for all of them.
+
+    Where secrets of channels or models are only known to the gateway's process, it is without these.
 
     Raises:
         ConfigError: what is left is wrong.
@@ -89,8 +92,8 @@ def _config(home: Path) -> Config:
     from gateway.config.secrets import is_unset_variable
 
     try:
-        return load_config(home=home).config
+        return load_config(home=home).config, None
     except ConfigError as error:
         if not all(map(is_unset_variable, error.problems)):
             raise
-        return operator_config(home)
+        return operator_config(home), ()

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 
 from gateway.people.access_records import Request
+from gateway.people.pairing import CODE_LIFETIME
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.dispatcher import Dispatcher
 from gateway.pipeline.outbox import Outbox
@@ -52,13 +53,25 @@ class PairingService:
         """Refuse a person, who gets no other code for a week; raises as `approve`."""
         return await self._decide(caller, who, is_yes=False, role=None)
 
+    async def owner_code(self, caller: Caller) -> wire.OwnerCode:
+        """A code by which the account that sends it to the agent becomes an owner's; any earlier one is void.
+
+        Raises:
+            NotAllowed: only the operator makes owners without a word of another.
+        """
+        caller.refuse_keys()
+        return wire.OwnerCode(code=await self._pairing.offer_owner(), valid_s=CODE_LIFETIME.total_seconds())
+
     async def _decide(self, caller: Caller, who: str, *, is_yes: bool, role: wire.Role | None) -> wire.PairingDecision:
         caller.refuse_others(None)
         notice_id = f"op_{secrets.token_hex(8)}"
         async with self._pairing.lock:
             request = await self._pairing.find(who)
             if request is None:
-                raise NotFound(f"no request has the code or account {who[:80]!r}; perhaps it was decided already")
+                raise NotFound(
+                    f"no request has the code or account {who[:80]!r}; perhaps it was decided already. "
+                    "`ethos people pairing list` shows those that wait"
+                )
             if is_yes:
                 decision = await self._pairing.let_in(request, role=role, via=caller.name, notice_id=notice_id)
             else:

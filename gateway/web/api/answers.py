@@ -27,6 +27,8 @@ def precondition_failed() -> Answers:
     }
 
 
+NOT_KEPT = {"cache-control": "no-store"}
+"""Headers of an answer that holds a secret."""
 NOT_MODIFIED: Answers = {304: {"description": "It is still the version of `If-None-Match`."}}
 
 _STATUS = {
