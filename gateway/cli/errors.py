@@ -39,6 +39,12 @@ def explained() -> Iterator[None]:
         yield
     except EthosError as error:
         fail(str(error), next((code for kind, code in _CODES if isinstance(error, kind)), EXIT_ERROR))
+    except ValueError as error:
+        from pydantic import ValidationError
+
+        if not isinstance(error, ValidationError):
+            raise
+        fail("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()))
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             _leave_quietly()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from gateway.sdk.models.schema import ApiModel, RequestBody, UserName
+from gateway.sdk.models.schema import ApiModel, RequestBody
 
 Who = Annotated[str, Field(min_length=1, max_length=512)]
 """A code, an id or an account; whether there is one is another question."""
@@ -123,8 +123,8 @@ class SetRole(RequestBody):
 class CreateLink(RequestBody):
     """Make two users one person."""
 
-    one: UserName = Field(description="A user id or an account.")
-    other: UserName = Field(description="Another user id or account; the account may be one that has not written yet.")
+    one: Who = Field(description="A user id or an account.")
+    other: Who = Field(description="Another user id or account; the account may be one that has not written yet.")
     is_one_kept: bool = Field(default=False, description="`one` keeps its user id; else the user who was there first.")
 
 

@@ -176,8 +176,9 @@ async def export(caller: Reader, services: WithServices, user: Who) -> Streaming
 
 
 @router.post("/{user}/erase", responses=_NOT_NOW, summary="Erase a person")
-async def erase(caller: Writer, services: WithServices, user: Who, body: ErasePerson) -> Erasure:
+async def erase(caller: Writer, services: WithServices, response: Response, user: Who, body: ErasePerson) -> Erasure:
     """Erase everything that is kept about a person, for good. The account may belong to no user."""
+    response.headers.update(NOT_KEPT)  # it names the person
     return await services.personal.erase(caller, user, confirmed=body.confirm)
 
 

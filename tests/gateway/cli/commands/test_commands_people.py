@@ -113,7 +113,7 @@ def test_who_is_revoked_is_not_answered_though_the_channel_is_open(home: Path, e
 def test_nobody_can_be_given_a_role_who_is_not_known(home: Path, ethos: Ethos) -> None:
     answer = ethos("people", "role", "fake:99", "owner")
     assert answer.code == 1
-    assert "there is nobody 'fake:99'; `ethos people list` shows everybody" in answer.err
+    assert "there is no user fake:99" in answer.err
     assert ethos("people", "role", "fake:1", "king").code == 2
 
 
