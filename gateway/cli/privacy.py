@@ -55,7 +55,7 @@ async def _export(user: str, file: Path, *, as_json: bool) -> None:
     async with connected() as client:
         user_id = (await client.people.get(user)).id
         try:
-            await client.people.export_to(user_id, file)
+            await client.people.export_file(user_id, file)
         except OSError as error:
             raise FileError(f"{file} could not be written: {error.strerror}") from error
     size_bytes = (await asyncio.to_thread(file.stat)).st_size

@@ -106,7 +106,7 @@ class People(Namespace[S]):
         return await self.sender.get("/people/{user}/export", bytes, user=user)
 
     @operation
-    async def export_to(self, user: str, file: Path) -> Path:
+    async def export_file(self, user: str, file: Path) -> Path:
         """The same as `export`, written to `file`, which is replaced."""
         path_values = {"user": user}
         request = Request("GET", "/people/{user}/export", Path, path_values, download=file, timeout_s=LONG_TIMEOUT_S)
