@@ -72,10 +72,15 @@ async def _list(*, as_json: bool) -> None:
 
 async def _decide(who: str, *, is_yes: bool, role: Role | None, as_json: bool) -> None:
     from gateway.cli.output import print_json, say
+    from gateway.errors import EthosError
+    from gateway.sdk.errors import NotFoundError
 
     async with connected() as client:
         pairing = client.people.pairing
-        decision = await (pairing.approve(who, role=role) if is_yes else pairing.refuse(who))
+        try:
+            decision = await (pairing.approve(who, role=role) if is_yes else pairing.refuse(who))
+        except NotFoundError as error:
+            raise EthosError(f"{error}. `ethos people pairing list` shows those that wait") from error
     if as_json:
         outcome = "let in" if is_yes else "refused"
         print_json({"account": decision.account, "channel": decision.channel, "outcome": outcome})

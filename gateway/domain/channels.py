@@ -60,9 +60,9 @@ class Channels:
         return [*self._status.values()]
 
     @property
-    def all(self) -> Sequence[ChannelAdapter]:
-        """Those of the configuration, and the local one."""
-        return (*self.configured.values(), *(() if self._local is None else (self._local,)))
+    def all(self) -> Mapping[str, ChannelAdapter]:
+        """Those of the configuration, and the local one, by their names."""
+        return self.configured if self._local is None else {**self.configured, self._local.name: self._local}
 
     def status(self, channel: str) -> ChannelStatus:
         """How a configured channel is."""
@@ -91,7 +91,7 @@ class Channels:
     @property
     def kinds(self) -> Mapping[str, str]:
         """The kinds of all channels by name, also of those that have no adapter here."""
-        return {**self._kinds(), **{adapter.name: adapter.kind for adapter in self.all}}
+        return {**self._kinds(), **{name: adapter.kind for name, adapter in self.all.items()}}
 
     def capabilities(self, channel: str) -> Capabilities | None:
         """What it can; None where it is not configured."""

@@ -18,8 +18,7 @@ from gateway.people.access import Entry
 from gateway.people.access_records import ClaimOwner
 from gateway.pipeline.answer import Answering, Turn, TurnDependencies, TurnSettings, stopped
 from gateway.pipeline.attachments import Question, has_pictures, read_message
-from gateway.pipeline.commands import CommandCall, CommandResult
-from gateway.pipeline.commands.pairing import PAIR
+from gateway.pipeline.commands import PAIR, CommandCall, CommandResult
 from gateway.pipeline.commit import Committer, reply_to
 from gateway.pipeline.dispatcher import TurnControl
 from gateway.pipeline.queues import InboxRow

@@ -14,7 +14,7 @@ from gateway.domain.sessions import Session, SessionStore, conversation_key, ses
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
-from gateway.pipeline.commands import Commands
+from gateway.pipeline.commands import ChatCommands
 from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.local_channel import (
     CHANNEL,
@@ -33,8 +33,9 @@ from gateway.store.session_edits import SqliteSessionEdits
 class ChatService:
     """What is said here goes the way of every message; who says it is known by the key.
 
-    The operator is the owner; the key of a person speaks as that person, with that person's role. Any other key is
-    a user of its own, `local:key-<id>`: a program with a scope for talking must not become the owner by it.
+    The operator is the owner, `local:operator`; the key of a person speaks as that person, `local:user-<user id>`, with
+    that person's role. Any other key is a user of its own, `local:key-<id>`: a program with a scope for talking must
+    not become the owner by it.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class ChatService:
         personalities: Personalities,
         log: SqliteConversationLog,
         operators: Operators,
-        commands: Commands,
+        commands: ChatCommands,
         config: LiveConfig,
     ) -> None:
         self._local_channel = local_channel
@@ -169,13 +170,14 @@ class ChatService:
         key = session_key(said, user_id, self._config.current.session_scope)
         active = await self._sessions.active_session(key)
         if active is None:
-            return await self._opened(said.conversation, key, user_id, personality_id, digest)
+            active = await self._opened(said.conversation, key, user_id, personality_id, digest)
         _refuse_other_personality(active, personality_id)
         return active
 
     async def _opened(
         self, place: ConversationRef, key: str, user_id: str, personality_id: str | None, digest: str
     ) -> Session:
+        """A new session, or the one that another message has begun there at the same time."""
         personality = self._personalities.get(personality_id or self._config.current.personality)
         now = datetime.now(UTC)
         session = Session(
@@ -189,7 +191,7 @@ class ChatService:
             updated_at=now,
         )
         await self._session_edits.open(session)
-        return session
+        return await self._sessions.active_session(key) or session
 
     async def _continued(self, caller: Caller, message: wire.SendMessage) -> Session:
         session, is_active = await self._own(caller, message.session or "")
@@ -224,7 +226,7 @@ class ChatService:
                 raise Refused(f"the account {account} belongs to another user in users/identity-map.json")
             return Sender(channel=CHANNEL, user=_account(caller), display_name=label, is_verified=True)
         if caller.key_id is None:
-            await self._operators.join(self._identities, with_programs=True)
+            await self._operators.join(self._identities, on_local=True)
             return Sender(channel=CHANNEL, user=_account(caller), display_name="Operator", is_verified=True)
         name = caller.name.removeprefix("api:")
         return Sender(channel=CHANNEL, user=_account(caller), display_name=name, is_verified=True)
@@ -245,9 +247,9 @@ class ChatService:
 
 
 def _account(caller: Caller) -> str:
-    """Of the holder of the key, on this channel."""
+    """Of the holder of the key, on this channel. A user id may be any word, also one that means the operator here."""
     if caller.user_id is not None:
-        return caller.user_id
+        return f"user-{caller.user_id}"
     return OPERATOR_ACCOUNT if caller.key_id is None else f"key-{caller.key_id}"
 
 

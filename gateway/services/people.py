@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from gateway.domain.channels import Channels
 from gateway.domain.roles import Role, highest
+from gateway.domain.sessions import LOCAL
 from gateway.errors import InvalidAccount
 from gateway.people.access import Access
 from gateway.people.access_records import AccessSnapshot, Rank, SetRank, ranks_of
@@ -124,13 +125,7 @@ class PeopleService:
         caller.refuse_others(None)
         user_id = await self._find_or_make(caller, wanted)
         async with self._admission.pairing.lock:  # two owners who are revoked at once must not leave none
-            accounts = [account.key for account in await self._identities.accounts_of(user_id)]
-            if not accounts:
-                raise NotFound(f"{user_id} has no account any more, so there is nothing to let in")
-            if rank != "owner":
-                await self.refuse_without_owner(accounts)
-            change = SetRank(accounts=tuple(accounts), rank=rank, via=caller.name, at=datetime.now(UTC))
-            await self._store.change(change)
+            await self._store.change(await self.rank_change(caller, user_id, rank))
             self._changed()
         return await self._person(user_id)
 
@@ -141,6 +136,41 @@ class PeopleService:
             if any(wanted == account for _, account in (await self._admission.people.book()).admitted):
                 return await self._identities.resolve(wanted, "")
             raise
+
+    async def rank_change(self, caller: Caller, wanted: str, rank: Rank) -> SetRank:
+        """What a person may do from now on, to be committed before `Pairing.lock` is let go, which the asker holds.
+
+        Args:
+            wanted: a user, or to revoke it any account, `kind:id`, that may not have written yet.
+
+        Raises:
+            Refused: it is the operator, there would be no owner any more, or people in a chat revoke themselves.
+            NotNamed: no user has that id or account.
+            NotFound: the user has no account any more.
+            NotAllowed: the caller may not let people in.
+        """
+        caller.require("let people in")
+        accounts = await self._accounts(wanted, rank)
+        if caller.chat is not None and caller.user_id == await self._user_of(accounts):
+            raise Refused("that is you; another owner can do it, or `ethos people revoke` on the machine")
+        if rank != "owner":
+            await self.refuse_without_owner(accounts)
+        return SetRank(accounts=accounts, rank=rank, via=caller.via, at=datetime.now(UTC))
+
+    async def _accounts(self, wanted: str, rank: Rank) -> tuple[str, ...]:
+        try:
+            user_id = self.survivor(await self._naming.user(wanted))
+        except NotNamed:
+            if rank == "revoked" and ":" in wanted:
+                return (wanted,)
+            raise
+        accounts = tuple(account.key for account in await self._identities.accounts_of(user_id))
+        if not accounts:
+            raise NotFound(f"{user_id} has no account any more, so there is nothing to let in")
+        return accounts
+
+    async def _user_of(self, accounts: Collection[str]) -> str | None:
+        return next(iter((await self._identities.known(accounts)).values()), None)
 
     async def is_barred(self, user_id: str) -> bool:
         """Whether all access of a user is revoked."""
@@ -169,10 +199,12 @@ class PeopleService:
             raise Refused("this is the last owner; make somebody else an owner first")
 
     async def _are_last_owner(self, accounts: Collection[str]) -> bool:
-        """Whether no other person could let people in by a chat."""
+        """Whether no other person could let people in by a chat. The operator can, once they have talked on any."""
         ranks = (await self._admission.people.book()).ranks
         owners = {account for account, rank in ranks.items() if rank == "owner"}
-        return bool(owners) and owners <= set(accounts) and not self._operators.in_chats()
+        if not owners or not owners <= set(accounts):
+            return False
+        return await self._operators.in_use(self._identities) <= set(accounts)
 
     # ---- who is whom ------------------------------------------------------------------------------------------------
 
@@ -305,7 +337,7 @@ class PeopleService:
         rank = next((one for one in given if one.channel is None), None)
         kind = account.key.partition(":")[0]
         access = self._admission.access
-        channels = [name for name in access.rules if self._channels.kind(name) == kind]
+        channels = [name for name in (*access.rules, LOCAL) if self._channels.kind(name) == kind]
         places = [await self._let_in(access, channel, account.key, given) for channel in channels]
         return wire.Account(
             key=account.key,
@@ -321,10 +353,12 @@ class PeopleService:
     @staticmethod
     async def _let_in(access: Access, channel: str, key: str, given: Sequence[Given]) -> wire.ChannelAccess | None:
         role = await access.role_on(channel, key)
-        if role is None:
+        if role == "owner":
+            return wire.ChannelAccess(channel=channel, how="owner", role=role, by=None, at=None)
+        if role is None or channel == LOCAL:  # there it is the key that lets in
             return None
         rule, yes = access.rules[channel], next((one for one in given if one.channel == channel), None)
-        how: wire.AccessReason = "owner" if role == "owner" else "open" if rule.mode == "open" else "elsewhere"
+        how: wire.AccessReason = "open" if rule.mode == "open" else "elsewhere"
         if how == "elsewhere" and rule.lists(key.partition(":")[2]):
             how = "listed"
         elif how == "elsewhere" and yes is not None:

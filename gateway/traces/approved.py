@@ -15,19 +15,14 @@ from functools import partial
 
 import structlog
 
-from gateway.domain.roles import Role
 from gateway.errors import StoreError, TraceError
 from gateway.memory.fact_changes import FactChange
 from gateway.memory.proposals import Proposal, ProposalStore
-from gateway.memory.review import FactOrigin
 from gateway.memory.sync import RETRY_S
-from gateway.protocols import MemoryScope
 from gateway.traces import changes
-from gateway.traces.origins import origins
 from gateway.traces.rows import Kept, as_json, find, known_number
 from gateway.traces.trace import SCOPES, TYPES, ScopeKind, Trace, TraceType, Viewer, merge_tags
 from gateway.traces.trace_store import FEWEST_TO_MERGE, TraceStore
-from gateway.traces.turn_facts import viewer_of
 
 _log = structlog.get_logger(__name__)
 
@@ -68,10 +63,6 @@ class ApprovedFacts:
         self._late.discard(proposal.id)
         _log.info("approved_fact_written", proposal=proposal.id, is_changed=is_changed)
         return True
-
-    async def origins(self, scope: MemoryScope, role: Role, words: str) -> Sequence[FactOrigin]:
-        """Where the facts come from that the role may read and that hold all of these words, the best first."""
-        return await origins(self._trace_store, viewer_of(scope, role), words)
 
     async def replay(self) -> int:
         """Write what was approved before and may not be written; how many that were."""

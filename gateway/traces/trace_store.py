@@ -57,6 +57,10 @@ def open_trace_store(
 class MeaningOf(Protocol):
     """What knows how to compare a question with traces; see `query_vectors.QueryVectors`."""
 
+    @property
+    def problem(self) -> str | None:
+        """Why the last question had no meaning to compare, for people; None where it had."""
+
     async def of(self, viewer: Viewer, question: str) -> HasCompare | None:
         """For one question; None where its words alone count. Never waits long, and never fails."""
 

@@ -212,7 +212,7 @@ class Linking:
 
     def is_only_claimed(self, place: ConversationRef | None) -> bool | None:
         """Whether an account there is only what a letter says of itself; None where that is not known now."""
-        channel = None if place is None else self._channels.configured.get(place.channel)
+        channel = None if place is None else self._channels.all.get(place.channel)
         return None if channel is None else channel.capabilities.is_sender_only_claimed
 
     async def user(self, wanted: str) -> User:
@@ -259,7 +259,7 @@ class Linking:
         code = self._code()
         request = LinkRequest(id=f"r_{secrets.token_hex(6)}", starter=speaker.me)
         await self._store.start(request, await self._hash(code))
-        return LinkAnswer(text=words.code_given(code, self._channels.configured.values()), codes=(code,))
+        return LinkAnswer(text=words.code_given(code, self._channels.all.values()), codes=(code,))
 
     async def _redeem(self, code: str, me: Party, turn_id: str) -> LinkAnswer:
         """Use a code up. Where a letter brought it, its sender first returns a second one, which our answer holds.
@@ -362,7 +362,7 @@ class Linking:
 
     def _in_form(self, message: OutboundMessage) -> OutboundMessage:
         """With commands as they are typed where it is read."""
-        channel = self._channels.configured.get(message.conversation.channel)
+        channel = self._channels.all.get(message.conversation.channel)
         return replace(message, text=in_form(message.text, None if channel is None else channel.capabilities))
 
     async def _hash(self, code: str) -> str:

@@ -29,8 +29,8 @@ class KnowsChannels(Protocol):
     """What linking asks of `domain.channels.Channels`."""
 
     @property
-    def configured(self) -> Mapping[str, Channel]:
-        """By their names."""
+    def all(self) -> Mapping[str, Channel]:
+        """Those of the configuration, and the local one, by their names."""
 
     @property
     def kinds(self) -> Mapping[str, str]:

@@ -214,7 +214,7 @@ async def main():
 
 asyncio.run(main())
 """
-CONFIG = "web: {port: 0}\nmemory: {traces: {enabled: true, ingest: {enabled: false}}}\nchannels: {web: {kind: web}}\n"
+CONFIG = "web: {port: 0}\nmemory: {traces: {enabled: true, ingest: {enabled: false}}}\n"
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ async def test_a_conversation_is_read_with_one_statement_from_the_indexes_of_bot
     """One statement sees both queues at one moment, and costs half of a transaction around two."""
     path = tmp_path / "ethos.sqlite"
     store = open_store(path)
-    where = ConversationRef(channel="api", conversation="c")
+    where = ConversationRef(channel="local", conversation="c")
     await store.log.read(where)
     statements.clear()
     await store.log.read(where, newest=newest)

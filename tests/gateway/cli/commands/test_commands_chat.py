@@ -12,14 +12,14 @@ import pytest
 from gateway.cli.errors import EXIT_CONFIG
 from tests.gateway.cli.commands.conftest import Ethos, wait_until_up
 
-WITH_TERMINAL = "web: {port: 0}\nchannels:\n  screen: {kind: cli}\n"
-BROKEN = "channels: {screen: {kind: cli}}\nmodel: nobody\n"
+CONFIG = "web: {port: 0}\n"
+BROKEN = "web: {port: 0}\nmodel: nobody\n"
 
 
 @pytest.fixture
 def fresh(fresh_home: Path) -> Path:
     fresh_home.mkdir(mode=0o700)
-    (fresh_home / "config.yaml").write_text(WITH_TERMINAL)
+    (fresh_home / "config.yaml").write_text(CONFIG)
     return fresh_home
 
 
@@ -29,7 +29,7 @@ def test_a_broken_configuration_does_not_come_between_a_person_and_the_gateway_t
     command = [sys.executable, "-m", "gateway.cli"]
     serving = subprocess.Popen([*command, "serve", "--no-chat"], env=environment, stderr=subprocess.PIPE, text=True)
     try:
-        wait_until_up(serving)
+        wait_until_up(serving, "serving")
         (fresh / "config.yaml").write_text(BROKEN)
         chat = [*command, "chat", "Hello", "there"]
         done = subprocess.run(chat, env=environment, capture_output=True, text=True, check=False, timeout=60)
@@ -53,7 +53,7 @@ def test_with_a_broken_configuration_and_no_gateway_the_errors_are_all_there_is(
 def test_a_client_of_a_running_gateway_needs_none_of_its_secrets(fresh: Path) -> None:
     """Another shell lacks the variables that the gateway was started with."""
     key = '{provider: openai, model: m, base_url: "http://127.0.0.1:9/v1", api_key: "${CANARY_KEY}"}'
-    (fresh / "config.yaml").write_text(f"{WITH_TERMINAL}models: {{main: {key}}}\n")
+    (fresh / "config.yaml").write_text(f"{CONFIG}models: {{main: {key}}}\n")
     environment = {**os.environ, "ETHOS_HOME": str(fresh), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "gateway.cli"]
     serving = subprocess.Popen(
@@ -63,7 +63,7 @@ def test_a_client_of_a_running_gateway_needs_none_of_its_secrets(fresh: Path) ->
         text=True,
     )
     try:
-        wait_until_up(serving)
+        wait_until_up(serving, "serving")
         chat, doctor = (
             subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=False, timeout=60)
             for words in (("chat", "Hello", "there"), ("doctor",))

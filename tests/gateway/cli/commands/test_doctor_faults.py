@@ -168,11 +168,6 @@ def unreadable_memory(ground: Ground) -> None:
     path.mkdir(mode=0o700)
 
 
-def missing_socket(ground: Ground) -> None:
-    ground.configure("web: {port: 0}\nchannels: {terminal: {kind: cli}}\n")
-    ground.runs()
-
-
 def old_backup(ground: Ground) -> None:
     note_backup(ground.home, ground.home.parent / "ethos.backup")
     path = ground.home / LAST_BACKUP_NAME
@@ -209,7 +204,6 @@ FAULTS: list[Fault] = [
     (journal_that_cannot_be_applied, "warning", "The memory updates of 1 turn could not be written", "see the log"),
     (clock_skew, "warning", "minutes in the future", "timedatectl"),
     (unreadable_memory, "problem", "USER.md is not a file of this directory", "Move it away"),
-    (missing_socket, "warning", "chat.sock is not there", "makes it again"),
     (old_backup, "warning", "ethos.backup, is 30 days old", "Make another one"),
     (
         traces_without_libraries,
