@@ -201,10 +201,10 @@ class Linking:
 
     async def whereabouts(self, user: User) -> Party:
         """One account of the user, where there is a place to tell it something alone; else the first one."""
-        kinds = {name: channel.kind for name, channel in self._channels.all.items()}
+        kinds = self._channels.kinds
         for account in user.accounts:
             kind, _, sender = account.key.partition(":")
-            names = [name for name, one in kinds.items() if one == kind]
+            names = [channel for channel, its_kind in kinds.items() if its_kind == kind]
             place = await self._store.direct_conversation(names, sender)
             if place is not None:
                 return Party(account=account.key, label=account.label, conversation=place)
@@ -225,10 +225,6 @@ class Linking:
         if found is None:
             raise NotLinked(f"there is no user {wanted}; `ethos people list` shows everybody")
         return found
-
-    async def all_links(self) -> Sequence[Link]:
-        """Those that count, and those that are being carried out, oldest first."""
-        return await self._store.links()
 
     async def finish(self, link: Link) -> Link:
         """Wait until a link is carried out, `FINISH_S` at most; how far it is."""

@@ -32,6 +32,10 @@ class KnowsChannels(Protocol):
     def all(self) -> Mapping[str, Channel]:
         """Those of the configuration, and the local one, by their names."""
 
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The kinds of all channels by name, also of those that are not connected."""
+
 
 USAGE = (
     "- `/link` gives you a code, and says how to type it on your other channel.\n"
