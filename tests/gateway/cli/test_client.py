@@ -108,6 +108,7 @@ with explained():
 """
 
 
+@pytest.mark.slow
 def test_many_commands_that_write_at_once_wait_for_each_other(home: Path) -> None:
     """Also for the first of them, which makes the directory."""
     names = [f"p{number}" for number in range(20)]
@@ -206,6 +207,23 @@ async def test_a_database_of_a_newer_program_is_left_alone(home: Path) -> None:
         await noted()
 
 
+_AS_ANOTHER_USER = """
+import asyncio, os, sys
+from gateway.cli.client import connected
+from gateway.cli.errors import explained
+
+async def main():
+    async with connected() as client:
+        print((await client.memory.get("memory")).content)
+
+asyncio.run(main())  # loads what the other user may not read
+os.environ["ETHOS_HOME"] = sys.argv[1]
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+with explained():
+    asyncio.run(main())
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="root becomes a user to whom the modes of files mean something")
 def test_a_directory_that_cannot_be_written_is_one_line(home: Path) -> None:
     asyncio.run(note("Tea.\n"))
@@ -214,16 +232,14 @@ def test_a_directory_that_cannot_be_written_is_one_line(home: Path) -> None:
         path.chmod(0o500 if path.is_dir() else 0o400)
     for above in [*home.parents][:-2]:
         above.chmod(above.stat().st_mode | 0o055)
-    program = (
-        "import os, sys, asyncio; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "from gateway.cli.client import connected\nfrom gateway.cli.errors import explained\n"
-        "async def main():\n"
-        "    async with connected() as client:\n"
-        "        print((await client.memory.get('memory')).content)\n"
-        "with explained():\n    asyncio.run(main())\n"
-    )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=WAIT_S, check=False
+        [sys.executable, "-c", _AS_ANOTHER_USER, str(home)],
+        env={**os.environ, "ETHOS_HOME": str(home.parent / "none")},
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=WAIT_S,
+        check=False,
     )
     assert done.returncode != 0
     assert done.stderr.startswith("ethos: ")
