@@ -21,7 +21,8 @@ from gateway.app.traces import open_configured_traces
 from gateway.app.wiring import Composition
 from gateway.config import Config
 from gateway.errors import EthosError
-from gateway.files.home import DATABASE_NAME, announce, prepare_home, take
+from gateway.files.home import DATABASE_NAME, announce, prepare_home
+from gateway.files.running_gateway import take
 from gateway.messages import ConversationRef
 from gateway.ops.backup.placing import refuse_half_placed
 from gateway.people.linking.operator import operating
@@ -36,7 +37,6 @@ from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
     from gateway.ops.telemetry.metrics import Metrics
-    from gateway.services.operator_services import OperatorServices
     from gateway.web.dashboard.page_context import Sources
 
 
@@ -107,18 +107,23 @@ class Gateway(Composition):
         await self._stack.aclose()
 
     @asynccontextmanager
-    async def at_rest(self) -> AsyncIterator[ASGIApp]:
+    async def at_rest(self, *, makes: bool = False) -> AsyncIterator[ASGIApp]:
         """Put everything together for one command, and run nothing; gives the API to the owner.
 
-        A command that only looks makes nothing: where there is no database yet, it works with an empty one.
+        Args:
+            makes: the command writes, so a database is made where there is none. One that only looks makes nothing,
+                and works with an empty one that is gone with it.
 
         Raises:
             DataDirectoryLocked: another process has the directory.
             StoreError: the database cannot be used.
+            BackupError: a restore was broken off, and must be finished first.
         """
         async with AsyncExitStack() as stack:
             database = self.home / DATABASE_NAME
-            if database.exists():
+            if makes and not database.exists():
+                await asyncio.to_thread(prepare_home, self.home)
+            if makes or database.exists():
                 stack.callback((await take(self.home)).release)
                 refuse_half_placed(self.home)
             else:
@@ -132,11 +137,13 @@ class Gateway(Composition):
         """Open the stores and put everything together; what the stack closes ends it."""
         self.store = await asyncio.to_thread(open_store, database)
         stack.push_async_callback(self.store.close)
-        self.trace_store = await open_configured_traces(stack, self.home, self.config, self.store.links.person_ids)
+        self.trace_store = await open_configured_traces(
+            stack, database.parent, self.config, self.store.links.person_ids
+        )
         self._metrics = await measure(stack, self.config)
         self._compose()
         await self.people.book()
-        stack.push_async_callback(lambda: self.models.close())  # noqa: PLW0108 (a reload gives others)
+        stack.push_async_callback(lambda: self.models.current.close())  # noqa: PLW0108 (a reload gives others)
         stack.push_async_callback(self.reloading.close)
         stack.push_async_callback(self.history.close)
         stack.push_async_callback(self.linking.close)
@@ -226,7 +233,7 @@ class Gateway(Composition):
         """Once the channels are there, load what the first answer will need."""
         await self.supervisor.all_tried.wait()
         try:
-            await self.models.open()
+            await self.models.current.open()
         except (EthosError, ImportError) as error:
             _log.error("model_not_usable", error=str(error))
 
@@ -254,9 +261,9 @@ class Gateway(Composition):
 
     def summary(self) -> str:
         """One line for the service manager."""
-        channels = self.channels.statuses
-        up = f"{sum(channel.state == 'up' for channel in channels)} of {len(channels)} channels up, " if channels else ""
-        return f"{up}{self.dispatcher.running} turns running"
+        running, channels = f"{self.dispatcher.running} turns running", self.channels.statuses
+        up = sum(channel.state == "up" for channel in channels)
+        return f"{up} of {len(channels)} channels up, {running}" if channels else running
 
     # ---- health ----------------------------------------------------------------------------------------------------
 
@@ -275,14 +282,8 @@ class Gateway(Composition):
 
 def api_of(gateway: Gateway) -> Api:
     """The API of a gateway."""
-
-    def services() -> OperatorServices:
-        from gateway.app.services import services_of  # noqa: PLC0415 (loaded at the first request)
-
-        return services_of(gateway)
-
     store = SqliteIdempotency(gateway.store.database, owner=secrets.token_hex(8))
-    return Api(gateway.chat, store, services)
+    return Api(gateway.chat, store, lambda: gateway.services)
 
 
 def sources_of(gateway: Gateway, api: Api) -> Sources:
@@ -296,5 +297,4 @@ def sources_of(gateway: Gateway, api: Api) -> Sources:
         reload=gateway.reloading.reload,
         naming=api.services.naming,
         personalities=gateway.personalities,
-        commands=gateway.commands,
     )

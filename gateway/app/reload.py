@@ -112,7 +112,7 @@ class Reloading:
             ConfigError: something cannot be made; nothing has changed.
         """
         gateway, config, old = self._gateway, comparison.config, self._gateway.config
-        models = gateway.models
+        models = gateway.models.current
         if (config.model, config.models) != (old.model, old.models):
             models = ModelRegistry(config)
             models.get(None)
@@ -145,7 +145,7 @@ class Reloading:
 
     def _take_over_turns(self, models: ModelRegistry) -> None:
         gateway, config = self._gateway, self._gateway.config
-        retired, gateway.models = gateway.models, models
+        retired, gateway.models.current = gateway.models.current, models
         gateway.access.rules = rules_of(config)
         policy = policy_of(config)
         gateway.turns = gateway.turns.renewed(turn_settings_of(config))

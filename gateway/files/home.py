@@ -6,7 +6,6 @@ start looks at them, and closes again what is open.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import stat
@@ -15,18 +14,15 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from gateway.errors import ConfigError, DataDirectoryLocked, UnsafePath
+from gateway.errors import ConfigError, UnsafePath
 from gateway.files.atomic import make_private_directory, write_atomically
-from gateway.files.locks import HeldLock, hold, refuse_network_file_system
+from gateway.files.locks import refuse_network_file_system
 
 LOCK_NAME = ".gateway.lock"
 DATABASE_NAME = "ethos.sqlite"
 RUNNING_NAME = "run/gateway.json"
 TOKEN_NAME = "web-token"  # noqa: S105 (a file's name)
 LOG_NAME = "gateway.log"
-
-# As long as `ethos status` may hold the lock of the data directory to see that no other process does.
-LOOK_S = 0.05
 
 _FOR_OTHERS = 0o077
 # What makes a directory one of ours. Somebody's home directory, given by mistake, is not changed.
@@ -63,19 +59,6 @@ def prepare_home(home: Path) -> None:
     for directory in (home, home / "users", home / "personalities", home / "run", home / "channels"):
         make_private_directory(directory)
     refuse_network_file_system(home)
-
-
-async def take(home: Path) -> HeldLock:
-    """Take the directory. Somebody who only looks whether it is held has the lock for a moment, so try twice.
-
-    Raises:
-        DataDirectoryLocked: another process has it.
-    """
-    try:
-        return hold(home / LOCK_NAME)
-    except DataDirectoryLocked:
-        await asyncio.sleep(LOOK_S)
-        return hold(home / LOCK_NAME)
 
 
 def announce(home: Path, url: str | None, started_at: datetime) -> Callable[[], None]:

@@ -155,7 +155,7 @@ class RequestSender:
                     async for event in found:
                         retries = RetryBudget(self._max_retries)
                         if isinstance(event, Reset):
-                            sequence = 0
+                            sequence = None  # the request says again where to begin
                         if isinstance(event, ChatMessage):
                             if sequence is not None and event.sequence <= sequence:
                                 continue
@@ -211,14 +211,14 @@ class RequestSender:
 
 
 class RetryBudget:
-    """AccessReason often one request is still tried again."""
+    """How often one request is still tried again."""
 
     def __init__(self, max_retries: int) -> None:
         self._max_retries = max_retries
         self._tries = 0
 
     def pause_s(self, error: APIError) -> float:
-        """AccessReason long to wait before the next try.
+        """How long to wait before the next try.
 
         Raises:
             APIError: the same error, where there is no next try.

@@ -14,7 +14,7 @@ from gateway.domain.sessions import Session, SessionStore, conversation_key, ses
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
-from gateway.pipeline.commands import Commands
+from gateway.pipeline.commands import ChatCommands
 from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.local_channel import (
     CHANNEL,
@@ -34,7 +34,8 @@ class ChatService:
     """What is said here goes the way of every message; who says it is known by the key.
 
     The operator is the owner, `local:operator`; the key of a person speaks as that person, `local:user-<user id>`, with
-    that person's role. Any other key is a user of its own, `local:key-<id>`: a program with a scope for talking must not become the owner by it.
+    that person's role. Any other key is a user of its own, `local:key-<id>`: a program with a scope for talking must
+    not become the owner by it.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class ChatService:
         personalities: Personalities,
         log: SqliteConversationLog,
         operators: Operators,
-        commands: Commands,
+        commands: ChatCommands,
         config: LiveConfig,
     ) -> None:
         self._local_channel = local_channel
@@ -169,13 +170,14 @@ class ChatService:
         key = session_key(said, user_id, self._config.current.session_scope)
         active = await self._sessions.active_session(key)
         if active is None:
-            return await self._opened(said.conversation, key, user_id, personality_id, digest)
+            active = await self._opened(said.conversation, key, user_id, personality_id, digest)
         _refuse_other_personality(active, personality_id)
         return active
 
     async def _opened(
         self, place: ConversationRef, key: str, user_id: str, personality_id: str | None, digest: str
     ) -> Session:
+        """A new session, or the one that another message has begun there at the same time."""
         personality = self._personalities.get(personality_id or self._config.current.personality)
         now = datetime.now(UTC)
         session = Session(
@@ -189,7 +191,7 @@ class ChatService:
             updated_at=now,
         )
         await self._session_edits.open(session)
-        return session
+        return await self._sessions.active_session(key) or session
 
     async def _continued(self, caller: Caller, message: wire.SendMessage) -> Session:
         session, is_active = await self._own(caller, message.session or "")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from gateway.domain.channels import Channels
 from gateway.domain.roles import Role, highest
+from gateway.domain.sessions import LOCAL
 from gateway.errors import InvalidAccount
 from gateway.people.access import Access
 from gateway.people.access_records import AccessSnapshot, Rank, SetRank, ranks_of
@@ -22,8 +23,7 @@ from gateway.runtime.observe import happened
 from gateway.sdk.models import people as wire
 from gateway.services.caller import Caller, NotFound, NotNamed, Refused
 from gateway.services.naming import Naming
-from gateway.store.people import SqlitePeople
-from gateway.store.standing import Given, SqliteStanding, Standing
+from gateway.store.people import Grant, PersonRecord, SqlitePeople
 
 CHANGED = "people.changed"
 """The event of `gateway.runtime.observe` for a changed person."""
@@ -37,8 +37,8 @@ class _Known:
     """What is looked up once for all who are shown."""
 
     book: AccessSnapshot
-    given: Mapping[str, Sequence[Given]]
-    standing: Mapping[str, Standing]
+    given: Mapping[str, Sequence[Grant]]
+    records: Mapping[str, PersonRecord]
     links: Sequence[Link]
     operators: Collection[str] = field(default_factory=tuple)
 
@@ -52,7 +52,6 @@ class PeopleService:
         identities: IdentityMap,
         naming: Naming,
         store: SqlitePeople,
-        standing: SqliteStanding,
         links: LinkStore,
         linking: Linking,
         admission: Admission,
@@ -62,7 +61,6 @@ class PeopleService:
         self._identities = identities
         self._naming = naming
         self._store = store
-        self._standing = standing
         self._links = links
         self._linking = linking
         self._admission = admission
@@ -122,15 +120,44 @@ class PeopleService:
         caller.refuse_others(None)
         user_id = await self.find(caller, wanted)
         async with self._admission.pairing.lock:  # two owners who are revoked at once must not leave none
-            accounts = [account.key for account in await self._identities.accounts_of(user_id)]
-            if not accounts:
-                raise NotFound(f"{user_id} has no account any more, so there is nothing to let in")
-            if rank != "owner":
-                await self.refuse_without_owner(accounts)
-            change = SetRank(accounts=tuple(accounts), rank=rank, via=caller.name, at=datetime.now(UTC))
-            await self._store.change(change)
+            await self._store.change(await self.rank_change(caller, user_id, rank))
             self._changed()
         return await self._person(user_id)
+
+    async def rank_change(self, caller: Caller, wanted: str, rank: Rank) -> SetRank:
+        """What a person may do from now on, to be committed before `Pairing.lock` is let go, which the asker holds.
+
+        Args:
+            wanted: a user, or to revoke it any account, `kind:id`, that may not have written yet.
+
+        Raises:
+            Refused: it is the operator, there would be no owner any more, or people in a chat revoke themselves.
+            NotNamed: no user has that id or account.
+            NotFound: the user has no account any more.
+            NotAllowed: the caller may not let people in.
+        """
+        caller.require("let people in")
+        accounts = await self._accounts(wanted, rank)
+        if caller.chat is not None and caller.user_id == await self._user_of(accounts):
+            raise Refused("that is you; another owner can do it, or `ethos people revoke` on the machine")
+        if rank != "owner":
+            await self.refuse_without_owner(accounts)
+        return SetRank(accounts=accounts, rank=rank, via=caller.via, at=datetime.now(UTC))
+
+    async def _accounts(self, wanted: str, rank: Rank) -> tuple[str, ...]:
+        try:
+            user_id = self.survivor(await self._naming.user(wanted))
+        except NotNamed:
+            if rank == "revoked" and ":" in wanted:
+                return (wanted,)
+            raise
+        accounts = tuple(account.key for account in await self._identities.accounts_of(user_id))
+        if not accounts:
+            raise NotFound(f"{user_id} has no account any more, so there is nothing to let in")
+        return accounts
+
+    async def _user_of(self, accounts: Collection[str]) -> str | None:
+        return next(iter((await self._identities.known(accounts)).values()), None)
 
     async def is_barred(self, user_id: str) -> bool:
         """Whether all access of a user is revoked."""
@@ -257,8 +284,8 @@ class PeopleService:
     async def _shown(self, users: Sequence[User]) -> Sequence[wire.Person]:
         known = _Known(
             book=await self._admission.people.book(),
-            given=await self._standing.given(),
-            standing=await self._standing.of([user.id for user in users]),
+            given=await self._store.grants(),
+            records=await self._store.records([user.id for user in users]),
             links=await self._links.links(ended_too=True),
             operators=self._operators.accounts(),
         )
@@ -269,17 +296,17 @@ class PeopleService:
         given = self._given(keys, known.book)
         accounts = tuple([await self._account(account, known) for account in user.accounts])
         roles = {place.role for account in accounts for place in account.access}
-        standing = known.standing[user.id]
+        record = known.records[user.id]
         return wire.Person(
             id=user.id,
-            ids=standing.ids,
+            ids=record.ids,
             name=next((one.label for one in user.accounts if one.label != one.key), user.id),
             is_operator=not set(known.operators).isdisjoint(keys),
             role=given or next((role for role in wire.ROLES if role in roles), None),
             assigned_role=given,
-            last_seen_at=standing.seen_at,
+            last_seen_at=record.seen_at,
             accounts=accounts,
-            links=tuple(_link(one) for one in known.links if {one.survivor, one.absorbed} & set(standing.ids)),
+            links=tuple(_link(one) for one in known.links if {one.survivor, one.absorbed} & set(record.ids)),
         )
 
     async def _account(self, account: Account, known: _Known) -> wire.Account:
@@ -287,7 +314,7 @@ class PeopleService:
         rank = next((one for one in given if one.channel is None), None)
         kind = account.key.partition(":")[0]
         access = self._admission.access
-        channels = [name for name in access.rules if self._channels.kind(name) == kind]
+        channels = [name for name in (*access.rules, LOCAL) if self._channels.kind(name) == kind]
         places = [await self._let_in(access, channel, account.key, given) for channel in channels]
         return wire.Account(
             key=account.key,
@@ -301,12 +328,14 @@ class PeopleService:
         )
 
     @staticmethod
-    async def _let_in(access: Access, channel: str, key: str, given: Sequence[Given]) -> wire.ChannelAccess | None:
+    async def _let_in(access: Access, channel: str, key: str, given: Sequence[Grant]) -> wire.ChannelAccess | None:
         role = await access.role_on(channel, key)
-        if role is None:
+        if role == "owner":
+            return wire.ChannelAccess(channel=channel, how="owner", role=role, by=None, at=None)
+        if role is None or channel == LOCAL:  # there it is the key that lets in
             return None
         rule, yes = access.rules[channel], next((one for one in given if one.channel == channel), None)
-        how: wire.AccessReason = "owner" if role == "owner" else "open" if rule.mode == "open" else "elsewhere"
+        how: wire.AccessReason = "open" if rule.mode == "open" else "elsewhere"
         if how == "elsewhere" and rule.lists(key.partition(":")[2]):
             how = "listed"
         elif how == "elsewhere" and yes is not None:

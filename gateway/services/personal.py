@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from gateway.ops.privacy.worker import PrivacyWorker
+from gateway.messages import ConversationRef
+from gateway.ops.privacy.worker import Exported, PrivacyWorker
 from gateway.sdk.models import people as wire
 from gateway.services.caller import Caller, NotAllowed, NotNamed, Permission, Refused
 from gateway.services.people import PeopleService
@@ -43,13 +44,21 @@ class PersonalService:
             NotAllowed: the caller may not see that person, or they may not read all that is in it.
             FileError: there is no room for it.
         """
+        name, size_bytes = await self._written(caller, wanted)
+        path = self._home / name
+        return ExportFile(name=path.name, size_bytes=size_bytes, file=await asyncio.to_thread(_open_nameless, path))
+
+    async def export_to(self, caller: Caller, conversation: ConversationRef) -> Exported:
+        """Everything about a person in a chat, for this conversation of theirs; raises as `export`."""
+        name, size_bytes = await self._written(caller, caller.user_id or "")
+        return self._privacy.deliverable(name, size_bytes, conversation)
+
+    async def _written(self, caller: Caller, wanted: str) -> tuple[str, int]:
         user_id = await self._people.find(caller, wanted)
         missing = [permission for permission in ALSO_NEEDED if not caller.may(permission)]
         if missing:
             raise NotAllowed(f"an export holds what this key may not read; it needs {' and '.join(missing)}, too")
-        name, size_bytes = await self._privacy.write_export(user_id)
-        path = self._home / name
-        return ExportFile(name=path.name, size_bytes=size_bytes, file=await asyncio.to_thread(_open_nameless, path))
+        return await self._privacy.write_export(user_id)
 
     async def erase(self, caller: Caller, wanted: str, *, confirmed: str) -> wire.Erasure:
         """Erase everything that is kept about a person, for good; it is settled, and perhaps not done, on return.
@@ -68,11 +77,25 @@ class PersonalService:
         user_id = await self._whom(caller, wanted)
         if confirmed != user_id:
             raise Refused(f"nothing was erased: to erase {user_id}, `confirm` must be {user_id}")
-        await self._people.refuse_to_erase(user_id)
-        answer = await self._privacy.erase({"user": user_id})
-        erasure = str(answer["erasure"])
+        erasure = await self.schedule_erasure(caller, user_id)
         is_done = await self._privacy.is_erased(erasure, wait_s=ERASED_WITHIN_S)
         return wire.Erasure(user=user_id, erasure=erasure, is_done=is_done)
+
+    async def schedule_erasure(self, caller: Caller, user_id: str, *, farewell_id: str | None = None) -> str:
+        """Decide, durably, that a person is erased, and return the erasure's id.
+
+        Args:
+            farewell_id: a reply that is sent first, if that does not take long.
+
+        Raises:
+            Refused: they are the last owner.
+            NotAllowed: the caller sees one person only, and in a chat it is another person.
+            FileError: it could not be written down; nothing will be erased.
+        """
+        if caller.chat is None or caller.user_id != user_id:
+            caller.refuse_others(None)
+        await self._people.refuse_to_erase(user_id)
+        return await self._privacy.schedule_erasure(user_id, farewell_id)
 
     async def _whom(self, caller: Caller, wanted: str) -> str:
         try:

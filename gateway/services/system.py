@@ -86,6 +86,10 @@ class SystemService:
         """What everything together may cost in one day."""
         return self._config.current.budgets.gateway or DayBudget()
 
+    def person_budget(self) -> DayBudget:
+        """What one person may cost in one day."""
+        return self._config.current.budgets.user or DayBudget()
+
     def usage_since(self, days: int) -> tuple[str, date]:
         """Whose midnight begins a day, and the first of so many days."""
         name = self._config.current.budgets.time_zone

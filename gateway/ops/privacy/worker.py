@@ -7,6 +7,7 @@ import secrets
 import sqlite3
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,6 @@ from gateway.people.access_records import AccessRecords
 from gateway.people.identity import IdentityMap
 from gateway.people.linking.chat import Linking
 from gateway.people.operators import Operators
-from gateway.pipeline.commands.personal import Exported
 from gateway.pipeline.history import History
 from gateway.pipeline.outbox import Outbox
 from gateway.pipeline.presence import Presence
@@ -49,8 +49,24 @@ _log = structlog.get_logger(__name__)
 _FAULTS = (EthosError, OSError, sqlite3.Error)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A person's data in one file.
+
+    Attributes:
+        attachment: None where the channel does not take such a file.
+        place: where it lies in the data directory.
+        path: where it lies on the machine, for the operator on a channel of their own; None for others.
+    """
+
+    attachment: Attachment | None
+    place: str
+    size_bytes: int
+    path: Path | None = None
+
+
 class PrivacyWorker:
-    """One gateway's; it is the `PersonalData` of its commands."""
+    """One gateway's."""
 
     def __init__(
         self,
@@ -91,9 +107,8 @@ class PrivacyWorker:
 
     # ---- what people ask for ----------------------------------------------------------------------------------------
 
-    async def export(self, user_id: str, conversation: ConversationRef) -> Exported:
-        """Write everything about a person into one file, to be sent in the conversation."""
-        name, size_bytes = await self.write_export(user_id)
+    def deliverable(self, name: str, size_bytes: int, conversation: ConversationRef) -> Exported:
+        """An export as it can be handed over in a conversation."""
         path = self._home / name
         adapter = self._channels.if_up(conversation.channel)
         most_bytes = 0 if adapter is None else adapter.capabilities.max_attachment_bytes
@@ -117,17 +132,24 @@ class PrivacyWorker:
         path = await asyncio.to_thread(prepare_place, self._home / name)
         return name, await exporter.write(user_id, path)
 
-    async def schedule_erasure(self, user_id: str, farewell_id: str) -> None:
-        """Decide, durably, that a person is erased; it is done once their last reply was sent, or soon after."""
+    async def schedule_erasure(self, user_id: str, farewell_id: str | None = None) -> str:
+        """Decide, durably, that a person is erased; the erasure's id, which the database has when it is done.
+
+        Args:
+            farewell_id: a reply that is sent first, if that does not take long.
+
+        Raises:
+            FileError: it could not be written down; nothing will be erased.
+        """
         tombstone = await self.eraser().schedule(user_id)
-        self._farewells[tombstone.id] = farewell_id
+        if farewell_id is not None:
+            self._farewells[tombstone.id] = farewell_id
         self._asked.set()
+        return tombstone.id
 
     async def erase(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Erase a person for the operator; returns the erasure's id, which the database has when it is done."""
-        tombstone = await self.eraser().schedule(str(request["user"]))
-        self._asked.set()
-        return {"erasure": tombstone.id}
+        return {"erasure": await self.schedule_erasure(str(request["user"]))}
 
     async def is_known(self, account: str) -> bool:
         """Whether anything is kept of an account, `kind:id`, though it may be no user's."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, RootModel
+from pydantic import ConfigDict, Field, JsonValue, RootModel
 
 from gateway.sdk.models.schema import ApiModel, PersonalityId, RequestBody
 
@@ -40,8 +40,14 @@ class File(RequestBody):
     data: Base64 = Field(description="Its bytes in Base64, with padding.", examples=["VGVhIGF0IGZpdmUu"])
 
 
+_ONE_BY_ID: dict[str, JsonValue] = {"required": ["session"], "properties": {"session": {"type": "string"}}}
+_ONE_BY_NAME: dict[str, JsonValue] = {"required": ["conversation"], "properties": {"conversation": {"type": "string"}}}
+
+
 class SendMessage(RequestBody):
     """Send a message to the agent."""
+
+    model_config = ConfigDict(json_schema_extra={"not": {"allOf": [_ONE_BY_ID, _ONE_BY_NAME]}})
 
     session: Annotated[str | None, Field(max_length=64)] = Field(
         default=None, description="Session to go on in, of the gateway's own channel; a new one begins without it."
@@ -71,6 +77,8 @@ class AcceptedMessage(ApiModel):
 class StopAnswer(RequestBody):
     """End the answer that is being written, in a session or in the caller's conversation of a name."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [_ONE_BY_ID, _ONE_BY_NAME]})
+
     session: Annotated[str | None, Field(min_length=1, max_length=64)] = Field(
         default=None, description="Session of the answer."
     )
@@ -94,6 +102,7 @@ class ChatMessage(ApiModel):
     at: datetime = Field(description="When it was accepted or written.")
     reply_to: str | None = Field(description="Id of the message that it answers.")
     choices: tuple[Choice, ...] = Field(default=(), description="What the answer offers to choose from.")
+    has_failed: bool = Field(default=False, description="Whether it was given up: not answered, or not delivered.")
 
 
 class Preview(ApiModel):
@@ -126,13 +135,13 @@ class Typing(ApiModel):
 
 
 class Live(ApiModel):
-    """The event `live`: all earlier messages are sent, and new ones follow."""
+    """The event `live`: all earlier messages are sent, and new ones follow. The event's id is its `sequence`."""
 
     sequence: int = Field(description="Position that the stream has reached; `Last-Event-ID` continues behind it.")
 
 
 class Reset(ApiModel):
-    """The event `reset`: `Last-Event-ID` is not of this conversation; its messages follow from the beginning."""
+    """The event `reset`: `Last-Event-ID` is not of this conversation; its messages follow as without it."""
 
 
 class Command(ApiModel):

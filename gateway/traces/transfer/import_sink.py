@@ -19,15 +19,15 @@ from gateway.traces.trace import Owner, hash_of, new_trace_id
 from gateway.traces.trace_store import TraceStore
 from gateway.traces.transfer.bounds import Bounds
 from gateway.traces.transfer.import_records import (
-    Arrival,
-    ArrivedEdge,
-    ArrivedRecord,
-    ArrivedTrace,
-    BrokenOff,
+    ImportedEdge,
+    ImportedRecord,
+    ImportedTrace,
+    ImportItem,
+    ImportProblem,
     ImportResult,
-    LeftOut,
-    PassedOver,
-    Problem,
+    RefusedItem,
+    SkippedItem,
+    UnreadableRest,
 )
 from gateway.traces.transfer.snapshot import node_end
 
@@ -56,7 +56,7 @@ _RESOLVED = """
 _LOT = 500
 
 
-class Landing:
+class ImportSink:
     """One import on its way into a trace store."""
 
     def __init__(
@@ -79,10 +79,10 @@ class Landing:
     def __exit__(self, *_: object) -> None:
         self._scratch.close()
 
-    def note(self, problem: Problem) -> None:
+    def note(self, problem: ImportProblem) -> None:
         """Keep a problem for the report."""
-        self.result.left_out += isinstance(problem, LeftOut)
-        self.result.is_broken_off |= isinstance(problem, BrokenOff)
+        self.result.left_out += isinstance(problem, RefusedItem)
+        self.result.is_broken_off |= isinstance(problem, UnreadableRest)
         self.result.add_error(": ".join(part for part in (self._file, problem.place, problem.text) if part))
 
     def _note_ownerless(self, place: str) -> None:
@@ -92,10 +92,12 @@ class Landing:
         else:
             self._is_owner_asked = True
             self.note(
-                LeftOut(place, "it does not say whose it is; name the person. Others like it are counted, not listed")
+                RefusedItem(
+                    place, "it does not say whose it is; name the person. Others like it are counted, not listed"
+                )
             )
 
-    async def take(self, arrivals: Sequence[Arrival]) -> None:
+    async def take(self, arrivals: Sequence[ImportItem]) -> None:
         """Put these in, all in one transaction.
 
         Raises:
@@ -114,7 +116,7 @@ class Landing:
         now_ms = to_ms(self._trace_store.now())
         for lot in self._scratch.resolved_links():
             edges = [
-                ArrivedEdge(
+                ImportedEdge(
                     place=place_of,
                     source=source,
                     target=target,
@@ -135,21 +137,21 @@ class Landing:
         while await self._trace_store.database.write(partial(merge_index, pages=_MERGED_PAGES), is_durable=False):
             pass
 
-    def _take(self, connection: sqlite3.Connection, arrivals: Sequence[Arrival]) -> None:
+    def _take(self, connection: sqlite3.Connection, arrivals: Sequence[ImportItem]) -> None:
         for arrival in arrivals:
             match arrival:
-                case ArrivedTrace():
+                case ImportedTrace():
                     self._take_trace(connection, arrival)
-                case ArrivedRecord():
+                case ImportedRecord():
                     self._take_record(connection, arrival)
-                case ArrivedEdge():
+                case ImportedEdge():
                     self._take_edge(connection, arrival)
-                case Problem():
+                case ImportProblem():
                     self.note(arrival)
-                case PassedOver():
+                case SkippedItem():
                     self.result.skipped += 1
 
-    def _take_trace(self, connection: sqlite3.Connection, arrived: ArrivedTrace) -> None:
+    def _take_trace(self, connection: sqlite3.Connection, arrived: ImportedTrace) -> None:
         owner = self._bounds.owner(arrived.trace.owner)
         if owner is None:
             self._note_ownerless(arrived.place)
@@ -177,7 +179,7 @@ class Landing:
         self._scratch.add_names(kept_id, arrived.names)
         self._scratch.add_links(kept_id, arrived.links)
 
-    def _same(self, connection: sqlite3.Connection, arrived: ArrivedTrace, owner: Owner) -> str | None:
+    def _same(self, connection: sqlite3.Connection, arrived: ImportedTrace, owner: Owner) -> str | None:
         """The id of the trace that says the same, which has all tags then."""
         number = known_number(connection, owner)
         trace = arrived.trace
@@ -186,7 +188,7 @@ class Landing:
             return seen or (None if number is None else same_as(connection, number, trace))
         return None if number is None else add_tags_to_same(connection, number, trace)
 
-    def _take_record(self, connection: sqlite3.Connection, arrived: ArrivedRecord) -> None:
+    def _take_record(self, connection: sqlite3.Connection, arrived: ImportedRecord) -> None:
         owner = self._bounds.owner(arrived.owner)
         if owner is None:
             self._note_ownerless(arrived.place)
@@ -197,12 +199,12 @@ class Landing:
             number = owner_number(connection, owner)
             connection.execute(_RECORD, (arrived.kind, arrived.id, number, as_json(dict(arrived.body))))
 
-    def _take_edge(self, connection: sqlite3.Connection, arrived: ArrivedEdge) -> None:
+    def _take_edge(self, connection: sqlite3.Connection, arrived: ImportedEdge) -> None:
         owner = self._bounds.owner(arrived.owner)
         ends = [self._end(connection, end, owner) for end in (arrived.source, arrived.target)]
         missing = [end for end, found in zip((arrived.source, arrived.target), ends, strict=True) if found is None]
         if missing:
-            self.note(LeftOut(arrived.place, f"it leads to {missing[0][:80]}, which is not there; it was left out"))
+            self.note(RefusedItem(arrived.place, f"it leads to {missing[0][:80]}, which is not there; it was left out"))
         elif ends[0] != ends[1] and not self._is_dry_run:  # two that said the same are one now
             metadata = as_json(dict(arrived.metadata))
             connection.execute(_EDGE, (*ends, arrived.kind, arrived.weight, metadata, arrived.created_at_ms))

@@ -56,7 +56,6 @@ class Door:
 
     async def key(self, *scopes: str, user: str | None = None) -> httpx.AsyncClient:
         """A client that holds an API key."""
-        assert self.gateway.web is not None
         return self.client_with((await self.gateway.web.api.services.keys.create(OPERATOR, "a key", scopes, user)).key)
 
 
@@ -65,7 +64,6 @@ async def opened(home: Path, **channels: Any) -> AsyncIterator[Door]:
     house = House(home)
     async with house.served(ScriptedModel(*["fine"] * 40), channels={**channels, "fake": FAKE}) as gateway:
         await gateway.supervisor.all_tried.wait()
-        assert gateway.web is not None
         base_url = gateway.web.url + "api/v1"
 
         def client_with(token: str) -> httpx.AsyncClient:
@@ -79,8 +77,9 @@ async def opened(home: Path, **channels: Any) -> AsyncIterator[Door]:
 
 @pytest.fixture
 async def door(tmp_path: Path) -> AsyncIterator[Door]:
-    """With the operator on the web channel."""
-    async with opened(tmp_path / "home", web={"kind": "web"}) as door:
+    """With an operator who has talked to the agent."""
+    async with opened(tmp_path / "home") as door:
+        await door.gateway.identities.resolve("local:operator", "Operator")
         yield door
 
 

@@ -265,7 +265,10 @@ CASES = {
                 "2:3: channels.telegarm.kind: missing (did you mean `telegram`?); expected one of KINDS, or a package "
                 "with a dot in its name"
             ),
-            "4:13: channels.telegarm.access: 'opne' is not a choice; expected 'owner', 'allowlist', 'pairing' or 'open'",
+            (
+                "4:13: channels.telegarm.access: 'opne' is not a choice; expected 'owner', 'allowlist', 'pairing' or "
+                "'open'"
+            ),
         ],
     ),
     "a channel that is no section": (
@@ -293,8 +296,8 @@ CASES = {
         "channels:\n  home:\n    kind: telegarm\n",
         [
             (
-                "3:11: channels.home.kind: there is no kind 'telegarm' (did you mean `telegram`?); expected one of KINDS, "
-                "or a package with a dot in its name"
+                "3:11: channels.home.kind: there is no kind 'telegarm' (did you mean `telegram`?); expected one of "
+                "KINDS, or a package with a dot in its name"
             )
         ],
     ),

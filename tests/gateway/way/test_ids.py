@@ -248,9 +248,10 @@ def channels_of(receiver: ReplyReceiver) -> dict[str, dict[str, str]]:
 
 async def asked(client: httpx.AsyncClient, shape: str, name: str, number: int) -> tuple[int, bytes]:
     said = {"conversation": name, "text": "/help"}
+    is_json = {"content-type": "application/json"}
     body = json.dumps({**said, "id": f"m{number}", "user": name, "thread": name}).encode()
     if shape == "/api/v1/chat/messages":
-        answer = await client.post(shape, content=json.dumps(said).encode(), headers={"content-type": "application/json"})
+        answer = await client.post(shape, content=json.dumps(said).encode(), headers=is_json)
     elif shape == "/hooks/shop":
         answer = await client.post(shape, content=body, headers=signed(body, f"evt_{number}"))
     else:

@@ -168,7 +168,7 @@ async def test_a_turn_that_runs_ends_with_what_it_began_with(house: House) -> No
 
 async def test_models_that_were_taken_out_are_closed_once_no_turn_uses_them(house: House) -> None:
     async with house.gateway() as (gateway, fake):
-        retired = gateway.models
+        retired = gateway.models.current
         write(
             house,
             model="other",
@@ -176,8 +176,8 @@ async def test_models_that_were_taken_out_are_closed_once_no_turn_uses_them(hous
         )
         done = await gateway.reloading.reload()
         assert {"model", "models.other"} <= set(done.at_once)
-        assert gateway.models is not retired
-        assert gateway.models.get(None).name == "other"
+        assert gateway.models.current is not retired
+        assert gateway.models.current.get(None).name == "other"
         async with asyncio.timeout(60):
             while gateway.reloading._closing:
                 await asyncio.sleep(0)

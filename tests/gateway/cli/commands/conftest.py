@@ -152,7 +152,7 @@ def serving(home: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_until_up(process: subprocess.Popen[str], event: str = "channel_up") -> None:
-    """Read its log until the channel is up, or another event; past the buffer of the file object, which `select` does not know of."""
+    """Read its log until an event; past the buffer of the file object, which `select` does not know of."""
     assert process.stderr is not None
     descriptor, seen = process.stderr.fileno(), b""
     while f'"event": "{event}"'.encode() not in seen:
