@@ -17,6 +17,7 @@ from gateway.services.personalities import PersonalityService
 from gateway.services.sessions import SessionService
 from gateway.services.system import SystemService
 from gateway.services.trace_scopes import TraceScopes
+from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
 
@@ -37,7 +38,8 @@ def services_of(gateway: Composition) -> OperatorServices:
         database=store.database,
         config=config,
     )
-    traces = TraceService(gateway.trace_store, gateway.traces.consolidation, scopes=scopes, naming=naming)
+    stores = TraceStores(home=gateway.home, own=gateway.trace_store, person_ids=store.links.person_ids)
+    traces = TraceService(stores, gateway.traces.consolidation, scopes=scopes, naming=naming)
     return OperatorServices(
         naming=naming,
         memory=_memory_service(gateway, naming, traces),
@@ -47,7 +49,7 @@ def services_of(gateway: Composition) -> OperatorServices:
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
         traces=traces,
-        trace_transfer=TraceTransferService(gateway.trace_store, scopes, gateway.transfers),
+        trace_transfer=TraceTransferService(stores, scopes, gateway.transfers),
         people=people,
         pairing=PairingService(gateway.admission, store.people, gateway.dispatcher, gateway.outbox),
         personal=PersonalService(gateway.home, people, gateway.privacy),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # a command that only prints its help needs no client
     from gateway.sdk.client import AsyncEthos
 
 MAX_RETRIES = 2
+QUERY_TIMEOUT_S = 15.0
+"""A person at a terminal can wait for the meaning of a question: loading the libraries alone takes a second."""
 
 
 @asynccontextmanager
@@ -70,18 +72,18 @@ async def _at_rest(home: Path, *, makes: bool) -> AsyncIterator[AsyncEthos]:
 
 
 def _config(home: Path) -> Config:
-    """The configuration; where secrets of channels or models are only known to the gateway's process, without those.
+    """The configuration; where it is not whole here, as the gateway alone knows a secret, what commands need of it.
 
     Raises:
         ConfigError: what is left is wrong.
     """
     from gateway.cli.data import operator_config
     from gateway.config.file import load_config
-    from gateway.config.secrets import is_unset_variable
 
     try:
-        return load_config(home=home).config
-    except ConfigError as error:
-        if not all(map(is_unset_variable, error.problems)):
-            raise
+        config = load_config(home=home).config
+    except ConfigError:
         return operator_config(home)
+    waits = config.memory.traces.embeddings.model_copy(update={"query_timeout_s": QUERY_TIMEOUT_S})
+    traces = config.memory.traces.model_copy(update={"embeddings": waits})
+    return config.model_copy(update={"memory": config.memory.model_copy(update={"traces": traces})})

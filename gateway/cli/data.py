@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gateway.config import Config
+from gateway.config import Config, EmbeddingsConfig
 from gateway.config.file import CONFIG_NAME, load_config
 from gateway.errors import ConfigError, StoreError
 from gateway.files.atomic import make_private_directory
@@ -45,10 +45,16 @@ def operator_config(home: Path) -> Config:
         values = {name: document.values[name] for name in _PARTS if name in document.values}
         config = validate(Config, document, values=values) if "${" not in str(values) else None
         if config is not None:
-            return config
+            return _without_embeddings(config)
     if document.problems:
         raise ConfigError(document.sorted_problems())
     return load_config(home=home).config
+
+
+def _without_embeddings(config: Config) -> Config:
+    """Their model is one of those that are not looked up."""
+    traces = config.memory.traces.model_copy(update={"embeddings": EmbeddingsConfig()})
+    return config.model_copy(update={"memory": config.memory.model_copy(update={"traces": traces})})
 
 
 @asynccontextmanager

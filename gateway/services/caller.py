@@ -42,6 +42,8 @@ OF_A_PERSON: frozenset[Permission] = frozenset(
     }
 )
 """What the key of a person may hold: all else concerns others, too."""
+COMMAND_LINE = "command-line"
+"""The operator's name where they use the command line; stands in histories where a channel stands otherwise."""
 
 
 class ServiceError(EthosError):
@@ -66,6 +68,15 @@ class Ambiguous(NotNamed):
 
 class Refused(ServiceError):
     """It cannot be done as things are now."""
+
+
+class TracesOff(Refused):
+    """The trace memory is off."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the trace memory is off; set `memory.traces.enabled: true` in config.yaml and restart the gateway"
+        )
 
 
 class Malformed(ServiceError):
@@ -109,6 +120,11 @@ class Caller:
     def may(self, permission: Permission) -> bool:
         """Whether the caller has the permission."""
         return self.permissions is None or permission in self.permissions
+
+    @property
+    def is_at_machine(self) -> bool:
+        """Whether it is the operator at a command line, whom the kernel names."""
+        return self.is_operator and self.name == COMMAND_LINE
 
     @property
     def is_operator(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from gateway.config import LiveConfig
@@ -193,7 +192,11 @@ class MemoryService:
         facts = tuple(fact_of(fact) for fact in await self._traces.origins(caller, scope.user_id, line))
         entry = await self._files.why(scope, line, stores[0] if len(stores) == 1 else None)
         if entry is None and not facts:
-            raise NotFound(f"no change is known that brought in {json.dumps(line, ensure_ascii=False)}")
+            where = " and ".join({"user": "USER.md", "memory": "MEMORY.md"}[store] for store in stores)
+            raise NotFound(
+                f"no known change brought {line!r} into {where}. Give a part of one line as the file has it; a line "
+                "that was there before the gateway's first write has no history"
+            )
         if entry is None:
             return wire.Origin(change=None, turn=None, proposal=None, facts=facts)
         number = proposal_number(entry.turn_id)
@@ -231,7 +234,8 @@ class MemoryService:
     async def approve(self, caller: Caller, proposal_id: int) -> wire.Proposal:
         """Apply it, exactly once; raises `NoSuchProposal`, and `NotReviewable` where that cannot be done."""
         reviewer = await self._reviewer(caller)
-        return await self._proposal(await self._review.approve(proposal_id, reviewer), reviewer)
+        approved = await self._proposal(await self._review.approve(proposal_id, reviewer), reviewer)
+        return approved.model_copy(update={"is_late": self._review.late > 0})
 
     async def refuse(self, caller: Caller, proposal_id: int) -> wire.Proposal:
         """Refuse it; raises as `approve`."""
@@ -373,9 +377,15 @@ def _change_for(caller: Caller, entry: HistoryEntry) -> wire.Change:
         channel=entry.channel,
         session=entry.session_id,
         turn=entry.turn_id,
+        turn_user=None if is_hidden else entry.user_id,
+        turn_personality=entry.personality_id,
+        document=entry.document,
         action=entry.action,
         outcome=entry.outcome,
+        content=entry.content,
         diff=entry.diff,
+        version_before=entry.hash_before,
+        version_after=entry.hash_after,
         refers_to=entry.refers_to,
     )
 
@@ -441,7 +451,10 @@ def proposal_of(proposal: Proposal, diff: str, *, is_decidable: bool = True) -> 
         channel=scope.channel,
         session=scope.session_id,
         turn=scope.turn_id,
+        place=scope.place,
+        part=proposal.part,
         updates=_updates_of(proposal),
+        fact=None if proposal.fact is None else dict(proposal.fact.as_value()),
         sources=proposal.sources,
         hidden_characters=hidden_count(proposal.text),
         is_edited=proposal.is_edited,

@@ -58,8 +58,8 @@ class Naming:
             return {user.id: user.accounts[0].label for user in await self.identities.users()}
         return {}
 
-    async def user(self, wanted: str) -> str:
-        """The id of a user that was named by it, or by an account.
+    async def user(self, wanted: str, caller: Caller | None = None) -> str:
+        """The id of a user that was named by it, or by an account; `caller` is who reads the error.
 
         Raises:
             InvalidId: it can be neither.
@@ -74,7 +74,7 @@ class Naming:
             if (self._home / "users" / wanted).is_dir():  # taken out of the map; the memory is still there
                 return wanted
         known = [user.id for user in users] + [account.key for user in users for account in user.accounts]
-        raise NotNamed(f"there is no user {wanted}{did_you_mean(wanted, known)}{self._listed(users)}")
+        raise NotNamed(f"there is no user {wanted}{did_you_mean(wanted, known)}{self._listed(users, caller)}")
 
     async def user_for(self, caller: Caller, wanted: str | None) -> str | None:
         """The same for a caller: one who sees one person only may name no other.
@@ -83,28 +83,32 @@ class Naming:
             NotAllowed: it is not for them.
         """
         if caller.user_id is None:
-            return None if wanted is None else await self.user(wanted)
+            return None if wanted is None else await self.user(wanted, caller)
         if wanted not in (None, caller.user_id):
             accounts = await self.identities.accounts_of(caller.user_id)
             caller.refuse_others(caller.user_id if wanted in (account.key for account in accounts) else wanted)
         return caller.user_id
 
-    async def only_user(self) -> str | None:
-        """The id of the only user, None where there is none yet.
+    async def only_user(self, caller: Caller | None = None) -> str | None:
+        """The id of the only user, None where there is none yet; `caller` is who reads the error.
 
         Raises:
             Ambiguous: there are several; lists them.
         """
         users = await self.identities.users()
         if len(users) > 1:
-            raise Ambiguous(f"there are {len(users)} users; say which with {self._option}{self._listed(users)}")
+            option = self._option_of(caller)
+            raise Ambiguous(f"there are {len(users)} users; say which with {option}{self._listed(users, caller)}")
         return users[0].id if users else None
 
-    def _listed(self, users: Sequence[User]) -> str:
+    def _option_of(self, caller: Caller | None) -> str:
+        return "--user" if caller is not None and caller.is_at_machine else self._option
+
+    def _listed(self, users: Sequence[User], caller: Caller | None) -> str:
         """Where to find the users; for a person at the command line the first few themselves."""
         if not users:
             return "; there are no users yet"
-        if not self._option.startswith("--"):
+        if not self._option_of(caller).startswith("--"):
             return "; `people` lists all"
         lines = [f"  {user.id}  {', '.join(one.key for one in user.accounts)}" for user in users[:_MOST_LISTED]]
         more = [f"  and {len(users) - _MOST_LISTED} more: `ethos people list`"] if len(users) > _MOST_LISTED else []
@@ -127,7 +131,7 @@ class Naming:
         stores: list[MemoryStoreName] = [wanted.store] if wanted.store else ["user", "memory"]
         user_id = await self.user_for(caller, wanted.user)
         if user_id is None and ("user" in stores or is_per_user):
-            user_id = await self.only_user()
+            user_id = await self.only_user(caller)
         if caller.user_id is not None and chat is None and not is_per_user:  # a key sees nothing that others share
             stores = [store for store in stores if store == "user"]
             if not stores:

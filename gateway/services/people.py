@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from gateway.domain.channels import Channels
 from gateway.domain.roles import Role, highest
+from gateway.domain.sessions import LOCAL
 from gateway.errors import InvalidAccount
 from gateway.people.access import Access
 from gateway.people.access_records import AccessSnapshot, Rank, SetRank, ranks_of
@@ -313,7 +314,7 @@ class PeopleService:
         rank = next((one for one in given if one.channel is None), None)
         kind = account.key.partition(":")[0]
         access = self._admission.access
-        channels = [name for name in access.rules if self._channels.kind(name) == kind]
+        channels = [name for name in (*access.rules, LOCAL) if self._channels.kind(name) == kind]
         places = [await self._let_in(access, channel, account.key, given) for channel in channels]
         return wire.Account(
             key=account.key,
@@ -329,10 +330,12 @@ class PeopleService:
     @staticmethod
     async def _let_in(access: Access, channel: str, key: str, given: Sequence[Grant]) -> wire.ChannelAccess | None:
         role = await access.role_on(channel, key)
-        if role is None:
+        if role == "owner":
+            return wire.ChannelAccess(channel=channel, how="owner", role=role, by=None, at=None)
+        if role is None or channel == LOCAL:  # there it is the key that lets in
             return None
         rule, yes = access.rules[channel], next((one for one in given if one.channel == channel), None)
-        how: wire.AccessReason = "owner" if role == "owner" else "open" if rule.mode == "open" else "elsewhere"
+        how: wire.AccessReason = "open" if rule.mode == "open" else "elsewhere"
         if how == "elsewhere" and rule.lists(key.partition(":")[2]):
             how = "listed"
         elif how == "elsewhere" and yes is not None:

@@ -106,11 +106,13 @@ class SqliteSessionEdits:
         row = await self._database.read(lambda connection: connection.execute(_HEAD, (session_id,)).fetchone())
         return None if row is None else (session_of(row), bool(row["is_active"]))
 
-    async def found(self, query: str, *, user_id: str | None, before: int | None) -> Sequence[SessionHit]:
+    async def found(
+        self, query: str, *, user_id: str | None, before: int | None, limit: int = RANKED
+    ) -> Sequence[SessionHit]:
         """The newest messages with all words of the query, the best first; `before`: those with a lower id."""
         await self._index.catch_up()
         return await self._database.read(
-            lambda connection: search_messages(connection, query, user_id, RANKED, _NO_ID if before is None else before)
+            lambda connection: search_messages(connection, query, user_id, limit, _NO_ID if before is None else before)
         )
 
     async def messages(

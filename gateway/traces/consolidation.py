@@ -140,8 +140,15 @@ class Consolidation:
         """As `try_run`, with zeros where one is running already."""
         return await self.try_run(viewer, reason=reason) or ConsolidationReport()
 
-    async def try_run(self, viewer: Viewer | None = None, *, reason: str) -> ConsolidationReport | None:
+    async def try_run(
+        self, viewer: Viewer | None = None, *, reason: str, derives: bool = True
+    ) -> ConsolidationReport | None:
         """Consolidate what the viewer may change; without a viewer, everything. None: one is running already.
+
+        Args:
+            viewer: whose.
+            reason: for the log.
+            derives: a model is asked for insights, where there is one.
 
         Raises:
             StoreUnavailable: the disk is full or broken; the steps before are kept.
@@ -156,7 +163,7 @@ class Consolidation:
                 (await taking).release()
             raise
         try:
-            return await self._run(viewer, reason)
+            return await self._run(viewer, reason, derives=derives)
         finally:
             await asyncio.to_thread(lock.release)
 
@@ -164,14 +171,14 @@ class Consolidation:
         """What was done, newest first; with `before` the entries that are older than the one with that id."""
         return [_entry(row) for row in await self._trace_store.database.rows(_READ_LOG, (before, before, limit))]
 
-    async def _run(self, viewer: Viewer | None, reason: str) -> ConsolidationReport:
+    async def _run(self, viewer: Viewer | None, reason: str, *, derives: bool) -> ConsolidationReport:
         started_at, clock = self._trace_store.now(), time.monotonic()
         pruned = merged = derived = compacted = 0
         for owner in await self._owners(viewer):
             pruned += await self._swept(PRUNE, owner)
             merged += await self._merged(owner)
             await self._step(link_used_together, owner)
-            derived += await self._derived(owner)
+            derived += await self._derived(owner) if derives else 0
             compacted += await self._swept(COMPACT, owner)
         report = ConsolidationReport(
             pruned=pruned,

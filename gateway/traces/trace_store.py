@@ -58,6 +58,10 @@ def open_trace_store(
 class QuestionEmbedder(Protocol):
     """What knows how to compare a question with traces; see `vectors.QueryVectors`."""
 
+    @property
+    def problem(self) -> str | None:
+        """Why the last question had no meaning to compare, for people; None where it had."""
+
     async def embed(self, viewer: Viewer, question: str) -> ComparableQuestion | None:
         """For one question; None where its words alone count. Never waits long, and never fails."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import threading
@@ -193,6 +194,17 @@ async def unpacked(path: Path, *, beside: Path | None = None) -> AsyncIterator[P
     finally:
         is_given_up.set()
         await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+
+
+def pack(directory: Path, target: Path) -> None:
+    """A zip of what an import takes of a directory; blocks. Nothing is compressed, so that it is no trap."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED, strict_timestamps=False) as archive:
+        for root, _, names in os.walk(directory):
+            for name in sorted(names):
+                file = Path(root, name)
+                member = zipfile.ZipInfo(file.relative_to(directory).as_posix())
+                if _is_wanted(member) and file.is_file():
+                    archive.write(file, member.filename)
 
 
 def _holds_notes(path: Path) -> bool:

@@ -50,6 +50,10 @@ async def test_the_operator_is_known_from_the_first_message_there_on(house: Hous
         await say(gateway, "Hello")
         (user,) = await gateway.identities.users()
         assert [account.key for account in user.accounts] == ["local:operator"]
+        person = await services_of(gateway).people.show(OPERATOR, "local:operator")
+        assert [(place.channel, place.how, place.role) for place in person.accounts[0].access] == [
+            ("local", "owner", "owner")
+        ]
         assert await gateway.lacks_owner(), "strangers can write on the other channel, and no owner is known there"
 
 

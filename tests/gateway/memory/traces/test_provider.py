@@ -11,13 +11,13 @@ from gateway.errors import FileError, StoreUnavailable
 from gateway.protocols import EditableMemory, MemoryScope, MemoryUpdate, SearchableMemory
 from gateway.traces.memory import TraceMemory, TurnCounts
 from gateway.traces.personality_traits import IngestRules
-from gateway.traces.provider import TraceMemoryProvider
 from gateway.traces.search import TraceQuery
 from gateway.traces.trace import Trace, Viewer
 from gateway.traces.trace_store import TRACES_NAME, TraceStore, open_trace_store
 from gateway.traces.turn_facts import viewer_of
 from tests.conformance.memory import MemoryConformance, scope
 from tests.conformance.searchable_memory import SearchableMemoryConformance
+from tests.gateway.memory.traces.trace_provider import TraceMemoryProvider
 
 add, replace, remove = MemoryUpdate.add, MemoryUpdate.replace, MemoryUpdate.remove
 Put = Callable[[MemoryScope, str], Awaitable[None]]
