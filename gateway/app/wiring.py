@@ -20,7 +20,6 @@ from gateway.agent.tools import Toolbox, own_tools
 from gateway.app.reload import Reloading
 from gateway.app.settings import budgets_of, policy_of, rules_of, turn_settings_of
 from gateway.app.traces import compose_traces
-from gateway.commands import Commands
 from gateway.config import ChannelConfig, Config, LiveConfig
 from gateway.config.channel_kinds import load_kind
 from gateway.domain.channels import Channels
@@ -51,6 +50,7 @@ from gateway.pipeline.turn import TurnRunner
 from gateway.protocols import AdapterServices, ChannelAdapter
 from gateway.runtime.failpoints import reach
 from gateway.services.chat import ChatService
+from gateway.services.commands import Commands
 from gateway.services.uploads import Transfers
 from gateway.store.notes import SqliteNotes
 from gateway.store.sqlite import SqliteStore

@@ -68,7 +68,7 @@ class CommandResult:
 
 
 class ChatCommands(Protocol):
-    """All chat commands, by name; see `gateway.commands.Commands`."""
+    """All chat commands, by name; see `gateway.services.commands.Commands`."""
 
     @property
     def infos(self) -> Sequence[CommandInfo]:

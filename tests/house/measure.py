@@ -27,7 +27,7 @@ SURFACES = {
     "route": "web/api/",
     "SDK": "sdk/",
     "command line": "cli/",
-    "chat": "(pipeline/)?commands/",
+    "chat": "(pipeline/|services/)?commands/",
     "tool": ".*tools",
 }
 LAYERS = {**SURFACES, "service": "(desk|services)/", "core": ""}

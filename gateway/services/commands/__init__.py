@@ -11,10 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.commands.memory import USAGE, MemoryCall, memory_command
-from gateway.commands.pairing import PairCall, pair_command
-from gateway.commands.personal import ForgetMe, export_text
-from gateway.commands.usage import DAYS, usage_text
 from gateway.domain.roles import Right, may, needs
 from gateway.domain.sessions import new_session
 from gateway.domain.visible import as_name
@@ -26,6 +22,10 @@ from gateway.people.linking.links import Party
 from gateway.pipeline.commands import PAIR, STOPPED, CommandCall, CommandResult
 from gateway.protocols import CommandInfo
 from gateway.services.caller import Caller, ChatTurn
+from gateway.services.commands.memory import USAGE, MemoryCall, memory_command
+from gateway.services.commands.pairing import PairCall, pair_command
+from gateway.services.commands.personal import ForgetMe, export_text
+from gateway.services.commands.usage import DAYS, usage_text
 
 if TYPE_CHECKING:
     from gateway.services.operator_services import OperatorServices

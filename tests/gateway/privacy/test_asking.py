@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commands.personal import TRIES, VALID_S, ForgetMe, export_text
 from gateway.messages import ConversationRef, InboundMessage, Sender
 from gateway.ops.privacy.worker import Exported
 from gateway.pipeline.presence import Presence
 from gateway.services.caller import Caller, ChatTurn
+from gateway.services.commands.personal import TRIES, VALID_S, ForgetMe, export_text
 from tests.gateway.privacy.conftest import say, user_ids
 from tests.gateway.way.conftest import House
 

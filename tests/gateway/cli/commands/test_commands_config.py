@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from gateway.cli import app
-from gateway.commands import Commands
+from gateway.services.commands import Commands
 from tests.gateway.cli.commands.conftest import Ethos
 
 ROOT = Path(__file__).parents[4]
