@@ -39,7 +39,6 @@ except ModuleNotFoundError as error:
 
 LIMIT_S = 175.0
 CONVERSATIONS = 20
-OWN = {"terminal": {"kind": "cli"}, "web": {"kind": "web"}}
 
 _numbers = itertools.count(1)
 
@@ -97,9 +96,8 @@ async def starts(
 async def started(directory: Path, platforms: Platforms, channels: dict[str, Any], model: dict[str, Any]) -> Served:
     patches = {**platforms.environment(), "UNPACED": "1"} if channels else {}
     served = Served(directory / "home", patches)
-    everything = {**OWN, **channels}
-    served.configure(everything, **model)
-    await served.start(expected=everything)
+    served.configure(channels, **model)
+    await served.start(expected=channels)
     return served
 
 

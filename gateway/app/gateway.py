@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 from starlette.types import ASGIApp
 
 from gateway.agent.model import Model
-from gateway.app.control import ControlSocket
 from gateway.app.settings import measure
 from gateway.app.traces import open_configured_traces
 from gateway.app.wiring import Composition
@@ -23,9 +21,7 @@ from gateway.config import Config
 from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME, announce, prepare_home
 from gateway.files.running_gateway import take
-from gateway.messages import ConversationRef
 from gateway.ops.backup.placing import refuse_half_placed
-from gateway.people.linking.operator import operating
 from gateway.pipeline.health import as_json
 from gateway.protocols import SupportsHttp
 from gateway.runtime.failpoints import reach
@@ -37,7 +33,6 @@ from gateway.web.server import WebServer
 
 if TYPE_CHECKING:
     from gateway.ops.telemetry.metrics import Metrics
-    from gateway.services.operator_services import OperatorServices
     from gateway.web.dashboard.page_context import Sources
 
 
@@ -74,7 +69,6 @@ class Gateway(Composition):
         self._stack = AsyncExitStack()
         self._metrics: Metrics | None = None
         self.is_serving = asyncio.Event()
-        self.control = ControlSocket(home, {"wake": self._wake, "reload": self._reload})
 
     # ---- beginning and end -----------------------------------------------------------------------------------------
 
@@ -96,10 +90,6 @@ class Gateway(Composition):
             await self.privacy.clean()
             await self.operators.join(self.identities)
             await self.web.start()
-            stack.push_async_callback(self.control.stop)
-            self.control.add("links", operating(self.linking))
-            self.control.add("erase", self.privacy.erase)
-            await self.control.start()
             stack.callback(await asyncio.to_thread(announce, self.home, self.web.url, self._started_at))
             self._stack = stack.pop_all()
         return self
@@ -144,7 +134,7 @@ class Gateway(Composition):
         self._metrics = await measure(stack, self.config)
         self._compose()
         await self.people.book()
-        stack.push_async_callback(lambda: self.models.close())  # noqa: PLW0108 (a reload gives others)
+        stack.push_async_callback(lambda: self.models.current.close())  # noqa: PLW0108 (a reload gives others)
         stack.push_async_callback(self.reloading.close)
         stack.push_async_callback(self.history.close)
         stack.push_async_callback(self.linking.close)
@@ -167,21 +157,6 @@ class Gateway(Composition):
         )
 
     # ---- what an operator asks for ---------------------------------------------------------------------------------
-
-    async def _wake(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """An operator's command has changed a queue."""
-        place = ConversationRef(
-            channel=request["channel"], conversation=request["conversation"], thread=request["thread"]
-        )
-        self.wake(request["queue"], place)
-        return {}
-
-    def wake(self, queue: Literal["inbox", "outbox"], place: ConversationRef) -> None:
-        """A conversation's queue was changed from outside of its turns."""
-        (self.outbox if queue == "outbox" else self.dispatcher).wake(place)
-
-    async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return asdict(await self.reloading.reload())
 
     async def lacks_owner(self) -> bool:
         """Whether no owner is known on the channels that cannot tell who runs this gateway."""
@@ -215,6 +190,7 @@ class Gateway(Composition):
         ]
         parts.append(asyncio.create_task(self.web.serve(), name="web"))
         self.is_serving.set()
+        _log.info("serving")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         warming = asyncio.create_task(self._warm_up(), name="warm up")
         try:
@@ -233,7 +209,7 @@ class Gateway(Composition):
         """Once the channels are there, load what the first answer will need."""
         await self.supervisor.all_tried.wait()
         try:
-            await self.models.open()
+            await self.models.current.open()
         except (EthosError, ImportError) as error:
             _log.error("model_not_usable", error=str(error))
 
@@ -261,9 +237,9 @@ class Gateway(Composition):
 
     def summary(self) -> str:
         """One line for the service manager."""
-        channels = self.channels.statuses
+        running, channels = f"{self.dispatcher.running} turns running", self.channels.statuses
         up = sum(channel.state == "up" for channel in channels)
-        return f"{up} of {len(channels)} channels up, {self.dispatcher.running} turns running"
+        return f"{up} of {len(channels)} channels up, {running}" if channels else running
 
     # ---- health ----------------------------------------------------------------------------------------------------
 
@@ -282,14 +258,8 @@ class Gateway(Composition):
 
 def api_of(gateway: Gateway) -> Api:
     """The API of a gateway."""
-
-    def services() -> OperatorServices:
-        from gateway.app.services import services_of  # noqa: PLC0415 (loaded at the first request)
-
-        return services_of(gateway)
-
     store = SqliteIdempotency(gateway.store.database, owner=secrets.token_hex(8))
-    return Api(gateway.chat, store, services)
+    return Api(gateway.chat, store, lambda: gateway.services)
 
 
 def sources_of(gateway: Gateway, api: Api) -> Sources:
@@ -303,5 +273,4 @@ def sources_of(gateway: Gateway, api: Api) -> Sources:
         reload=gateway.reloading.reload,
         naming=api.services.naming,
         personalities=gateway.personalities,
-        commands=gateway.commands,
     )

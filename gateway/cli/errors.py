@@ -30,6 +30,8 @@ _CODES: tuple[tuple[type[EthosError], int], ...] = (
     (SchemaTooNew, EXIT_CONFIG),
     (AdapterError, EXIT_UNAVAILABLE),
 )
+_CODES_OF_PROBLEMS = {"locked": EXIT_TEMPORARY, "store-unavailable": EXIT_UNAVAILABLE}
+"""By the kind of a problem document, which is how such an error comes back from the API."""
 
 
 @contextmanager
@@ -39,6 +41,10 @@ def explained() -> Iterator[None]:
         yield
     except EthosError as error:
         fail(*_told(error))
+    except ValueError as error:
+        if not hasattr(error, "errors"):  # of pydantic, which is not loaded for this: a value that the API cannot take
+            raise
+        fail("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()), EXIT_ERROR)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             _leave_quietly()
@@ -54,12 +60,10 @@ def _told(error: EthosError) -> tuple[str, int]:
 
     if not isinstance(error, sdk.APIError):
         return str(error), next((code for kind, code in _CODES if isinstance(error, kind)), EXIT_ERROR)
-    code = EXIT_ERROR
-    if isinstance(error, sdk.ServiceUnavailableError) and error.kind != "locked":
-        code = EXIT_UNAVAILABLE
-    elif error.is_retryable or isinstance(error, sdk.VersionConflictError):
-        code = EXIT_TEMPORARY
-    return " ".join(str(error).split()), code
+    if isinstance(error, sdk.ServiceUnavailableError):
+        return str(error), _CODES_OF_PROBLEMS.get(error.kind, EXIT_ERROR)
+    is_for_now = error.is_retryable or isinstance(error, sdk.VersionConflictError)
+    return str(error), EXIT_TEMPORARY if is_for_now else EXIT_ERROR
 
 
 def fail(message: str, code: int = EXIT_ERROR) -> None:

@@ -61,7 +61,6 @@ class Answers:
         base_url: None for the provider's own service.
         key_variable: the environment variable that holds the key.
         key: to be put into a file; at most one of the two is given.
-        name: how the agent knows the operator; empty for the page's own default.
     """
 
     provider: Provider = "offline"
@@ -69,7 +68,6 @@ class Answers:
     base_url: str | None = None
     key_variable: str | None = None
     key: str | None = field(default=None, repr=False)
-    name: str = ""
     personality: str = "assistant"
     port: int = 8420
 
@@ -140,7 +138,6 @@ class _Questions:
         return Answers(
             provider=provider,
             **model,
-            name=self._text("Your name, for the agent", "", lambda text: "".join(filter(str.isprintable, text))),
             personality=self._text(
                 f"Who shall answer ({', '.join(self._personalities)})", "assistant", self._personality
             ),
@@ -310,15 +307,8 @@ def render_config(answers: Answers, key_file: str | None = None) -> str:
         f"personality: {answers.personality}",
         "",
         *([] if is_offline else _model_lines(answers, key_file)),
-        "# Where people can write.",
+        "# Where else people can write, besides the terminal and the web page: docs/channels.",
         "channels:",
-        "  # `ethos chat`",
-        "  terminal:",
-        "    kind: cli",
-        "  # The page in the browser",
-        "  web:",
-        "    kind: web",
-        *([f"    display_name: {_quoted(answers.name)}"] if answers.name else []),
         "",
         "web:",
         f"  port: {answers.port}",

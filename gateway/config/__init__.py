@@ -30,9 +30,6 @@ from gateway.domain.sessions import LOCAL
 
 OFFLINE = "offline"
 """The model that is always there: no key, no network."""
-DEFAULT_CHANNELS = {"terminal": {"kind": "cli"}, "web": {"kind": "web"}}
-"""The channels where the file names none."""
-
 OTLP_ENDPOINT = "http://localhost:4318"
 
 """Where a collector listens by default, as OpenTelemetry has it."""
@@ -339,7 +336,7 @@ class Config(Section):
         models: by name; `offline` is always among them.
         personality: the default one.
         session_scope: `user` joins a person's direct chats over all channels into one session.
-        channels: by name.
+        channels: by name; the local channel is never among them, and always there.
         shutdown_s: how long running turns may take to finish when the gateway is told to stop.
     """
 
@@ -357,13 +354,6 @@ class Config(Section):
     retention: RetentionConfig = Field(default_factory=RetentionConfig)
     telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
     shutdown_s: Annotated[float, BeforeValidator(no_truth), Field(ge=0, le=3_600)] = 10
-
-    @field_validator("channels")
-    @classmethod
-    def _has_no_name_of_ours(cls, channels: dict[str, ChannelConfig]) -> dict[str, ChannelConfig]:
-        if LOCAL in channels:
-            raise ValueError(f"{LOCAL} is the gateway's own channel; expected another name")
-        return channels
 
     @field_validator("models")
     @classmethod

@@ -94,7 +94,7 @@ def load_kind(kind: str) -> ChannelKind:
     """
     is_own = bool(_OWN.fullmatch(kind))
     if not is_own and not _DOTTED.fullmatch(kind):
-        raise KindUnusable(f"{kind!r} is not the name of a kind; {_expected_kinds()}")
+        raise KindUnusable(f"{kind!r} is not the name of a kind; {expected_kinds()}")
     target = f"adapters.{kind}" if is_own else kind
     try:
         package = importlib.import_module(target)
@@ -102,7 +102,7 @@ def load_kind(kind: str) -> ChannelKind:
         missing = error.name or ""
         if target == missing or target.startswith(f"{missing}."):
             near = did_you_mean(kind, known_kinds())
-            raise KindUnusable(f"there is no kind {kind!r}{near}; {_expected_kinds()}") from None
+            raise KindUnusable(f"there is no kind {kind!r}{near}; {expected_kinds()}") from None
         remedy = how_to_install(kind, missing) if is_own else f"{missing} beside {target.partition('.')[0]}"
         raise KindUnusable(f"{kind} needs {missing}, which is not installed; expected {remedy}") from None
     except Exception as error:  # noqa: BLE001 (a third party's package may raise anything while it is imported)
@@ -114,5 +114,6 @@ def load_kind(kind: str) -> ChannelKind:
     return ChannelKind(kind, package)
 
 
-def _expected_kinds() -> str:
+def expected_kinds() -> str:
+    """For an error: what a kind may be."""
     return f"expected one of {', '.join(known_kinds())}, or a package with a dot in its name"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import ipaddress
 import os
 import re
@@ -14,11 +13,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gateway.config import DEFAULT_CHANNELS, OFFLINE, ChannelConfig, Config
-from gateway.config.channel_kinds import ChannelKind, KindUnusable, load_kind
+from gateway.config import OFFLINE, ChannelConfig, Config
+from gateway.config.channel_kinds import ChannelKind, KindUnusable, expected_kinds, known_kinds, load_kind
 from gateway.config.prices import price_usd
 from gateway.config.secrets import expand_variables, fetch_secrets
 from gateway.domain.personalities import BrokenPersonality, Personalities
+from gateway.domain.sessions import LOCAL
 from gateway.errors import ConfigError, InvalidId
 from gateway.files.atomic import check_id
 from gateway.files.home import data_directory
@@ -28,6 +28,7 @@ from gateway.files.positions.yaml import KeyPath, MarkedYaml, dotted, read_marke
 CONFIG_NAME = "config.yaml"
 
 _CORE_KEYS = frozenset(ChannelConfig.model_fields) - {"settings"}
+_BUILT_IN = frozenset({"cli", "web"})
 _OFF = frozenset({"false", "no", "off", "n", "f", "0"})  # what pydantic reads as false
 _MODEL_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
 
@@ -135,7 +136,7 @@ def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Read
     if not document.is_readable:
         return reading, None
     values = document.values
-    values.setdefault("channels", copy.deepcopy(DEFAULT_CHANNELS))
+    values.setdefault("channels", {})
     # A channel that is switched off may lack everything: its library, its secrets. Only the core's own keys are read.
     for section in _sections(values["channels"]).values():
         if _is_off(section):
@@ -152,14 +153,22 @@ def _read(path: Path, home: Path, environment: Mapping[str, str]) -> tuple[_Read
         _warn(config, reading)
         _check_prices(config, document)
         _check_embeddings(config, document)
-        if not document.problems and not any(channel.enabled for channel in config.channels.values()):
-            document.complain(("channels",), "none is enabled; expected one at least, such as `terminal: {kind: cli}`")
     return reading, config
 
 
 def _sections(values: Any) -> dict[str, dict[str, Any]]:
     """Those entries of a mapping of sections that are sections."""
     return {name: item for name, item in values.items() if isinstance(item, dict)} if isinstance(values, dict) else {}
+
+
+def core_keys(channels: Any) -> Any:
+    """The channels without what is their adapters'; another value as it is."""
+    if not isinstance(channels, dict):
+        return channels
+    return {
+        name: {key: section[key] for key in _CORE_KEYS & section.keys()} if isinstance(section, dict) else section
+        for name, section in channels.items()
+    }
 
 
 def _is_off(section: dict[str, Any]) -> bool:
@@ -179,6 +188,9 @@ def _channels(reading: _Reading) -> Any:
         except InvalidId:
             text = f"{shown(name)} is not a channel's name; expected 1 to 64 of A-Z a-z 0-9 _ -"
             reading.document.complain(("channels", name), text, at_key=True)
+        if name == LOCAL:
+            text = "this name is kept for the terminal, the web page and programs; expected another name"
+            reading.document.complain(("channels", name), text, at_key=True)
         if isinstance(section, dict):
             if (channel := _channel(name, section, reading)) is not None:
                 made[name] = channel
@@ -191,7 +203,14 @@ def _channels(reading: _Reading) -> Any:
 
 def _channel(name: str, section: dict[str, Any], reading: _Reading) -> ChannelConfig | None:
     document, path = reading.document, ("channels", name)
+    if section.get("kind") in _BUILT_IN:
+        text = "the terminal and the web page are built in and need no channel; take this channel out"
+        document.complain(path, text, at_key=True)
+        return None
     core = {key: value for key, value in section.items() if key in _CORE_KEYS}
+    if "kind" not in section:
+        document.complain((*path, "kind"), f"missing{did_you_mean(name, known_kinds())}; {expected_kinds()}")
+        core["kind"] = name
     channel = validate(ChannelConfig, document, path, values=core, hidden=reading.hidden)
     if _is_off(section):
         return channel

@@ -14,8 +14,6 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-import structlog
-
 from gateway.errors import ConfigError, UnsafePath
 from gateway.files.atomic import make_private_directory, write_atomically
 from gateway.files.locks import refuse_network_file_system
@@ -29,11 +27,10 @@ LOG_NAME = "gateway.log"
 _FOR_OTHERS = 0o077
 # What makes a directory one of ours. Somebody's home directory, given by mistake, is not changed.
 _OURS = frozenset([".gateway.lock", "ethos.sqlite", "config.yaml", "users", "web-token"])
-_BELOW = ("users", "personalities", "channels", "run", "secrets")
+_BELOW = ("users", "personalities", "channels", "chat", "run", "secrets")
 _FILES = ("config.yaml", "web-token", ".env", "gateway.log", ".gateway.lock")
 _DATABASES = ("ethos.sqlite", "traces.")
 _SHOWN = 5
-_log = structlog.get_logger(__name__)
 
 
 def data_directory(environment: Mapping[str, str] | None = None) -> Path:
@@ -98,11 +95,15 @@ def close_to_others(home: Path) -> None:
         except OSError as error:
             kept.append(f"{path} ({error.strerror})")
     if closed:
-        _log.warning(
-            "files were readable by other users; now only by you", amount=len(closed), paths=_named(home, closed)
-        )
+        _warn("files were readable by other users; now only by you", amount=len(closed), paths=_named(home, closed))
     if kept:
-        _log.warning("files are readable by other users and cannot be closed", amount=len(kept), paths=kept[:_SHOWN])
+        _warn("files are readable by other users and cannot be closed", amount=len(kept), paths=kept[:_SHOWN])
+
+
+def _warn(event: str, **facts: object) -> None:
+    import structlog  # noqa: PLC0415 (0.05 s that a command need not wait)
+
+    structlog.get_logger(__name__).warning(event, **facts)
 
 
 def _close_home(home: Path, mode: int, names: set[str]) -> None:
@@ -113,7 +114,7 @@ def _close_home(home: Path, mode: int, names: set[str]) -> None:
         home.chmod(0o700)
     except OSError as error:
         raise UnsafePath(f"{home} is open to other users and cannot be closed: {error.strerror}; {wanted}") from error
-    _log.warning(
+    _warn(
         "the data directory was readable by other users; now only by you",
         amount=1,
         paths=[str(home)],

@@ -24,12 +24,8 @@ class Operators:
         configured = self._channels.configured
         if configured is not self._asked:  # once: this is asked for every message
             self._asked = configured
-            self._accounts = frozenset(_accounts(self._channels.all))
+            self._accounts = frozenset(_accounts(self._channels.all.values()))
         return self._accounts
-
-    def in_chats(self) -> set[str]:
-        """Those on configured channels, where the operator talks as the owner, and not only one of their programs."""
-        return _accounts(self._channels.configured.values())
 
     def kinds_of_others(self) -> set[str]:
         """The kinds of the channels that cannot tell."""
@@ -47,9 +43,17 @@ class Operators:
             return False
         return adapter.operator_account == user
 
-    async def join(self, identities: IdentityMap, *, with_programs: bool = False) -> None:
-        """Make them one person; the account on the channel of programs only where there is use for it."""
-        accounts = self.accounts() if with_programs else self.in_chats()
+    async def in_use(self, identities: IdentityMap) -> set[str]:
+        """Those that are somebody's: on the local channel once it was talked on, elsewhere from the start.
+
+        Raises:
+            IdentityMapBroken, FileError: who is who cannot be read now.
+        """
+        return set(await identities.known(self.accounts()))
+
+    async def join(self, identities: IdentityMap, *, on_local: bool = False) -> None:
+        """Make them one person; the account on the local channel only once it is used."""
+        accounts = self.accounts() if on_local else _accounts(self._channels.configured.values())
         keys = [(account, "Operator") for account in sorted(accounts)]
         if keys:
             await identities.ensure_joined(keys, via="operator")

@@ -10,16 +10,15 @@ from datetime import UTC, datetime
 
 from gateway.config import LiveConfig
 from gateway.domain.personalities import Personalities
-from gateway.domain.sessions import Session, SessionStore, conversation_key, session_key
+from gateway.domain.sessions import OPERATOR_ACCOUNT, Session, SessionStore, conversation_key, session_key
 from gateway.messages import Attachment, ConversationRef, InboundMessage, Sender
 from gateway.people.identity import IdentityMap
 from gateway.people.operators import Operators
-from gateway.pipeline.commands import Commands
+from gateway.pipeline.commands import ChatCommands
 from gateway.pipeline.inbox import Inbox
 from gateway.pipeline.local_channel import (
     CHANNEL,
     MAX_ATTACHMENT_BYTES,
-    OPERATOR_ACCOUNT,
     LocalChannel,
     named_place,
 )
@@ -33,8 +32,9 @@ from gateway.store.session_edits import SqliteSessionEdits
 class ChatService:
     """What is said here goes the way of every message; who says it is known by the key.
 
-    The operator is the owner; the key of a person speaks as that person, with that person's role. Any other key is
-    a user of its own, `local:key-<id>`: a program with a scope for talking must not become the owner by it.
+    The operator is the owner, `local:operator`; the key of a person speaks as that person, `local:user-<user id>`, with
+    that person's role. Any other key is a user of its own, `local:key-<id>`: a program with a scope for talking must
+    not become the owner by it.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ChatService:
         personalities: Personalities,
         log: SqliteConversationLog,
         operators: Operators,
-        commands: Commands,
+        commands: ChatCommands,
         config: LiveConfig,
     ) -> None:
         self._local_channel = local_channel
@@ -225,7 +225,7 @@ class ChatService:
                 raise Refused(f"the account {account} belongs to another user in users/identity-map.json")
             return Sender(channel=CHANNEL, user=_account(caller), display_name=label, is_verified=True)
         if caller.key_id is None:
-            await self._operators.join(self._identities, with_programs=True)
+            await self._operators.join(self._identities, on_local=True)
             return Sender(channel=CHANNEL, user=_account(caller), display_name="Operator", is_verified=True)
         name = caller.name.removeprefix("api:")
         return Sender(channel=CHANNEL, user=_account(caller), display_name=name, is_verified=True)
@@ -246,9 +246,9 @@ class ChatService:
 
 
 def _account(caller: Caller) -> str:
-    """Of the holder of the key, on this channel."""
+    """Of the holder of the key, on this channel. A user id may be any word, also one that means the operator here."""
     if caller.user_id is not None:
-        return caller.user_id
+        return f"user-{caller.user_id}"
     return OPERATOR_ACCOUNT if caller.key_id is None else f"key-{caller.key_id}"
 
 

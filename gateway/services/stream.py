@@ -185,4 +185,5 @@ def said(entry: LogEntry) -> wire.ChatMessage:
         at=entry.at,
         reply_to=entry.reply_to,
         choices=tuple(wire.Choice(label=action.label, text=f"/{action.id}") for action in entry.actions),
+        has_failed=entry.state == "dead",
     )

@@ -85,10 +85,13 @@ def _lower_headings(state: StateCore) -> None:
 def _render_image(
     renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: dict[str, Any]
 ) -> str:
-    """The picture's text, and its address: nothing is fetched, and a link in a link is none."""
+    """A link with the picture's text, so nothing is fetched before the person wants it; in a link only the text."""
     token = tokens[index]
-    label = renderer.renderInlineAsText(token.children or [], options, env).strip() or "picture"
-    return escape(f"{label} ({token.attrs['src']})")
+    label = str(escape(renderer.renderInlineAsText(token.children or [], options, env).strip() or "picture"))
+    if sum(before.nesting for before in tokens[:index] if before.type in ("link_open", "link_close")) > 0:
+        return label
+    link = Token("link_open", "a", 1, attrs={"href": token.attrs["src"]})
+    return _render_link_open(renderer, [link], 0, options, env) + label + "</a>"
 
 
 def _render_link_open(

@@ -69,13 +69,8 @@ def login_page(
 
 
 def logged_in_page() -> Response:
-    """For the operator, where no channel brings a page of its own."""
-    return _page(
-        "message.html",
-        200,
-        title="The gateway is running",
-        text="No web chat is configured. Add a channel of the kind “web” to config.yaml to talk here.",
-    )
+    """For the operator, where neither a channel nor the gateway has pages to go on with."""
+    return _page("message.html", 200, title="The gateway is running", text="It has no pages here.")
 
 
 def problem_type(name: str) -> str:

@@ -7,10 +7,11 @@ import contextlib
 import errno
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import structlog
@@ -50,16 +51,21 @@ from gateway.web.connections import (
     look_at,
     room_for_connections,
 )
-from gateway.web.dashboard.lazy import FindSources, LazyDashboard
 from gateway.web.dashboard.page import BASE as DASHBOARD_PATH
 from gateway.web.forms import form_key
+from gateway.web.lazy import Lazy
 from gateway.web.pages import STATIC_DIR, logged_in_page, login_page, problem_response
 from gateway.web.token import load_token
 from gateway.web.vitals import Counted, Health, Metrics, health_routes, metrics_route
 
+if TYPE_CHECKING:
+    from gateway.web.dashboard.app import Dashboard
+    from gateway.web.dashboard.page_context import Sources
+
 STOP_S = 2
 MAX_LOGIN_BYTES = 8 * 1024
 RESERVED_PATHS = ("/health", "/metrics", "/login", "/logout", "/static", "/api", DASHBOARD_PATH)
+CHAT_PATH = DASHBOARD_PATH + "/chat"
 _NEXT_PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
 _log = structlog.get_logger(__name__)
@@ -98,7 +104,7 @@ class WebServer:
         host: str = "127.0.0.1",
         port: int | None = 8420,
         allowed_hosts: Sequence[str] = (),
-        dashboard: FindSources | None = None,
+        dashboard: Callable[[], Sources] | None = None,
     ) -> None:
         """Read or make the token.
 
@@ -111,7 +117,7 @@ class WebServer:
         self._auth = OperatorAuth(self._token, SignIns(sign_ins, self._token))
         self._health = health
         self._metrics = metrics
-        self._dashboard = None if dashboard is None else LazyDashboard(self._auth, form_key(self._token), dashboard)
+        self._dashboard = None if dashboard is None else _lazy_dashboard(self._auth, form_key(self._token), dashboard)
         self._stopping = asyncio.Event()
         self._socket_path = data_dir / SOCKET_NAME
         self._sockets: list[socket.socket] = []
@@ -221,8 +227,8 @@ class WebServer:
         self._stopping.set()
         if self._serving is not None:
             await asyncio.shield(self._serving)
-        if self._dashboard is not None:
-            self._dashboard.close()
+        if self._dashboard is not None and self._dashboard.made is not None:
+            self._dashboard.made.context.live.close()
         sockets, self._sockets = self._sockets, []
         for listening in sockets:
             listening.close()
@@ -255,8 +261,8 @@ class WebServer:
         ]
 
     async def _home(self, _request: Request) -> Response:
-        """Where no channel brings a page of its own."""
-        return logged_in_page() if self._dashboard is None else RedirectResponse(DASHBOARD_PATH + "/", status_code=303)
+        """To the chat, unless a channel brings a page of its own."""
+        return logged_in_page() if self._dashboard is None else RedirectResponse(CHAT_PATH, status_code=303)
 
     async def _show_login(self, request: Request) -> Response:
         next_path = _next_path(request.query_params.get("next", "/"))
@@ -293,6 +299,12 @@ class WebServer:
         response = RedirectResponse("/login", status_code=303)
         self._auth.drop_session(response)
         return response
+
+
+def _lazy_dashboard(auth: OperatorAuth, key: bytes, sources: Callable[[], Sources]) -> Lazy[Dashboard]:
+    """The pages; `sources` is called once, at their first request."""
+    module = partial(import_module, "gateway.web.dashboard.app")
+    return Lazy(lambda: module().all_pages(), lambda: module().Dashboard(auth, key, sources()))
 
 
 async def _small_form(request: Request) -> dict[str, str]:

@@ -217,7 +217,7 @@ def test_libraries_are_heard_from_warning_on_and_our_own_from_the_level_that_is_
     logging.getLogger("httpx").warning("heard")
     adapter = logging.getLogger("adapters.fake")
     adapter.debug("a library writes to the logger that an adapter gave it")
-    ours = adapter.makeRecord(adapter.name, logging.DEBUG, f"{ROOT}/adapters/web/client.py", 1, "ours", (), None)
+    ours = adapter.makeRecord(adapter.name, logging.DEBUG, f"{ROOT}/adapters/slack/client.py", 1, "ours", (), None)
     adapter.handle(ours)
     logging.getLogger("httpx").setLevel(logging.NOTSET)
     assert [line["event"] for line in lines(stream)] == ["heard", "ours"]

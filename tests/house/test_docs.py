@@ -221,8 +221,8 @@ async def test_the_page_about_many_channels_makes_one_person_of_all_its_accounts
     (tmp_path / "config.yaml").write_text(body, encoding="utf-8")
     channels = load_config(tmp_path / "config.yaml", environment=ENVIRONMENT).config.channels
     let_in = {f"{channel.kind}:{account}" for channel in channels.values() for account in channel.allow}
-    assert {account.key for account in person.accounts} == let_in | {"cli:operator", "web:operator"}
-    assert {channel.kind for channel in channels.values()} >= {"telegram", "slack", "discord", "email", "cli", "web"}
+    assert {account.key for account in person.accounts} == let_in | {"local:operator"}
+    assert {channel.kind for channel in channels.values()} >= {"telegram", "slack", "discord", "email"}
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 CONTRACT = {"gateway.messages", "gateway.protocols", "gateway.errors"}
 # From the top to the bottom: a room imports only itself and what stands behind it here, and the contract.
 ROOMS = (
-    "cli", "app", "web", "services", "ops", "traces", "store", "pipeline", "agent", "memory", "people", "config", "sdk",
-    "domain", "files", "runtime",
+    "cli", "app", "web", "commands", "services", "ops", "traces", "store", "pipeline", "agent", "memory", "people",
+    "config", "sdk", "domain", "files", "runtime",
 )  # fmt: skip
 PLATFORMS = ("telegram", "slack", "discord")
 
@@ -56,8 +56,7 @@ def test_a_room_imports_only_the_rooms_below_it(name: str, path: Path) -> None:
     for other in imports(name, path):
         package, _, rest = other.partition(".")
         if package == "adapters":
-            is_terminal = room == "cli" and other.startswith("adapters.cli")  # its protocol
-            assert is_terminal or name == "gateway.config.channel_kinds", f"{name} imports {other}: one module does"
+            assert name == "gateway.config.channel_kinds", f"{name} imports {other}: one module does"
         elif package == "gateway" and rest and other not in CONTRACT:
             assert rest.split(".")[0] in below, f"{name} imports {other}, which is above it"
 
@@ -141,8 +140,8 @@ def test_what_is_not_configured_is_not_loaded() -> None:
         "keyring",
         "jinja2",
     }
-    always = foreign("gateway") - models | foreign("adapters/cli") | foreign("adapters/web")
-    kinds = [path.name for path in (ROOT / "adapters").iterdir() if path.is_dir() and path.name not in ("cli", "web")]
+    always = foreign("gateway") - models
+    kinds = [path.name for path in (ROOT / "adapters").iterdir() if path.is_dir()]
     channels = set().union(*(foreign(f"adapters/{kind}") for kind in kinds)) - always
     assert channels >= {
         "telegram", "telegramify_markdown", "slack_bolt", "slack_sdk", "discord", "aiohttp", "yarl",
@@ -150,7 +149,7 @@ def test_what_is_not_configured_is_not_loaded() -> None:
     }  # fmt: skip
     asked = sorted(models | channels | {"prometheus_client", "opentelemetry"})
     program = (
-        "import sys, gateway.app.gateway, gateway.cli, gateway.cli.running, adapters.cli, adapters.web; "
+        "import sys, gateway.app.gateway, gateway.cli, gateway.cli.running; "
         f"print([name for name in {asked!r} if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -174,7 +173,7 @@ def test_what_nobody_has_asked_for_is_not_loaded(tmp_path: Path) -> None:
     assert "gateway.web.server" in loaded
     door = {f"gateway.services{name}" for name in ("", ".caller", ".chat", ".stream", ".uploads")}
     door |= {f"gateway.web.api.{name}" for name in ("direct_chat", "events", "idempotency", "problems")}
-    door |= {"gateway.web.dashboard.lazy", "gateway.web.dashboard.page"}
+    door |= {"gateway.web.dashboard.page"}
     door |= {"gateway.sdk", *(f"gateway.sdk.models{name}" for name in ("", ".chat", ".schema", ".system"))}
     rooms = ("gateway.services.", "gateway.sdk", "gateway.web.api.", "gateway.web.dashboard.")
     behind = {name for name in loaded - door if name.startswith(rooms)}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from email.message import EmailMessage
 from typing import Any, Protocol
-from uuid import uuid4
 
-import httpx
-
+from gateway.sdk.client import AsyncEthos
+from gateway.sdk.models.chat import ChatMessage, Live
 from tests.adapters.discord.fake_discord import Channel
 from tests.adapters.discord.world import user
 from tests.adapters.email.harness import Person, a_mail, new_address, plain_text
@@ -20,6 +19,7 @@ from tests.scenarios.platforms import PATIENCE_S, Platforms, Served
 from tests.scenarios.process import Ethos
 
 MAIL_LOOK_S = 0.05
+OPERATOR = "local:operator"
 
 
 class Way(Protocol):
@@ -154,7 +154,7 @@ class ByMail:
 class InTerminal:
     """`ethos chat`, which attaches to the gateway that runs."""
 
-    account = "cli:operator"
+    account = OPERATOR
 
     def __init__(self, served: Served) -> None:
         self._ethos = Ethos(served.home)
@@ -175,40 +175,33 @@ class InTerminal:
 
 
 class OnPage:
-    """The web page's own requests."""
+    """A conversation of its own, as the web page has it."""
 
-    account = "web:operator"
+    account = OPERATOR
+    _conversation = "page"
 
     def __init__(self, served: Served) -> None:
-        self._served = served
-        self._client = httpx.AsyncClient(trust_env=False)
+        self._client = AsyncEthos(home=served.home)
 
     async def say(self, text: str) -> None:
-        body = {"id": str(uuid4()), "conversation": "main", "text": text}
-        answer = await self._client.post(f"{self._served.url}messages", json=body, headers=self._served.headers())
-        assert answer.status_code == 202, answer.text
+        await self._client.chat.send(text, conversation=self._conversation)
 
     async def heard(self) -> list[str]:
         """The history, as a page that is opened now shows it."""
         found: list[str] = []
-        address = f"{self._served.url}events?conversation=main&after=0"
-        async with self._client.stream("GET", address, headers=self._served.headers()) as answer:
-            assert answer.status_code == 200, await answer.aread()
-            event = ""
-            async for line in answer.aiter_lines():
-                name, _, value = line.partition(": ")
-                event = value if name == "event" else event
-                if name == "data" and event == "message" and (data := json.loads(value))["author"] == "agent":
-                    found.append(data["text"])
-                if name == "data" and event == "live":
+        async with aclosing(self._client.chat.events(conversation=self._conversation)) as events:
+            async for event in events:
+                if isinstance(event, Live):
                     break
+                if isinstance(event, ChatMessage) and event.author == "agent":
+                    found.append(event.text)
         return found
 
     async def until(self, is_so: Callable[[list[str]], bool]) -> list[str]:
         return await _look(self.heard, is_so, MAIL_LOOK_S)
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._client.close()
 
 
 async def _look(

@@ -64,7 +64,7 @@ class Ethos:
         lines = []
         for line in self._serving.stdout:
             lines.append(line)
-            if '"channel_up"' in line and '"terminal"' in line:
+            if '"event": "serving"' in line:
                 running: dict[str, Any] = json.loads((self.home / "run" / "gateway.json").read_text())
                 return running
         raise AssertionError("the gateway ended: " + "".join(lines))

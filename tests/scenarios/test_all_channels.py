@@ -16,7 +16,6 @@ from tests.adapters.slack.fake_slack import Fault
 from tests.scenarios.people import ByMail, InTerminal, OnDiscord, OnPage, OnSlack, OnTelegram, Way, ask, changed
 from tests.scenarios.platforms import ALL, Platforms, Served, running_platforms
 
-EVERYWHERE = ("terminal", "web", *ALL)
 FACTS = {
     "telegram": ("cat", "Mia"),
     "slack": ("boat", "Argo"),
@@ -66,7 +65,7 @@ class World:
             channels[name]["allow"] = [
                 people[name].account.partition(":")[2] for people in (self.ada, self.eve, self.bob)
             ]
-        self.served.configure({"terminal": {"kind": "cli"}, "web": {"kind": "web"}, **channels})
+        self.served.configure(channels)
         (self.served.home / "users").mkdir(mode=0o700)
         self.map_path.write_text(
             json.dumps(
@@ -105,7 +104,7 @@ async def world(mail_server: MailServer, tmp_path: Path) -> AsyncIterator[World]
         world = World(platforms, served)
         world.configure()
         try:
-            await served.start(expected=EVERYWHERE)
+            await served.start(expected=ALL)
             yield world
         finally:
             await served.close()
@@ -183,7 +182,7 @@ async def test_after_kill_9_in_the_middle_every_channel_knows_it_still_and_nobod
     await world.slack.until(lambda heard: len(heard) == 1)
     await world.discord.until(lambda heard: len(heard) == 1)
 
-    await world.served.start(expected=EVERYWHERE)
+    await world.served.start(expected=ALL)
     await world.everybody_hears("mail", "telegram")
     tea, cat = "From my notes: Tea: Lapsang", "From my notes: Cat: Mia"
     told_tea, told_cat = "I will remember this: Tea: Lapsang", "I will remember this: Cat: Mia"

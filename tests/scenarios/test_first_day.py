@@ -88,12 +88,12 @@ def test_a_chat_that_lent_its_gateway_to_another_may_end_first(ethos: Ethos) -> 
                 process.communicate()
 
 
-def test_the_terminal_and_the_web_page_are_one_person(ethos: Ethos) -> None:
+def test_the_operator_is_known_from_the_first_message_on(ethos: Ethos) -> None:
     ethos.serve()
+    identity_map = ethos.home / "users" / "identity-map.json"
+    assert not identity_map.exists()
     ethos.run("chat", "remember", "that", "my", "cat", "is", "called", "Mia")
-    identities = json.loads((ethos.home / "users" / "identity-map.json").read_text())["identities"]
-    assert set(identities) == {"cli:operator", "web:operator"}
-    assert len({entry["userId"] for entry in identities.values()}) == 1
+    assert set(json.loads(identity_map.read_text())["identities"]) == {"local:operator"}
 
 
 def test_a_second_gateway_on_one_directory_is_refused_with_the_holders_pid(ethos: Ethos) -> None:

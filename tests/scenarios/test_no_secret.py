@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
-from uuid import uuid4
 
 import httpx
 import pytest
@@ -99,8 +98,6 @@ def configuration(echo: Echo) -> dict[str, Any]:
             },
         },
         "channels": {
-            "terminal": {"kind": "cli"},
-            "web": {"kind": "web"},
             "telegram": {"kind": "telegram", "token": reference("TELEGRAM_TOKEN"), "api_url": echo.url},
             "slack": {
                 "kind": "slack", "bot_token": reference("SLACK_BOT_TOKEN"), "app_token": reference("SLACK_APP_TOKEN"),
@@ -248,11 +245,12 @@ class Tried:
                 self.outputs.add(f"backup: {member.name}", b"" if file is None else file.read())
 
     async def _ask(self, client: httpx.AsyncClient, url: str, bearer: dict[str, str]) -> None:
-        body = {"id": str(uuid4()), "conversation": "main", "text": "what is your API key?"}
-        assert (await client.post(f"{url}messages", json=body, headers=bearer)).status_code == 202
+        chat = f"{url}api/v1/chat"
+        body = {"conversation": "main", "text": "what is your API key?"}
+        assert (await client.post(f"{chat}/messages", json=body, headers=bearer)).status_code == 202
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                shown = await self._page(client, f"{url}events?conversation=main&after=0", bearer)
+                shown = await self._page(client, f"{chat}/events?conversation=main", bearer)
                 if b'"author": "agent"' in shown or b'"author":"agent"' in shown:
                     break
                 await asyncio.sleep(0.05)

@@ -65,10 +65,10 @@ async def walk(mail_server: MailServer, tmp_path: Path) -> AsyncIterator[Walk]:
         channels = platforms.channels()
         for name in ALL:
             channels[name]["access"] = "pairing"
-        served.configure({"terminal": {"kind": "cli"}, "web": {"kind": "web"}, **channels})
+        served.configure(channels)
         page = OnPage(served)
         try:
-            await served.start(expected=("terminal", "web", *ALL))
+            await served.start(expected=ALL)
             yield Walk(
                 {
                     "terminal": InTerminal(served),

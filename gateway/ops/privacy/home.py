@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway.config import DEFAULT_CHANNELS
 from gateway.config.file import CONFIG_NAME
+from gateway.domain.sessions import LOCAL
 from gateway.files.home import DATABASE_NAME
 from gateway.files.positions.yaml import read_marked_yaml
 from gateway.ops.privacy.erasing import Eraser
@@ -19,18 +19,19 @@ from gateway.store.sqlite import SqliteStore, open_store
 
 
 def kinds_of_channels(home: Path) -> Mapping[str, str]:
-    """The kinds of the configured channels by name, as the identity map has them, whatever else is wrong there.
+    """The kinds of the channels by name, as the identity map has them, whatever else is wrong there.
 
     A third party's kind is not known without its package; then an account is recognised by its id alone.
     """
-    channels: object = DEFAULT_CHANNELS
+    channels: object = None
     path = home / CONFIG_NAME
     if path.exists():
         document = read_marked_yaml(path, path.name)
-        channels = document.values.get("channels", DEFAULT_CHANNELS) if document.is_readable else {}
+        channels = document.values.get("channels") if document.is_readable else None
     entries = channels.items() if isinstance(channels, dict) else ()
     kinds = {name: value.get("kind") for name, value in entries if isinstance(value, dict)}
-    return {str(name): kind for name, kind in kinds.items() if isinstance(kind, str) and "." not in kind}
+    named = {str(name): kind for name, kind in kinds.items() if isinstance(kind, str) and "." not in kind}
+    return {**named, LOCAL: LOCAL}
 
 
 def eraser_of(home: Path, store: SqliteStore) -> Eraser:

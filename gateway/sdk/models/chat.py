@@ -15,6 +15,8 @@ Base64 = Annotated[
     Field(max_length=6_000_000, pattern="^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"),
 ]
 """RFC 4648, section 4, with its padding."""
+MAX_TEXT_CHARS = 1_000_000
+"""Of one message."""
 
 
 ConversationName = Annotated[
@@ -56,7 +58,7 @@ class SendMessage(RequestBody):
     personality: PersonalityId | None = Field(
         default=None, description="Personality that answers in a new session; the configured default without it."
     )
-    text: Annotated[str, Field(max_length=1_000_000, pattern=r"\S")] = Field(
+    text: Annotated[str, Field(max_length=MAX_TEXT_CHARS, pattern=r"\S")] = Field(
         description="The text; may be a command, such as `/memory`.", examples=["My name is Ada"]
     )
     attachments: Annotated[tuple[File, ...], Field(max_length=20)] = Field(
@@ -100,6 +102,7 @@ class ChatMessage(ApiModel):
     at: datetime = Field(description="When it was accepted or written.")
     reply_to: str | None = Field(description="Id of the message that it answers.")
     choices: tuple[Choice, ...] = Field(default=(), description="What the answer offers to choose from.")
+    has_failed: bool = Field(default=False, description="Whether it was given up: not answered, or not delivered.")
 
 
 class Preview(ApiModel):

@@ -12,8 +12,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import EthosError
+from gateway.web.api.events import EventStreamResponse
 from gateway.web.auth import OPERATOR, OperatorAuth, OperatorOnly, client_address, is_https
-from gateway.web.dashboard.live import LiveStream
 from gateway.web.dashboard.page import BASE, all_pages
 from gateway.web.dashboard.page_context import MOMENT, THEME_COOKIE, THEMES, PageContext, Sources, own_path
 from gateway.web.forms import FORM_TYPE, Form, read_form
@@ -96,7 +96,7 @@ class Dashboard:
         if self.context.live.is_full:
             return Response("Too many pages are open; close some.", 503, headers={"retry-after": "30"})
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return LiveStream(self.context.live, after)
+        return EventStreamResponse(self.context.live.events(after))
 
     async def _choose_theme(self, request: Request, form: Form) -> Response:
         response = self.context.go(request, own_path(form.get("back"), BASE + "/"))

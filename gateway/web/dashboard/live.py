@@ -15,9 +15,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
-
 from gateway.runtime.observe import Fact, Span, listening
 
 TOPICS = ("channels", "deliveries", "memory", "messages", "people", "traces", "usage")
@@ -29,7 +26,6 @@ RETRY_MS = 2000
 # Between two looks at files that people edit, while a page that shows one is open.
 LOOK_S = 2.0
 MAX_WATCHED = 64
-LAST_WORD_S = 1.0
 # A page that was asked for begins to listen within that time, or does so never.
 LINGER_S = 30.0
 
@@ -37,7 +33,7 @@ LINGER_S = 30.0
 _OF_WORK: Mapping[str, tuple[str, ...]] = {
     "inbox.accept": ("messages", "deliveries", "channels"),
     "turn": ("messages", "deliveries", "channels", "people", "usage", "memory", "traces"),
-    "turn.bury": ("deliveries", "channels"),
+    "turn.dead_letter": ("deliveries", "channels"),
     "outbox.send": ("messages", "deliveries", "channels"),
     "memory.sync": ("memory",),
     "memory.ingest": ("traces", "usage"),
@@ -123,7 +119,7 @@ class Live:
         self._linger()
         return f"{self._run}-{self._moment}"
 
-    async def events(self, after: str = "") -> AsyncGenerator[str]:
+    async def events(self, after: str = "") -> AsyncGenerator[bytes]:
         """A stream of server-sent events, until it is closed. Each names topics, with a space between them.
 
         Args:
@@ -138,17 +134,17 @@ class Live:
         if reader.topics:
             reader.wake.set()
         try:
-            yield f"retry: {RETRY_MS}\n\n"
+            yield f"retry: {RETRY_MS}\n\n".encode()
             while True:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(reader.wake.wait(), HEARTBEAT_S)
                 if not reader.topics:
-                    yield ":\n\n"
+                    yield b":\n\n"
                     continue
                 await asyncio.sleep(PAUSE_S)  # changes that come together are sent together
                 topics, reader.topics = sorted(reader.topics), set()
                 reader.wake.clear()
-                yield f"id: {self._run}-{self._moment}\nevent: changed\ndata: {' '.join(topics)}\n\n"
+                yield f"id: {self._run}-{self._moment}\nevent: changed\ndata: {' '.join(topics)}\n\n".encode()
         finally:
             self._readers.discard(reader)
             self._linger()
@@ -206,38 +202,3 @@ class Live:
         topics = _OF_WORK.get(name)
         if topics and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.changed, *topics)
-
-
-class LiveStream(Response):
-    """Writes the events until the page goes away or the server stops, and then ends as an answer should."""
-
-    def __init__(self, live: Live, after: str) -> None:
-        super().__init__(media_type="text/event-stream", headers={"x-accel-buffering": "no"})  # of a proxy's buffer
-        del self.headers["content-length"]
-        self._live = live
-        self._after = after
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's signature)
-        """Answer until the client is gone."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        writing = asyncio.create_task(self._write(send))
-        leaving = asyncio.create_task(_has_left(receive))
-        try:
-            await asyncio.wait({writing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            writing.cancel()
-            leaving.cancel()
-            await asyncio.gather(writing, leaving, return_exceptions=True)
-        with contextlib.suppress(TimeoutError):  # a page that does not read any more must not hold us up
-            async with asyncio.timeout(LAST_WORD_S):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _write(self, send: Send) -> None:
-        async with contextlib.aclosing(self._live.events(self._after)) as events:
-            async for event in events:
-                await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-
-
-async def _has_left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

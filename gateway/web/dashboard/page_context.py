@@ -17,9 +17,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gateway import __version__
 from gateway.config import LiveConfig
-from gateway.config.changes import Reloaded
 from gateway.domain.personalities import Personalities
-from gateway.pipeline.commands import Commands
+from gateway.sdk.models.system import Reloaded
 from gateway.services.caller import Caller, operator
 from gateway.services.naming import Naming
 from gateway.services.operator_services import OperatorServices
@@ -54,7 +53,6 @@ class Sources:
         home: the data directory.
         naming: whom and what people name.
         reload: takes a changed configuration over.
-        commands: what may be typed in a chat.
     """
 
     services: OperatorServices
@@ -63,7 +61,6 @@ class Sources:
     reload: Callable[[], Awaitable[Reloaded]]
     naming: Naming
     personalities: Personalities
-    commands: Commands
 
 
 class PageContext:
@@ -122,6 +119,10 @@ class PageContext:
     def part(self, request: Request, template: str, **values: Any) -> Response:
         """A part of a page, without the layout."""
         return self._html(request, template, values, 200)
+
+    def piece(self, template: str, **values: Any) -> str:
+        """A piece of a page, for its event stream; from any thread."""
+        return self._templates.get_template(f"dashboard/{template}").render(**values)
 
     def ask(self, request: Request, form: Form, *, title: str, text: str, yes: str, back: str) -> Response:
         """The question before something that cannot be undone, as a page; its yes sends the form again, confirmed.

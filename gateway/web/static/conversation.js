@@ -1,12 +1,13 @@
-// A conversation on a page, on the page of a web channel as on the dashboard. What is shown comes from the event stream
-// alone; what is typed is kept in this browser until the gateway says that it has it.
+// The chat. What is shown of a conversation comes from its event stream; what is typed is kept in this browser until the
+// gateway says that it has it. A conversation that begins has no stream: its first message leads to the one it began.
 //
-// The page has one element with these data: `conversation`, its name in this browser's storage; `events` and `messages`,
-// the addresses of its stream and of what is said; `fields`, sent with each message; `commands`; `max-text-chars`; and
-// perhaps `after`, the place of the last message that the page came with, and `new`, where a new conversation begins.
+// The page has one element with these data: `conversation`, its name in this browser's storage; `events`, the address of
+// its stream, and `after`, the place of the last message that the page came with; `messages`, where what is said goes,
+// and `fields`, sent with it; `begun`, below which a conversation has its address; `new`, where one begins; `commands`;
+// `max-text-chars` and `max-file-bytes`.
 
 const $ = (id) => document.getElementById(id);
-const page = document.querySelector("[data-events]").dataset;
+const page = document.querySelector("[data-messages]").dataset;
 const { conversation } = page;
 const maxTextChars = Number(page.maxTextChars);
 const commands = JSON.parse(page.commands);
@@ -53,16 +54,18 @@ const kept = {
     try { return Object.keys(localStorage); } catch { return []; }
   },
 };
-const draftKey = `ethos:draft:${conversation}`;
-const outboxPrefix = `ethos:outbox:${conversation}:`;
+const draftKeyOf = (name) => `ethos:draft:${name}`;
+const outboxPrefixOf = (name) => `ethos:outbox:${name}:`;
+const draftKey = draftKeyOf(conversation);
+const outboxPrefix = outboxPrefixOf(conversation);
 
 // ---- the scroll ------------------------------------------------------------------------------------------------------
 
 const scroll = $("scroll");
-let isAtEnd = true;
+let isAtEnd = Boolean(page.events); // a new conversation begins with what there is to choose from
 scroll.addEventListener("scroll", () => {
   isAtEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 60;
-  $("latest").hidden = isAtEnd;
+  $("latest").hidden = isAtEnd || !page.events;
 }, { passive: true });
 const toEnd = () => { scroll.scrollTop = scroll.scrollHeight; };
 const followEnd = () => { if (isAtEnd) toEnd(); else $("latest").hidden = false; };
@@ -121,60 +124,50 @@ function articleOf(author, name) {
   return article;
 }
 
-function choicesOf(choices) {
-  const made = choices.map(({ label, text: words }) => {
-    const choice = button(label || words, () => {
-      post(words);
-      $("text").focus();
-    });
-    choice.title = words; // what it will say, whatever its label is
-    return choice;
-  });
-  return element("div", "choices", ...made);
-}
-
-// What the page came with is a message like those of the stream.
+// A message as the gateway renders it, with what only a script can do.
 function adopt(article) {
   shown.add(article.dataset.key);
   const time = article.querySelector("time");
   const at = new Date(time.dateTime);
   article.before(...dayMark(at));
   time.textContent = timeOf(at);
-  if (article.classList.contains("agent") && navigator.clipboard) addCopyButtons(article);
+  for (const choice of article.querySelectorAll(".choices button")) {
+    choice.addEventListener("click", (event) => {
+      event.preventDefault(); // without a script it is a form's button
+      post(choice.value);
+      text.focus();
+    });
+  }
+  if (article.dataset.text === undefined || !navigator.clipboard) return; // it is not there on plain HTTP
+  addCopyButtons(article);
+  article.querySelector(".meta").append(" ", copyButton(article.dataset.text));
 }
 
-function showMessage(message) {
-  const isAgent = message.author === "agent";
-  const key = `${message.author}:${message.id}`;
+function showMessage({ id, author, html }) {
+  const key = `${author}:${id}`;
   if (shown.has(key)) return;
-  shown.add(key);
-  if (isAgent && !message.text) { // what it answers was stopped
-    dropPreview(message.id);
+  const isAgent = author === "agent";
+  if (isAgent) {
+    dropPreview(id);
     setBusy(false);
+  }
+  if (!html) { // what it answers was stopped
+    shown.add(key);
     return;
   }
-  const at = new Date(message.at);
-  const article = articleOf(message.author, isAgent ? "Agent" : "You");
-  if (isAgent) setAgentText(article, message.html);
-  else article.firstChild.textContent = message.text;
-  const meta = element("p", "meta", timeOf(at));
-  if (isAgent && navigator.clipboard) { // it is not there on plain HTTP from another machine
-    addCopyButtons(article);
-    meta.append(" ", copyButton(message.text));
-  }
-  if (message.choices?.length) article.append(choicesOf(message.choices));
-  if (message.state === "dead") meta.append(isAgent ? " · could not be delivered" : " · could not be answered");
-  article.append(meta);
-  $("log").append(...dayMark(at), article);
+  const template = document.createElement("template");
+  template.innerHTML = html; // rendered by the gateway, which lets no HTML of the model through; the policy allows no script
+  const article = template.content.firstElementChild;
+  $("log").append(article);
+  adopt(article);
   $("welcome").hidden = true;
   if (isAgent) {
-    dropPreview(message.id);
-    setBusy(false);
     if (isLive && document.hidden) showUnseen(unseen + 1);
   } else {
-    forget(names.get(message.id) ?? message.id);
-    hideTwin(message.text);
-    nameConversation(message.text);
+    const words = article.querySelector(".text").textContent;
+    forget(names.get(id) ?? id);
+    hideTwin(words);
+    nameConversation(words);
   }
   followEnd();
 }
@@ -208,14 +201,14 @@ function reset() {
 
 function showUnseen(count) {
   unseen = count;
-  const name = document.querySelector(":is(header, .head) h1")?.textContent.trim();
+  const name = document.querySelector(".head h1")?.textContent.trim();
   document.title = (count ? `(${count}) ` : "") + (name ? `${name} · Ethos` : "Ethos");
 }
 
 function nameConversation(text) {
   const title = text.trim().replace(/\s+/g, " ").slice(0, 60);
-  for (const place of [document.querySelector("#conversations a[aria-current]"), document.querySelector(":is(header, .head) h1"), document.querySelector(".trail [aria-current]")]) {
-    if (place?.textContent === "New conversation") place.textContent = title;
+  for (const place of document.querySelectorAll("#conversations a[aria-current], .head h1, .trail [aria-current]")) {
+    if (place.textContent === "New conversation") place.textContent = title;
   }
   showUnseen(unseen);
 }
@@ -232,11 +225,9 @@ function setBusy(value) {
   showTyping();
 }
 
-// A tool may work for long; its name stands beside the sign that an answer is on its way, where the page has a place.
+// A tool may work for long; its name stands beside the sign that an answer is on its way.
 function showTool({ tool, state }) {
-  const place = $("tool");
-  if (!place) return;
-  place.textContent = state === "began" ? `Uses ${tool}` : "";
+  $("tool").textContent = state === "began" ? `Uses ${tool}` : "";
   setBusy(true);
 }
 
@@ -256,6 +247,7 @@ let failures = 0;
 let wakeUp = () => {};
 
 function showConnection(state, words) {
+  if (!$("connection")) return;
   $("connection").dataset.state = state;
   $("connection").firstElementChild.textContent = words;
 }
@@ -273,12 +265,11 @@ const handlers = {
   typing: () => setBusy(true),
   tool: showTool,
   reset,
-  live: ({ is_whole: isWhole }) => {
+  live: () => {
     failures = 0;
     showConnection("connected", "Connected");
     if (!isLive) {
       isLive = true;
-      if (isWhole !== undefined) $("earlier").hidden = isWhole;
       $("welcome").hidden = shown.size + pending.size > 0;
       isAtEnd = true;
       toEnd();
@@ -410,7 +401,7 @@ function takeBack(item) {
 const keyOf = (item) => `${outboxPrefix}${String(item.at).padStart(15, "0")}:${item.id}`;
 
 function post(words, attachments = []) {
-  const item = { id: newId(), at: Date.now(), text: words, attachments };
+  const item = { id: newId(), at: Date.now(), text: words, attachments, personality: $("personality")?.value };
   kept.set(keyOf(item), JSON.stringify(item)); // where it cannot be kept, this page still holds it
   showPending(item);
   isAtEnd = true;
@@ -441,11 +432,21 @@ async function postOne(item) {
     response = await fetch(page.messages, {
       method: "POST",
       headers: { "content-type": "application/json", accept: "application/json" },
-      body: JSON.stringify({ ...JSON.parse(page.fields), id: item.id, text: item.text, attachments: item.attachments?.length ? item.attachments : undefined }),
+      body: JSON.stringify({
+        ...JSON.parse(page.fields),
+        id: item.id,
+        text: item.text,
+        personality: item.personality,
+        attachments: item.attachments?.length ? item.attachments : undefined,
+      }),
     });
     const answer = await response.json();
     if (response.ok) names.set(answer.id, item.id);
     else problem = answer.error;
+    if (response.ok && !page.events) {
+      goTo(answer.session, item);
+      return false;
+    }
   } catch { /* the network, or an answer that is not ours: both are worth another try */ }
   if (!pending.has(item.id)) return true; // the log had it before we heard of it
   for (const [name, id] of names) {
@@ -472,6 +473,18 @@ async function postOne(item) {
   showPending({ ...item, trouble: `Not sent yet. ${problem}`.replace(/\.?$/, ".") });
   flushTimer = setTimeout(flush, RETRY_MS[Math.min(flushFailures++, RETRY_MS.length - 1)]);
   return false;
+}
+
+// On to the conversation that a message began, with what else was typed here.
+function goTo(session, item) {
+  forget(item.id);
+  for (const key of kept.keys().filter((one) => one.startsWith(outboxPrefix))) {
+    kept.set(outboxPrefixOf(session) + key.slice(outboxPrefix.length), kept.get(key));
+    kept.remove(key);
+  }
+  if (text.value) kept.set(draftKeyOf(session), text.value);
+  kept.remove(draftKey);
+  location.assign(page.begun + session);
 }
 
 function restoreOutbox() {
@@ -519,21 +532,26 @@ function fitHeight() {
   if (text.value.length <= LONG_CHARS) text.style.height = `${text.scrollHeight}px`;
 }
 
+// What may complete what is typed: commands, or what may follow one.
 function matching() {
-  const typed = /^\/([\w-]*)$/.exec(text.value);
-  return typed ? commands.filter((command) => command.name.startsWith(typed[1])) : [];
+  const [, name, value] = /^\/([\w-]*)(?: ([\w-]*))?$/.exec(text.value) ?? [];
+  if (name === undefined) return [];
+  const found = commands.filter((command) => (value === undefined ? command.name.startsWith(name) : command.name === name));
+  if (value === undefined) return found.map((one) => ({ words: `/${one.name} `, usage: usageOf(one), description: one.description }));
+  const values = found.flatMap((command) => command.values).filter((one) => one.startsWith(value));
+  return values.map((one) => ({ words: `/${name} ${one}`, usage: `/${name} ${one}`, description: "" }));
 }
 
 function showHints() {
   const found = matching();
   hints.hidden = found.length === 0;
   selected = Math.min(selected, Math.max(found.length - 1, 0));
-  hints.replaceChildren(...found.map((command, index) => {
-    const hint = element("li", "", element("b", "", usageOf(command)), element("span", "", command.description));
+  hints.replaceChildren(...found.map(({ words, usage, description }, index) => {
+    const hint = element("li", "", element("b", "", usage), element("span", "", description));
     hint.id = `hint-${index}`;
     hint.setAttribute("role", "option");
     hint.setAttribute("aria-selected", String(index === selected));
-    hint.addEventListener("mousedown", (event) => { event.preventDefault(); complete(command); });
+    hint.addEventListener("mousedown", (event) => { event.preventDefault(); complete(words); });
     return hint;
   }));
   if (found.length) {
@@ -544,8 +562,8 @@ function showHints() {
 
 const usageOf = ({ name, usage }) => (usage.startsWith("/") ? usage : `/${name} ${usage.replace(name, "")}`.trim());
 
-function complete(command) {
-  text.value = `/${command.name} `;
+function complete(words) {
+  text.value = words;
   selected = 0;
   onInput();
   text.focus();
@@ -558,7 +576,7 @@ function submit() {
   }
   const words = text.value.trim();
   if (!words || isTooLong(words)) return;
-  if (words === "/new" && page.new) {
+  if (words === "/new") {
     kept.remove(draftKey);
     location.assign(page.new);
     return;
@@ -585,9 +603,9 @@ text.addEventListener("keydown", (event) => {
     event.preventDefault();
     selected = (selected + (event.key === "ArrowDown" ? 1 : found.length - 1)) % found.length;
     showHints();
-  } else if (found.length && (event.key === "Tab" || event.key === "Enter") && text.value !== `/${found[selected].name}`) {
+  } else if (found.length && (event.key === "Tab" || event.key === "Enter") && text.value !== found[selected].words.trim()) {
     event.preventDefault();
-    complete(found[selected]);
+    complete(found[selected].words);
   } else if (event.key === "Escape") {
     hints.hidden = true;
   } else if (event.key === "Enter" && !event.shiftKey && !isTouch) {
@@ -600,7 +618,7 @@ for (const idea of document.querySelectorAll(".ideas button")) {
   idea.addEventListener("click", () => { text.value = idea.textContent; onInput(); text.focus(); });
 }
 
-// ---- files, where the page takes them --------------------------------------------------------------------------------
+// ---- files --------------------------------------------------------------------------------
 
 let files = [];
 
@@ -612,7 +630,7 @@ function takeFiles() {
 }
 
 function showFiles() {
-  $("files")?.replaceChildren(...files.map((file) => {
+  $("files").replaceChildren(...files.map((file) => {
     const drop = button("Remove", () => { files = files.filter((one) => one !== file); showFiles(); text.focus(); });
     drop.setAttribute("aria-label", `Remove ${file.filename}`);
     return element("li", "", element("span", "", file.filename), " ", drop);
@@ -640,23 +658,21 @@ async function addFiles(chosen) {
   text.focus();
 }
 
-// Files that are pasted or dropped are taken like those that are chosen; where the page takes none, nothing happens.
-if ($("file")) {
-  const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
-  text.addEventListener("paste", (event) => {
-    const pasted = [...event.clipboardData.files];
-    if (!pasted.length) return;
-    event.preventDefault();
-    addFiles(pasted);
-  });
-  document.addEventListener("dragover", (event) => { if (hasFiles(event)) event.preventDefault(); });
-  document.addEventListener("drop", (event) => {
-    if (!hasFiles(event)) return;
-    event.preventDefault();
-    addFiles([...event.dataTransfer.files]);
-  });
-}
-$("file")?.addEventListener("change", () => { addFiles([...$("file").files]); $("file").value = ""; });
+// Files that are pasted or dropped are taken like those that are chosen.
+const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
+text.addEventListener("paste", (event) => {
+  const pasted = [...event.clipboardData.files];
+  if (!pasted.length) return;
+  event.preventDefault();
+  addFiles(pasted);
+});
+document.addEventListener("dragover", (event) => { if (hasFiles(event)) event.preventDefault(); });
+document.addEventListener("drop", (event) => {
+  if (!hasFiles(event)) return;
+  event.preventDefault();
+  addFiles([...event.dataTransfer.files]);
+});
+$("file").addEventListener("change", () => { addFiles([...$("file").files]); $("file").value = ""; });
 
 showUnseen(0);
 
@@ -666,4 +682,5 @@ for (const article of document.querySelectorAll("[data-key]")) adopt(article);
 text.value = kept.get(draftKey) ?? text.value;
 onInput();
 restoreOutbox();
-listen();
+if (page.events) listen();
+else flush();

@@ -33,7 +33,6 @@ def gateway(tmp_path: Path, telegram: FakeTelegram) -> Iterator[Ethos]:
     gateway.configure(
         "web: {port: 0}\n"
         "channels:\n"
-        "  terminal: {kind: cli}\n"
         f"  phone: {{kind: telegram, token: '{TOKEN}', allow: ['{PERSON['id']}'], api_url: '{telegram.url}',"
         " poll_timeout_s: 1}\n"
     )

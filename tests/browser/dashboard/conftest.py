@@ -14,8 +14,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from gateway.app.gateway import Gateway
-from gateway.messages import ConversationRef
-from tests.browser.dashboard.writing import OPERATOR, write
+from tests.browser.dashboard.writing import MAIN, write
 from tests.gateway.way.conftest import House
 
 DESKTOP, PHONE = (1280, 900), (360, 740)
@@ -43,15 +42,13 @@ class Desk:
         await self.page.goto(f"{self.url}/dashboard{path}")
         return self.page
 
-    async def say(self, text: str, *, conversation: str = "main", sender: str = OPERATOR, quoted: str = "") -> None:
-        """A message of the web channel, through the whole gateway to its answer; perhaps with a mail quoted in it."""
-        await write(self.gateway, text, conversation=conversation, sender=sender, quoted=quoted)
+    async def say(self, text: str, *, conversation: str = "main", quoted: str = "") -> None:
+        """A message of the operator, through the whole gateway to its answer; perhaps with a mail quoted in it."""
+        await write(self.gateway, text, conversation=conversation, quoted=quoted)
 
     async def heard(self) -> str:
         """What the agent answered last, in the main conversation."""
-        entries = await self.gateway.store.log.read(
-            ConversationRef(channel="web", conversation="main"), limit=1, newest=True
-        )
+        entries = await self.gateway.store.log.read(MAIN, limit=1, newest=True)
         return entries[-1].text
 
     async def log_out_elsewhere(self) -> None:
@@ -102,7 +99,7 @@ async def open_desk(browser: Browser, tmp_path: Path) -> AsyncIterator[Open]:
         stack: list[Any] = []
 
         async def start(model: Any = None, /, *, viewport: tuple[int, int] = DESKTOP, **settings: Any) -> Desk:
-            settings.setdefault("channels", {"web": {"kind": "web"}})
+            settings.setdefault("channels", {})
             served = House(tmp_path / "home").served(model, **settings)
             gateway = await served.__aenter__()
             stack.append(served)

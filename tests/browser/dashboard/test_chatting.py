@@ -23,8 +23,7 @@ async def begun(desk: Desk, text: str, personality: str = "assistant") -> Page:
     """A conversation, connected."""
     page = await desk.open("/chat")
     await page.get_by_label("Who answers").select_option(personality)
-    await page.get_by_label("Message").fill(text)
-    await page.get_by_role("button", name="Start chat").click()
+    await say(page, text)
     await expect(page.locator("#connection")).to_have_text("Connected")
     return page
 
@@ -41,7 +40,8 @@ async def said(page: Page, author: str) -> list[str]:
 async def test_a_conversation_begins_with_a_chosen_personality_and_goes_on(open_desk: Open) -> None:
     desk = await open_desk(ScriptedModel(RICH, "Gladly."))
     page = await desk.open("/chat")
-    await expect(page.locator(".empty")).to_contain_text("No chats yet")
+    await expect(page.locator("#welcome")).to_be_visible()
+    await expect(page.locator("#text")).to_be_focused()
     await look_over(page)
     page = await begun(desk, "What decides it?", "engineer")
     await expect(page.locator("#log article.agent strong")).to_have_text("Three")
@@ -194,13 +194,15 @@ async def test_the_login_ends_in_the_middle_of_a_message_and_nothing_typed_is_lo
     await expect(page.locator("#text")).to_have_value("half a sentence")
 
     page = await desk.open("/chat")
-    await page.get_by_label("Message").fill("a new\nbeginning")
     await desk.log_out_elsewhere()
-    await page.get_by_role("button", name="Start chat").click()
+    await say(page, "a new beginning")
+    await page.fill("#text", "and half of what follows")
+    await expect(page.locator("#pending article .meta")).to_contain_text("Not sent: log in again.")
+    await page.get_by_role("link", name="Log in again").click()
     await desk.log_in(page)
-    await expect(page.get_by_role("textbox", name="Text")).to_have_value("a new\nbeginning")
-    await page.get_by_role("button", name="Send it again").click()
     await expect(page.locator("#log article.agent .text")).to_have_text("Three.")
+    assert await said(page, "person") == ["a new beginning"]
+    await expect(page.locator("#text")).to_have_value("and half of what follows")
 
 
 async def test_without_a_script_one_sends_reloads_and_stops(browser: Browser, open_desk: Open) -> None:
@@ -208,8 +210,8 @@ async def test_without_a_script_one_sends_reloads_and_stops(browser: Browser, op
     desk = await open_desk(ScriptedModel("One.", ["It never", hang, " ends."]))
     async with visiting(browser, desk.gateway, java_script_enabled=False) as (_, page):
         await page.goto(f"{desk.url}/dashboard/chat")
-        await page.get_by_label("Message").fill("first")
-        await page.get_by_role("button", name="Start chat").click()
+        await page.get_by_role("textbox", name="Message").fill("first")
+        await page.get_by_role("button", name="Send").click()
         await settled(desk.gateway)
         await page.get_by_role("link", name="Look for the answer").click()
         await expect(page.locator("#log article.agent .text")).to_have_text("One.")
@@ -267,23 +269,26 @@ async def test_a_file_goes_with_a_message(open_desk: Open, tmp_path: Path) -> No
 async def test_what_cannot_be_sent_is_offered_again_with_the_reason(open_desk: Open) -> None:
     desk = await open_desk()
     page = await desk.open("/chat")
-    await page.get_by_label("Message").fill("a thought")
     await page.eval_on_selector("#personality", "(one) => { one.options[0].value = 'nobody'; one.selectedIndex = 0 }")
-    await page.get_by_role("button", name="Start chat").click()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("The message was not sent")
-    await expect(page.get_by_role("alert")).to_contain_text("nobody")
-    await expect(page.get_by_label("What you wrote")).to_have_value("a thought")
+    await say(page, "a thought")
+    await expect(page.locator("#pending .failed .meta")).to_contain_text("nobody")
     await look_over(page)
+    await page.get_by_role("button", name="Edit").click()
+    await expect(page.locator("#text")).to_have_value("a thought")
+    await page.get_by_label("Who answers").select_option("engineer")
+    await page.press("#text", "Enter")
+    await expect(page.locator(".chip")).to_have_text("engineer")
+    await expect(page.locator("#log article.person .text")).to_have_text("a thought")
 
 
 async def test_new_leads_to_a_new_conversation_and_a_session_of_another_channel_to_its_transcript(
     open_desk: Open,
 ) -> None:
-    desk = await open_desk(ScriptedModel("One.", "Two."))
+    desk = await open_desk(ScriptedModel("One.", "Two."), channels={"fake": {"kind": "tests.fake_channel"}})
     page = await begun(desk, "first", "engineer")
     await say(page, "/new")
     await expect(page.get_by_label("Who answers")).to_have_value("engineer")
-    await desk.say("elsewhere")
+    await desk.gateway.adapters[0].ask("elsewhere")
     [newest, *_] = await desk.gateway.store.sessions.list_sessions()
     page = await desk.open(f"/chat/{newest.id}")
     assert page.url.endswith(f"/dashboard/sessions/{newest.id}")

@@ -14,7 +14,7 @@ from tests.scripted_model import ObeyingModel
 pytestmark = pytest.mark.browser
 
 
-async def user_file(desk: Desk, account: str = "web:operator") -> Path:
+async def user_file(desk: Desk, account: str = "local:operator") -> Path:
     return desk.gateway.home / "users" / await desk.gateway.identities.resolve(account, "") / "USER.md"
 
 

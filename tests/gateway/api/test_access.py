@@ -16,7 +16,7 @@ from gateway.services.caller import OF_A_PERSON, PERMISSIONS, Caller
 from gateway.web.api import Api
 from gateway.web.api.application import make_fastapi, routes_of, rule_of
 from gateway.web.auth import OperatorOnly
-from gateway.web.dashboard.lazy import LazyDashboard
+from gateway.web.lazy import Lazy
 
 from .conftest import OPERATOR, WAIT_S
 
@@ -52,7 +52,7 @@ async def test_every_route_of_the_web_server_is_the_operators_or_has_a_rule_of_i
         for route in gateway.web.routes:
             assert isinstance(route, (Route, Mount))
             app = route.app if isinstance(route, Mount) else getattr(route.endpoint, "_app", route.endpoint)
-            is_guarded = isinstance(getattr(app, "__self__", app), (OperatorOnly, Api, LazyDashboard))
+            is_guarded = isinstance(getattr(app, "__self__", app), (OperatorOnly, Api, Lazy))
             assert is_guarded != (route.path in PUBLIC), f"{route.path} has no access rule"
             if is_guarded:
                 for path in (route.path, route.path + "/", route.path + "/anything"):
@@ -76,9 +76,7 @@ async def test_nobody_comes_in_anywhere_without_a_token(gateway: Gateway, client
 
 
 async def test_nobody_opens_a_page_of_the_dashboard_or_sends_its_forms(gateway: Gateway) -> None:
-    (door,) = {
-        route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, LazyDashboard)
-    }
+    (door,) = {route.app for route in gateway.web.routes if isinstance(route, Mount) and isinstance(route.app, Lazy)}
     dashboard = await door.application()
     assert len(dashboard.routes) > 4
     async with httpx.AsyncClient(base_url=gateway.web.url, trust_env=False, timeout=WAIT_S) as client:

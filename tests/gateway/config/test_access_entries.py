@@ -93,7 +93,8 @@ def test_the_configuration_of_yesterday_means_what_it_meant(tmp_path: Path) -> N
     path = tmp_path / "config.yaml"
     path.write_text(
         "channels:\n  a: {kind: telegram, token: '1:t', allow: [123]}\n  b: {kind: telegram, token: '2:t', "
-        "access: allowlist, allow: ['5']}\n  c: {kind: cli}\n  d: {kind: telegram, token: '3:t', access: open}\n"
+        "access: allowlist, allow: ['5']}\n  c: {kind: tests.fake_channel}\n"
+        "  d: {kind: telegram, token: '3:t', access: open}\n"
     )
     rules = rules_of(load_config(path, environment={}).config)
     assert rules == {

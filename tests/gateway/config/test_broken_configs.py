@@ -11,6 +11,7 @@ from gateway.errors import ConfigError
 
 PIGEON = "tests.gateway.config.kinds.pigeon"
 CLOUD = "models:\n  cloud:\n    provider: openai\n    model: m\n    api_key: k\n"
+BUILT_IN = "the terminal and the web page are built in and need no channel; take this channel out"
 ENVIRONMENT = {"EMPTY": "", "SECRET_PORT": "canary-port", "GOOD": "fine"}
 
 # What stands in the file, and the problems in it, each without the `config.yaml:` in front.
@@ -55,13 +56,19 @@ CASES = {
         "memory:\n  lock_timeout_s: 0\n",
         ["2:19: memory.lock_timeout_s: 0 is too small; expected more than 0"],
     ),
-    "no channel at all": (
-        "channels: {}\n",
-        ["1:11: channels: none is enabled; expected one at least, such as `terminal: {kind: cli}`"],
+    "a channel for the terminal": (
+        "channels:\n  terminal: {kind: cli, socket: x, access: none}\n",
+        [f"2:3: channels.terminal: {BUILT_IN}"],
     ),
-    "no channel that is enabled": (
-        "channels:\n  terminal: {kind: cli, enabled: false}\n",
-        ["2:3: channels: none is enabled; expected one at least, such as `terminal: {kind: cli}`"],
+    "a channel for the web page, which is off": (
+        "channels:\n  page: {kind: web, enabled: false}\n",
+        [f"2:3: channels.page: {BUILT_IN}"],
+    ),
+    "a channel with the name of the local one": (
+        f"channels:\n  local: {{kind: {PIGEON}, ring: r, enabled: false}}\n",
+        [
+            "2:3: channels.local: this name is kept for the terminal, the web page and programs; expected another name",
+        ],
     ),
     "a longest wait shorter than the first": (
         "delivery:\n  first_retry_s: 20\n  longest_retry_s: 5\n",
@@ -249,18 +256,31 @@ CASES = {
     ),
     "a channel without a kind": (
         "channels:\n  loft:\n    enabled: true\n",
-        ["2:3: channels.loft.kind: missing; expected a value here"],
+        ["2:3: channels.loft.kind: missing; expected one of KINDS, or a package with a dot in its name"],
+    ),
+    "a channel that only its name says the kind of, misspelt": (
+        "channels:\n  telegarm:\n    token: x\n    access: opne\n",
+        [
+            (
+                "2:3: channels.telegarm.kind: missing (did you mean `telegram`?); expected one of KINDS, or a package "
+                "with a dot in its name"
+            ),
+            (
+                "4:13: channels.telegarm.access: 'opne' is not a choice; expected 'owner', 'allowlist', 'pairing' or "
+                "'open'"
+            ),
+        ],
     ),
     "a channel that is no section": (
         "channels:\n  loft: pigeon\n",
         ["2:9: channels.loft: 'pigeon' is not a section; expected `kind: …` and the channel's keys"],
     ),
     "channels as a list": (
-        "channels:\n  - kind: cli\n",
+        "channels:\n  - kind: telegram\n",
         [("2:3: channels: a list is not a section of `key: value` lines; expected a section of `key: value` lines")],
     ),
     "a channel's name that could lead out of a directory": (
-        "channels:\n  ../etc:\n    kind: cli\n    enabled: false\n",
+        "channels:\n  ../etc:\n    kind: telegram\n    enabled: false\n",
         ["2:3: channels.../etc: '../etc' is not a channel's name; expected 1 to 64 of A-Z a-z 0-9 _ -"],
     ),
     "a kind that is no name": (
@@ -273,11 +293,11 @@ CASES = {
         ],
     ),
     "a kind that there is not": (
-        "channels:\n  home:\n    kind: cly\n",
+        "channels:\n  home:\n    kind: telegarm\n",
         [
             (
-                "3:11: channels.home.kind: there is no kind 'cly' (did you mean `cli`?); expected one of KINDS, "
-                "or a package with a dot in its name"
+                "3:11: channels.home.kind: there is no kind 'telegarm' (did you mean `telegram`?); expected one of "
+                "KINDS, or a package with a dot in its name"
             )
         ],
     ),

@@ -20,6 +20,8 @@ from gateway.errors import ConfigError
 from gateway.files.home import data_directory
 
 PIGEON = "tests.gateway.config.kinds.pigeon"
+OPEN = "tests.fake_channel"
+"""A kind on which everybody may talk unless the file says otherwise."""
 CANARY = "canary-7c0ffee"
 
 WriteConfig = Callable[[str | bytes], Path]
@@ -49,19 +51,16 @@ def test_a_link_to_a_file_that_is_not_there_is_no_missing_file(tmp_path: Path) -
         load_config(home=tmp_path, environment={})
 
 
-def test_without_a_file_there_are_the_defaults_and_the_two_local_channels(tmp_path: Path) -> None:
+def test_without_a_file_there_are_the_defaults_and_no_channel_besides_the_local_one(tmp_path: Path) -> None:
     loaded = load_config(home=tmp_path)
     assert loaded.config.model == "offline"
     assert loaded.config.models["offline"].provider == "offline"
-    assert {name: (channel.kind, channel.access) for name, channel in loaded.config.channels.items()} == {
-        "terminal": ("cli", "open"),
-        "web": ("web", "open"),
-    }
+    assert loaded.config.channels == {}
     assert set(loaded.sources.values()) == {"default"}
     assert loaded.warnings == ()
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "\ufeff", "---\n", "web:\nmodels:\n"])
+@pytest.mark.parametrize("text", ["", "# nothing\n", "\ufeff", "---\n", "web:\nmodels:\n", "channels:\n  #telegram:\n"])
 def test_a_file_without_settings_means_the_defaults(text: str, write_config: WriteConfig, tmp_path: Path) -> None:
     assert load_config(write_config(text)).config == load_config(home=tmp_path / "elsewhere").config
 
@@ -270,7 +269,7 @@ def test_strangers_are_kept_out_unless_the_adapter_or_the_file_says_otherwise(wr
     text = (
         f"channels:\n  a:\n    kind: {PIGEON}\n    ring: r\n  b:\n    kind: {PIGEON}\n    ring: r\n    access: open\n"
     )
-    text += "  c:\n    kind: cli\n  d:\n    kind: cli\n    access: allowlist\n    allow: [1]\n"
+    text += f"  c:\n    kind: {OPEN}\n  d:\n    kind: {OPEN}\n    access: allowlist\n    allow: [1]\n"
     channels = load_config(write_config(text)).config.channels
     assert {name: channel.access for name, channel in channels.items()} == {
         "a": "pairing",
@@ -294,7 +293,7 @@ def test_a_channel_that_is_open_to_members_is_warned_of_the_memory_that_they_sha
 @pytest.mark.parametrize("off", ["false", "no", "Off"])
 def test_a_channel_that_is_switched_off_needs_neither_library_nor_secret(write_config: WriteConfig, off: str) -> None:
     text = f"channels:\n  loft:\n    kind: no_such.pigeon\n    enabled: {off}\n    ring: ${{NOT_SET}}\n    what: ever\n"
-    loaded = load_config(write_config(f"{text}  terminal:\n    kind: cli\n"), environment={})
+    loaded = load_config(write_config(text), environment={})
     assert not loaded.config.channels["loft"].enabled
     assert loaded.config.channels["loft"].settings is None
     assert loaded.warnings == ()
@@ -342,9 +341,9 @@ def test_a_webhook_whose_host_the_web_server_would_refuse_is_warned_of(write_con
 def test_what_works_but_is_unwise_is_warned_of(write_config: WriteConfig, tmp_path: Path) -> None:
     path = write_config(
         model_with_key(CANARY) + f"channels:\n  loft:\n    kind: {PIGEON}\n    ring: ${{RING}}\n    access: allowlist\n"
-        "  inn:\n    kind: cli\n    access_in_groups: open\n    allow: ['*@x']\n"
+        f"  inn:\n    kind: {OPEN}\n    access_in_groups: open\n    allow: ['*@x']\n"
         f"  park:\n    kind: {PIGEON}\n    ring: ${{RING}}\n    access: open\n"
-        "  home:\n    kind: cli\n    allow: [1]\nweb:\n  host: 0.0.0.0\n"
+        f"  home:\n    kind: {OPEN}\n    allow: [1]\nweb:\n  host: 0.0.0.0\n"
     )
     path.chmod(0o644)
     soul = tmp_path / "personalities" / "poet"

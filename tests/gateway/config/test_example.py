@@ -92,8 +92,7 @@ def test_every_kind_of_channel_is_in_the_example_with_every_key_of_its_own() -> 
         section = {key: value for channel in channels if channel["kind"] == kind for key, value in channel.items()}
         found += differences(load_kind(kind).config, section, f"{kind}: ")
     whole = {key: value for channel in channels for key, value in channel.items()}
-    # Who has access where nothing is said depends on the kind: the example shows what holds for the local ones.
-    found += [text for text in differences(ChannelConfig, whole, "channels: ") if "access" not in text]
+    found += differences(ChannelConfig, whole, "channels: ")
     assert found == []
 
 
@@ -108,7 +107,7 @@ def test_the_example_as_it_is_means_the_defaults(tmp_path: Path) -> None:
 def test_the_example_with_everything_switched_on_loads(whole: Path) -> None:
     findings = check(whole, environment=ENVIRONMENT)
     assert findings.problems == ()
-    assert [warning.split(": ")[1] for warning in findings.warnings] == ["channels.web.allow", "channels.telegram"]
+    assert [warning.split(": ")[1] for warning in findings.warnings] == ["channels.telegram"]
 
 
 def test_every_setting_in_the_example_has_a_comment_above_it() -> None:

@@ -41,7 +41,7 @@ def mode(path: Path) -> int:
 
 def test_enter_throughout_writes_a_private_directory_and_a_file_that_loads(tmp_path: Path) -> None:
     home, screen = tmp_path / "deep" / "home", console()
-    path = run_init(home, stdin=typed("", "", "", ""), console=screen, environment={})
+    path = run_init(home, stdin=typed("", "", ""), console=screen, environment={})
     loaded = load_config(path, environment={})
     assert loaded.config == load_config(home=tmp_path / "empty").config
     assert loaded.warnings == ()
@@ -62,11 +62,11 @@ def test_without_a_terminal_or_when_told_so_nothing_is_asked(stdin: io.StringIO,
 
 
 def test_a_local_server_needs_no_key(tmp_path: Path) -> None:
-    answers = typed("2", "http://127.0.0.1:11434/v1", "", "qwen3:8b", "", "Ada", "engineer", "0")
+    answers = typed("2", "http://127.0.0.1:11434/v1", "", "qwen3:8b", "", "engineer", "0")
     config = load_config(run_init(tmp_path, tries=False, stdin=answers, console=console())).config
     assert (config.model, config.models["main"].model, config.models["main"].api_key) == ("main", "qwen3:8b", None)
     assert config.models["main"].base_url == "http://127.0.0.1:11434/v1"
-    assert (config.personality, config.web.port, config.channels["web"].settings.display_name) == ("engineer", 0, "Ada")
+    assert (config.personality, config.web.port, config.channels) == ("engineer", 0, {})
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1"])
@@ -75,7 +75,7 @@ async def test_the_models_of_a_server_are_listed_below_v1_and_the_chosen_one_is_
 ) -> None:
     screen = console()
     async with ModelServer() as server:
-        answers = typed("2", server.url + path, "2", "", "", "", "")
+        answers = typed("2", server.url + path, "2", "", "", "")
         written = await asyncio.to_thread(run_init, tmp_path, stdin=answers, console=screen)
     model = load_config(written).config.models["main"]
     assert (model.base_url, model.model) == (server.openai_url, "echo-2")
@@ -91,7 +91,7 @@ async def test_a_model_that_does_not_answer_is_told_and_asked_for_again(tmp_path
         server.script([Failure(status=401), Failure(status=404)])
         url = server.openai_url
         again = ("1", url, "echo-1", "2", "second")
-        answers = typed("2", url, "1", "2", "canary", *again, "2", "", "", "")
+        answers = typed("2", url, "1", "2", "canary", *again, "2", "", "")
         written = await asyncio.to_thread(run_init, tmp_path, stdin=answers, console=screen)
     assert "It did not answer. main (echo-1): the API key was refused (HTTP 401)" in shown(screen)
     assert "It did not answer. main: there is no model 'echo-1'" in shown(screen)
@@ -103,7 +103,7 @@ async def test_a_model_that_does_not_answer_is_told_and_asked_for_again(tmp_path
 async def test_a_server_that_is_not_there_can_be_kept(tmp_path: Path) -> None:
     async with ModelServer() as server:
         url = server.url
-    answers, screen = typed("2", url, "any", "", "2", "", "", ""), console()
+    answers, screen = typed("2", url, "any", "", "2", "", ""), console()
     written = await asyncio.to_thread(run_init, tmp_path, stdin=answers, console=screen)
     assert load_config(written).config.models["main"].base_url == f"{url}/v1"
     assert "The server does not list its models." in shown(screen)
@@ -112,7 +112,7 @@ async def test_a_server_that_is_not_there_can_be_kept(tmp_path: Path) -> None:
 
 def test_a_key_in_a_variable_is_referred_to_and_the_next_step_says_to_set_it(tmp_path: Path) -> None:
     screen = console()
-    path = run_init(tmp_path, stdin=typed("3", "", "1", "MY_KEY", "", "", ""), console=screen, environment={})
+    path = run_init(tmp_path, stdin=typed("3", "", "1", "MY_KEY", "", ""), console=screen, environment={})
     model = load_config(path, environment={"MY_KEY": "canary"}).config.models["main"]
     assert model.api_key is not None
     assert (model.provider, model.api_key.get_secret_value()) == ("anthropic", "canary")
@@ -127,7 +127,7 @@ def test_a_key_in_a_variable_is_referred_to_and_the_next_step_says_to_set_it(tmp
 
 def test_a_key_that_is_typed_goes_into_a_private_file_and_is_shown_nowhere(tmp_path: Path) -> None:
     screen = console()
-    path = run_init(tmp_path, tries=False, stdin=typed("2", "", "", "2", "canary", "", "", ""), console=screen)
+    path = run_init(tmp_path, tries=False, stdin=typed("2", "", "", "2", "canary", "", ""), console=screen)
     loaded = load_config(path)
     key = loaded.config.models["main"].api_key
     assert key is not None
@@ -141,7 +141,7 @@ def test_a_key_that_is_typed_goes_into_a_private_file_and_is_shown_nowhere(tmp_p
 def test_an_answer_that_cannot_be_used_is_asked_for_again(tmp_path: Path) -> None:
     screen = console()
     answers = typed(
-        "7", "2", "ftp://x", "", "", "1", "sk-canary", "OPENAI_API_KEY", "", "enginer", "engineer", "99999", "80"
+        "7", "2", "ftp://x", "", "", "1", "sk-canary", "OPENAI_API_KEY", "enginer", "engineer", "99999", "80"
     )
     path = run_init(tmp_path, stdin=answers, console=screen, environment={})
     config = load_config(path, environment={"OPENAI_API_KEY": "k"}).config
@@ -189,8 +189,9 @@ def test_a_file_in_place_of_the_data_directory_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ['A "quoted" \\ name', "${HOME}", "Ада 🦉", "a: b # c", "'", "- x"])
 def test_any_name_survives_the_way_through_the_file(name: str, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(render_config(Answers(name=name)))
-    assert load_config(tmp_path / "config.yaml").config.channels["web"].settings.display_name == name
+    answers = Answers(provider="openai", model=name, base_url="http://127.0.0.1:11434/v1")
+    (tmp_path / "config.yaml").write_text(render_config(answers))
+    assert load_config(tmp_path / "config.yaml").config.models["main"].model == name
 
 
 def test_the_key_is_not_in_the_repr_of_the_answers() -> None:

@@ -55,7 +55,7 @@ APART = {
 
 
 def written(path: Path, one: dict[str, Any], changes: dict[str, Any]) -> Path:
-    channels = {"first": one, "between": {"kind": "cli"}, "second": {**one, **changes}}
+    channels = {"first": one, "between": {"kind": "tests.fake_channel"}, "second": {**one, **changes}}
     present = {name: {k: v for k, v in section.items() if v is not None} for name, section in channels.items()}
     path = path / "config.yaml"
     path.write_text(yaml.safe_dump({"channels": present}, sort_keys=False))

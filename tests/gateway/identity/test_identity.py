@@ -64,7 +64,7 @@ async def test_a_key_that_cannot_stand_in_the_map_is_refused(people: IdentityMap
     with pytest.raises(InvalidAccount, match="account"):
         await people.resolve(key, "Mallory")
     with pytest.raises(InvalidAccount, match="account"):
-        await people.ensure_joined([("cli:me", "Me"), (key, "Mallory")], via="operator")
+        await people.ensure_joined([("desk:me", "Me"), (key, "Mallory")], via="operator")
     assert not path.exists()
 
 
@@ -129,20 +129,20 @@ def test_new_ids_are_never_those_of_somebody_else(monkeypatch: pytest.MonkeyPatc
 
 # ---- joining --------------------------------------------------------------------------------------------------------
 
-OPERATOR = [("cli:local", "Terminal"), ("web:operator", "Web page")]
+OPERATOR = [("desk:operator", "Desk"), ("local:operator", "Operator")]
 
 
 async def test_the_operators_accounts_become_one_user(people: IdentityMap, path: Path) -> None:
     operator = await people.ensure_joined(OPERATOR, via="operator")
     assert [entry["userId"] for entry in entries(path).values()] == [operator, operator]
-    assert await people.resolve("web:operator", "") == operator
-    assert entries(path)["cli:local"]["via"] == "operator"
+    assert await people.resolve("local:operator", "") == operator
+    assert entries(path)["desk:operator"]["via"] == "operator"
 
 
 async def test_an_account_that_is_missing_joins_the_user_that_is_there(people: IdentityMap) -> None:
-    web = await people.resolve("web:operator", "Web page")
+    web = await people.resolve("local:operator", "Operator")
     assert await people.ensure_joined(OPERATOR, via="operator") == web
-    assert await people.resolve("cli:local", "") == web
+    assert await people.resolve("desk:operator", "") == web
 
 
 async def test_joining_what_is_joined_writes_nothing(people: IdentityMap, path: Path) -> None:
@@ -160,7 +160,7 @@ async def test_accounts_that_a_person_separated_stay_separate(people: IdentityMa
 
 
 def test_accounts_that_were_separated_a_moment_ago_are_not_joined() -> None:
-    separated = parse(b'{"cli:local": "u_1", "web:operator": "u_2"}')
+    separated = parse(b'{"desk:operator": "u_1", "local:operator": "u_2"}')
     assert _joining([*OPERATOR, ("desk:1", "")], "operator")(separated) == []
 
 
@@ -177,7 +177,7 @@ async def test_users_are_listed_with_their_accounts(people: IdentityMap) -> None
     operator = await people.ensure_joined(OPERATOR, via="operator")
     ada = await people.resolve(ADA, "Ada")
     first, second = await people.users()
-    assert (first.id, [account.key for account in first.accounts]) == (operator, ["cli:local", "web:operator"])
+    assert (first.id, [account.key for account in first.accounts]) == (operator, ["desk:operator", "local:operator"])
     assert (second.id, second.accounts[0].label) == (ada, "Ada")
     assert second.accounts[0].first_seen_at is not None
     assert second.accounts[0].first_seen_at.tzinfo is not None

@@ -77,11 +77,11 @@ def test_a_plain_object_is_read() -> None:
 def test_every_form_is_written_in_ours_and_loses_nobody(form: str) -> None:
     before = parse(form.encode())
     stranger = Account(
-        key="cli:local", user_id="u_1", label="é", first_seen_at=datetime(2026, 1, 2, tzinfo=UTC), via="x"
+        key="desk:operator", user_id="u_1", label="é", first_seen_at=datetime(2026, 1, 2, tzinfo=UTC), via="x"
     )
     after = parse(before.with_accounts([stranger]).source)
     assert after.is_own_form
-    assert after.users == {**before.users, "cli:local": "u_1"}
+    assert after.users == {**before.users, "desk:operator": "u_1"}
     assert list(after.accounts()) == [*before.accounts(), stranger]
     assert json.loads(after.source)["version"] == 1
 

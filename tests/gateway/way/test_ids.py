@@ -52,7 +52,8 @@ PIECES = [
     "l_1/../..", "OUTSIDE",
 ]  # fmt: skip
 ADDRESSES = [
-    "/c/{}", "/static/{}", "/assets/{}", "/hooks/{}", "/events?conversation={}&after=0", "/messages", "/hooks/shop",
+    "/c/{}", "/static/{}", "/assets/{}", "/hooks/{}", "/api/v1/chat/events?conversation={}", "/api/v1/chat/messages",
+    "/hooks/shop",
 ]  # fmt: skip
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"}
@@ -228,17 +229,7 @@ async def test_row_25_no_address_of_the_web_leads_to_a_file(house: House, watch:
         token = (house.home / "web-token").read_text().strip()
         async with httpx.AsyncClient(base_url=gateway.web.url, trust_env=False) as client:
             client.headers["authorization"] = f"Bearer {token}"
-            shapes = itertools.cycle(
-                [
-                    "/c/{}",
-                    "/static/{}",
-                    "/assets/{}",
-                    "/hooks/{}",
-                    "/events?conversation={}&after=0",
-                    "/messages",
-                    "/hooks/shop",
-                ]
-            )
+            shapes = itertools.cycle(ADDRESSES)
             for number, (name, shape) in enumerate(zip(hostile(3_500, watch.outside, salt=8), shapes, strict=False)):
                 status, body = await asked(client, shape, name, number)
                 assert status < 500, (shape, name)
@@ -251,16 +242,16 @@ async def test_row_25_no_address_of_the_web_leads_to_a_file(house: House, watch:
 def channels_of(receiver: ReplyReceiver) -> dict[str, dict[str, str]]:
     return {
         "fake": {"kind": "tests.fake_channel"},
-        "web": {"kind": "web"},
         "shop": {"kind": "webhook", "secret": SECRET, "reply_url": receiver.url},
     }
 
 
 async def asked(client: httpx.AsyncClient, shape: str, name: str, number: int) -> tuple[int, bytes]:
-    fields = {"id": f"m{number}", "conversation": name, "user": name, "thread": name, "text": "/help"}
-    body = json.dumps(fields).encode()
-    if shape == "/messages":
-        answer = await client.post(shape, content=body, headers={"content-type": "application/json"})
+    said = {"conversation": name, "text": "/help"}
+    is_json = {"content-type": "application/json"}
+    body = json.dumps({**said, "id": f"m{number}", "user": name, "thread": name}).encode()
+    if shape == "/api/v1/chat/messages":
+        answer = await client.post(shape, content=json.dumps(said).encode(), headers=is_json)
     elif shape == "/hooks/shop":
         answer = await client.post(shape, content=body, headers=signed(body, f"evt_{number}"))
     else:

@@ -17,6 +17,8 @@ from gateway.app.gateway import Gateway
 from gateway.config.file import load_config
 from gateway.errors import UnsafePath
 from gateway.files.home import close_to_others, prepare_home
+from gateway.sdk.models.chat import SendMessage
+from gateway.services.caller import operator
 from tests.fake_channel import FakeChannel
 from tests.gateway.way.conftest import House, settled
 
@@ -40,14 +42,13 @@ def umask(mask: int) -> Iterator[None]:
 
 
 async def live(house: House, *, first_number: int = 1) -> None:
-    """All that makes files: talk, memory, links, a stranger, attachments of the log, the web page."""
-    async with house.served(
-        channels={"fake": {"kind": "tests.fake_channel", "role": "member"}, "web": {"kind": "web"}}
-    ) as gateway:
+    """All that makes files: talk, memory, links, a stranger, attachments of the log, the local channel."""
+    async with house.served(channels={"fake": {"kind": "tests.fake_channel", "role": "member"}}) as gateway:
         channel = next(one for one in gateway.adapters if isinstance(one, FakeChannel))
         channel._numbers = itertools.count(first_number)  # the platform's ids go on over a restart
         for text in ("remember that my cat is Mia", "/link", "/memory"):
             await channel.ask(text)
+        await gateway.chat.send(operator("test"), SendMessage(conversation="main", text="Hello"))
         await settled(gateway)
         assert open_to_others(house.home) == [], "while it runs"
 

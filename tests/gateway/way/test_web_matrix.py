@@ -19,6 +19,7 @@ import pytest
 from gateway.app.gateway import Gateway
 from gateway.people.sign_ins import SignIns
 from gateway.web.auth import OperatorAuth
+from gateway.web.forms import FormTokens, form_key
 from tests.adapters.webhook.other_side import OTHER_SECRET, SECRET, signed
 from tests.fake_sign_ins import FakeSignIns
 from tests.gateway.way.conftest import House
@@ -51,8 +52,10 @@ METHODS = ["GET", "OPTIONS", "POST", "DELETE"]
 # What is behind the login, and what is open to the public.
 PATHS = {
     "/": "operator",
-    "/events?conversation=main": "operator",
-    "/messages": "operator",
+    "/api/v1/chat/events?conversation=main": "operator",
+    "/api/v1/chat/messages": "operator",
+    "/dashboard/chat": "operator",
+    "/dashboard/chat/messages": "operator",
     "/metrics": "operator",
     "/dashboard/events": "operator",
     "/dashboard/memory/undo": "operator",
@@ -68,11 +71,13 @@ PATHS = {
 ANSWERED = {
     "/dashboard/memory/undo": (),  # forms and the API have tests of their own
     "/api/v1/memory/changes/1/undo": (),
-    "/messages": ("POST",),
+    "/api/v1/chat/messages": (),
+    "/dashboard/chat/messages": ("POST",),
     "/hooks/shop": ("POST",),
     "/logout": (),
     "/login": ("GET",),
 }
+CHAT = "/dashboard/chat/messages"
 SAFE = {"GET", "HEAD", "OPTIONS"}
 REFUSALS = {401, 403, 421}
 
@@ -124,12 +129,14 @@ class Caller:
         self._sign_ins = SignIns(gateway.store.sign_ins, self.token)
         self._name = OperatorAuth(self.token, self._sign_ins).cookie_name
         self._cookies: dict[str, str] = {}
+        self.form_token = ""
 
     async def sign_in(self) -> Caller:
         """The cookies that the cases show."""
         other = SignIns(FakeSignIns(), "another token of 20 and more")
         self._cookies["cookie"] = await self._sign_ins.begin("x")
         self._cookies["cookie of another gateway"] = await other.begin("x")
+        self.form_token = FormTokens(form_key(self.token)).token(self._cookies["cookie"])
         return self
 
     def headers(self, case: Case) -> list[str]:
@@ -152,7 +159,9 @@ class Caller:
     def request(self, case: Case) -> bytes:
         body = b""
         if case.method not in SAFE:
-            body = json.dumps({"id": str(uuid4()), "conversation": "main", "text": "/help"}).encode()
+            is_page = case.path.startswith("/dashboard/")
+            more = {"id": str(uuid4()), "form_token": self.form_token} if is_page else {"conversation": "main"}
+            body = json.dumps({"text": "/help", **more}).encode()
         lines = [f"{case.method} {case.path} HTTP/1.1", *self.headers(case), "Content-Type: application/json"]
         if case.path == "/hooks/shop":  # by somebody who does not know the secret
             lines += [f"{name}: {value}" for name, value in signed(body, "evt_1", secret=OTHER_SECRET).items()]
@@ -192,7 +201,6 @@ class Caller:
 
 SETTINGS = {
     "channels": {
-        "web": {"kind": "web"},
         "shop": {"kind": "webhook", "secret": SECRET, "reply_url": "http://127.0.0.1:9/"},
     },
     "web": {"port": 0, "allowed_hosts": ["chat.example.org"]},
@@ -231,15 +239,19 @@ async def test_row_24_what_may_pass_passes(house: House) -> None:
             is_hook = case.path == "/hooks/shop"  # which checks its callers by itself
             assert status not in REFUSALS or (is_hook and status == 401), (case, status)
             seen[case.path, case.method, status] += 1
-        assert {status for path, method, status in seen if path == "/events?conversation=main" and method == "GET"} == {
-            200
-        }
-        sent = seen["/messages", "POST", 202]
-        assert sent == sum(case.path == "/messages" and case.method == "POST" for case in passing)
+        for path in ("/api/v1/chat/events?conversation=main", "/dashboard/events", "/dashboard/chat"):
+            assert {status for asked, method, status in seen if (asked, method) == (path, "GET")} == {200}, path
+        sent = seen[CHAT, "POST", 202]
+        assert sent == sum(case.path == CHAT and case.method == "POST" for case in passing)
         assert await accepted(gateway) == sent
 
 
-UPGRADES = ["GET / HTTP/1.1", "GET /events?conversation=main HTTP/1.1", "GET /messages HTTP/1.1", "GET /ws HTTP/1.1"]
+UPGRADES = [
+    "GET / HTTP/1.1",
+    "GET /dashboard/events HTTP/1.1",
+    "GET /api/v1/chat/messages HTTP/1.1",
+    "GET /ws HTTP/1.1",
+]
 
 
 async def test_row_24_there_is_no_websocket_to_open(house: House) -> None:

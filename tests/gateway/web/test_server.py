@@ -201,10 +201,10 @@ def test_two_that_want_one_path_are_refused(tmp_path: Path, path: str) -> None:
         )
 
 
-async def test_without_a_chat_page_the_operator_is_told_so(tmp_path: Path) -> None:
+async def test_without_pages_the_operator_is_told_so(tmp_path: Path) -> None:
     async with serving(tmp_path) as server, client_of(server) as client:
         response = await client.get(server.login_url, follow_redirects=True)
-        assert "No web chat is configured" in response.text
+        assert "The gateway is running" in response.text
         missing = await client.get("/nothing")
         assert missing.status_code == 404
         assert "<h1>There is nothing here</h1>" in missing.text

@@ -11,10 +11,12 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+import structlog
 from markupsafe import Markup
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
@@ -23,9 +25,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gateway.domain.sessions import TITLE_CHARS
-from gateway.errors import EthosError
+from gateway.errors import EthosError, PersonalityError
 from gateway.pipeline.local_channel import CHANNEL, MAX_ATTACHMENT_BYTES, MAX_TEXT_CHARS
-from gateway.sdk.models.chat import AcceptedMessage, ChatMessage, File, Preview, SendMessage, StopAnswer, Tool
+from gateway.sdk.models.chat import AcceptedMessage, ChatMessage, Choice, File, Preview, SendMessage, StopAnswer, Tool
 from gateway.sdk.models.sessions import Message, Session
 from gateway.services.caller import NotFound, Refused, ServiceError
 from gateway.services.sessions import SessionQuery
@@ -36,14 +38,61 @@ from gateway.web.dashboard.page_context import PageContext
 from gateway.web.forms import TOKEN_FIELD, Form
 from gateway.web.markdown import to_html
 
+_log = structlog.get_logger(__name__)
+
 PREVIEW_REST = 9
 """After a preview there is a rest of this many times what it took to render, so at most a tenth of the time goes there.
 What comes meanwhile is not lost: of several previews the stream keeps the newest, and messages are in the log."""
 MAX_REST_S = 1.0
+LINE = "chat/line.html"
 
 
-async def rendered(events: AsyncIterator[Event | None]) -> AsyncIterator[bytes]:
-    """Frames for the wire (WHATWG HTML, section 9.2); those of the log carry their place as the id."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A message as the page has it.
+
+    Attributes:
+        key: who wrote it, and its id; empty for one that is not in the log of this conversation.
+        text: as it was written.
+        html: of an answer; None for what a person said.
+    """
+
+    is_answer: bool
+    text: str
+    html: Markup | None
+    at: datetime
+    key: str = ""
+    choices: Sequence[Choice] = ()
+    has_failed: bool = False
+
+
+def line_of(message: ChatMessage | Message) -> Line:
+    """Its Markdown rendered, which takes a while for a long one."""
+    if isinstance(message, Message):
+        is_answer = message.role == "assistant"
+        html = to_html(message.text) if is_answer else None
+        return Line(is_answer=is_answer, text=message.text, html=html, at=message.at)
+    is_answer = message.author == "agent"
+    return Line(
+        is_answer=is_answer,
+        text=message.text,
+        html=to_html(message.text) if is_answer else None,
+        at=message.at,
+        key=f"{message.author}:{message.id}",
+        choices=message.choices,
+        has_failed=message.has_failed,
+    )
+
+
+async def rendered(events: AsyncIterator[Event | None], render: Callable[[Line], str]) -> AsyncIterator[bytes]:
+    """Frames for the wire (WHATWG HTML, section 9.2); those of the log carry their place as the id.
+
+    A `message` has the `html` of the whole article, empty for an answer that was stopped before its first word; a
+    `preview` that of the answer so far, empty where it is withdrawn.
+
+    Args:
+        render: makes the article.
+    """
     shown: dict[str, str] = {}
     async with contextlib.aclosing(events) as each:  # type: ignore[type-var]
         async for event in each:
@@ -51,47 +100,37 @@ async def rendered(events: AsyncIterator[Event | None]) -> AsyncIterator[bytes]:
                 yield HEARTBEAT
                 continue
             began_s = time.monotonic()
-            if isinstance(event.data, Preview):
-                preview = event.data
-                shown[preview.id] = preview.shown(shown.get(preview.id, ""))
-                data = {"id": preview.id, "html": await asyncio.to_thread(to_html, shown[preview.id])}
-            else:
-                data = await _data(event)
-                shown.pop(data.get("id", ""), None)
-            yield _context(event.name, data, event.place)
+            match event.data:
+                case Preview() as preview:
+                    shown[preview.id] = preview.shown(shown.get(preview.id, ""))
+                    data = {"id": preview.id, "html": await asyncio.to_thread(to_html, shown[preview.id])}
+                case ChatMessage() as message:
+                    shown.pop(message.id, None)
+                    html = await asyncio.to_thread(_article, message, render) if message.text else ""
+                    data = {"id": message.id, "author": message.author, "html": html}
+                case Tool() as tool:
+                    data = {"tool": tool.tool, "state": tool.state}
+                case _:
+                    data = {}
+            yield _frame(event.name, data, event.place)
             if isinstance(event.data, Preview):
                 await asyncio.sleep(min(PREVIEW_REST * (time.monotonic() - began_s), MAX_REST_S))
 
 
-async def _data(event: Event) -> dict[str, Any]:
-    match event.data:
-        case ChatMessage(author="agent") as message:
-            html = await asyncio.to_thread(to_html, message.text)
-            return {**message.model_dump(mode="json", by_alias=True), "html": html}
-        case ChatMessage() as message:
-            return message.model_dump(mode="json", by_alias=True)
-        case Tool() as tool:
-            return {"tool": tool.tool, "state": tool.state}
-    return {}
+def _article(message: ChatMessage, render: Callable[[Line], str]) -> str:
+    return render(line_of(message))
 
 
-def _context(name: str, data: dict[str, Any], place: int | None) -> bytes:
+def _frame(name: str, data: Mapping[str, str], place: int | None) -> bytes:
     """JSON in ASCII has no line end in it, and lets a lone surrogate do no harm."""
     head = "" if place is None else f"id: {place}\n"
     return f"{head}event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode("ascii")
 
 
+CHAT = f"{BASE}/chat"
 RECENT = 20
 ROWS = 100
 MAX_ROWS = 5_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A message as the page has it; `html` for an answer, None for what a person said."""
-
-    message: ChatMessage | Message
-    html: Markup | None
 
 
 class ChatConversation:
@@ -103,21 +142,19 @@ class ChatConversation:
         self._sessions = context.services.sessions
 
     async def begin(self, request: Request) -> Response:
-        """Choose who answers, say something, or go on with what there is."""
-        recent, rest = await self._sessions.find(self._context.caller, SessionQuery(channel=CHANNEL), limit=RECENT)
-        asked = request.query_params
-        return self._context.render(
+        """Say something to whoever is to answer, or go on with what there is."""
+        recent, rest = await self._recent()
+        return await self._page(
             request,
             "chat/index.html",
             title="Chat",
+            session=None,
+            lines=(),
             recent=recent,
-            seed=secrets.token_hex(8),
             has_more=rest is not None,
             names=await self._context.sources.naming.labels(),
             personalities=self._context.sources.personalities.list(),
-            chosen=asked.get("personality") or self._context.sources.config.current.personality,
-            own_channel=CHANNEL,
-            has_plain_page=any(one.kind == "web" for one in self._context.sources.config.current.channels.values()),
+            chosen=request.query_params.get("personality") or self._context.sources.config.current.personality,
         )
 
     async def show(self, request: Request) -> Response:
@@ -130,34 +167,51 @@ class ChatConversation:
             return self._context.go(request, f"{BASE}/sessions/{session.id}")
         copied = await self._copied(session)
         said = [event.data for event in events if isinstance(event.data, ChatMessage)]
-        return self._context.render(
+        recent, _ = await self._recent()
+        return await self._page(
             request,
             "chat/conversation.html",
             title=session.title or _begun_with(said) or "New conversation",
-            trail=[("Chat", f"{BASE}/chat")],
+            trail=[("Chat", CHAT)],
             session=session,
+            chosen=session.personality,
+            recent=recent,
             copied=await asyncio.to_thread(_lines, copied),
             lines=await asyncio.to_thread(_lines, said),
             after=_place(events),
+            earlier=f"{CHAT}/{session.id}?last={min(last * 5, MAX_ROWS)}" if len(events) >= last else None,
+        )
+
+    async def _page(self, request: Request, template: str, **values: Any) -> Response:
+        return self._context.render(
+            request,
+            template,
             seed=secrets.token_hex(8),
-            earlier=f"{BASE}/chat/{session.id}?last={min(last * 5, MAX_ROWS)}" if len(events) >= last else None,
-            commands=[
-                {"name": one.name, "usage": one.usage, "description": one.description}
-                for one in self._context.sources.commands.infos
-            ],
+            commands=[one.model_dump() for one in await self._service.commands()],
             max_text_chars=MAX_TEXT_CHARS,
             max_file_bytes=MAX_ATTACHMENT_BYTES,
+            own_channel=CHANNEL,
+            **values,
         )
+
+    async def _recent(self) -> tuple[Sequence[Session], object | None]:
+        """The conversations of this channel, newest first; and something where there are more."""
+        return await self._sessions.find(self._context.caller, SessionQuery(channel=CHANNEL), limit=RECENT)
 
     async def events(self, request: Request) -> Response:
         """What comes behind `Last-Event-ID`; a page that comes again goes on where it was."""
         last = request.headers.get("last-event-id", "")
         after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else 0
         try:
-            found = await self._service.events(self._context.caller, request.path_params["session"], after=after)
+            found = await self._service.events(
+                self._context.caller, request.path_params["session"], after=after, last=ROWS
+            )
         except EthosError as error:
             return JSONResponse({"error": str(error)}, 404)
-        return EventStreamResponse(rendered(found))
+        return EventStreamResponse(rendered(found, self._article))
+
+    def _article(self, line: Line) -> str:
+        return self._context.piece(LINE, line=line)
 
     async def _session(self, request: Request) -> Session:
         try:
@@ -174,18 +228,13 @@ class ChatConversation:
 
 
 def _lines(messages: Sequence[ChatMessage | Message]) -> list[Line]:
-    shown = (one for one in messages if one.text or not _is_answer(one))
-    return [Line(message=one, html=to_html(one.text) if _is_answer(one) else None) for one in shown]
+    return [line_of(one) for one in messages if one.text]
 
 
 def _begun_with(said: Sequence[ChatMessage]) -> str:
     """What stands for the title until the first turn has given one."""
     first = next((one.text for one in said if one.author == "person"), "")
     return " ".join(first.split())[:TITLE_CHARS]
-
-
-def _is_answer(message: ChatMessage | Message) -> bool:
-    return message.author == "agent" if isinstance(message, ChatMessage) else message.role == "assistant"
 
 
 def _place(events: Sequence[Event]) -> int:
@@ -199,7 +248,6 @@ def _last(request: Request) -> int:
 
 # The longest text, each character as two \uXXXX, and the largest files in base64.
 MAX_MESSAGE_BYTES = 12 * MAX_TEXT_CHARS + 7 * 1024 * 1024
-CHAT = f"{BASE}/chat"
 
 
 class Said(BaseModel):
@@ -207,10 +255,13 @@ class Said(BaseModel):
 
     Attributes:
         id: made by the page; the same for a repetition, which then says nothing twice.
+        session: None begins one.
+        personality: that answers in a new session.
     """
 
     id: str = Field(min_length=1, max_length=64)
-    session: str
+    session: str | None = None
+    personality: str | None = None
     text: str
     attachments: tuple[File, ...] = ()
     form_token: str
@@ -225,7 +276,7 @@ class Saying:
 
     async def send(self, request: Request, form: Form) -> Response:
         """A form: on to the conversation, where the answer comes. What cannot be sent is offered again."""
-        text, session_id = form.get("text").strip(), form.get("session") or None
+        text, session_id = (form.get("choice") or form.get("text")).strip(), form.get("session") or None
         personality = form.get("personality") or None
         if text == "/new":
             return self._context.go(request, CHAT)
@@ -234,15 +285,15 @@ class Saying:
             return self._context.go(request, back, "There is nothing to send yet: write a message.", is_problem=True)
         try:
             message = SendMessage(session=session_id, personality=personality, text=text)
-            sent = await self._send(message, seed=_seed(form))
+            sent = await self._send(message, seed=_seed(form, text))
         except (EthosError, ValidationError) as error:
             return self._context.render(
                 request,
                 "chat/unsent.html",
                 title="The message was not sent",
                 problem=_said_of(error),
-                fields=form.without(TOKEN_FIELD, "text").fields,
-                text=form.get("text"),
+                fields=form.without(TOKEN_FIELD, "text", "choice").fields,
+                text=text,
                 status=409,
             )
         return self._context.go(request, f"{CHAT}/{sent.session}")
@@ -256,22 +307,27 @@ class Saying:
     async def receive(self, request: Request) -> Response:
         """JSON: 202 says that it is committed; anything else, that the page must keep it."""
         try:
-            said = Said.model_validate_json(await _body(request))
-        except ValidationError as error:
-            return _refused(400, _said_of(error))
-        if not self._context.has_valid_csrf_token(request, said.form_token):
-            return _refused(403, "This page is of a login that has ended; load it again.")
-        try:
-            if said.text.strip() == "/stop":
-                sent = await self._service.stop(self._context.caller, StopAnswer(session=said.session), seed=said.id)
-            else:
-                message = SendMessage(session=said.session, text=said.text, attachments=said.attachments)
-                sent = await self._send(message, seed=said.id)
-        except (ServiceError, ValidationError) as error:
+            sent = await self._take(request, Said.model_validate_json(await _body(request)))
+        except HTTPException as error:
+            return _refused(error.status_code, error.detail)
+        except (ServiceError, PersonalityError, ValidationError) as error:
             return _refused(400, _said_of(error))
         except EthosError as error:  # it may be taken in a while
             return _refused(503, f"The message could not be kept now: {error}")
+        except Exception as error:  # noqa: BLE001 (whatever it is, the page must hear that it has to keep the message)
+            _log.error("message_not_kept", exc_info=error)
+            return _refused(503, "The message could not be kept now; the gateway's log says why.")
         return JSONResponse({"id": sent.message, "session": sent.session}, 202)
+
+    async def _take(self, request: Request, said: Said) -> AcceptedMessage:
+        if not self._context.has_valid_csrf_token(request, said.form_token):
+            raise HTTPException(403, "This page is of a login that has ended; load it again.")
+        if said.session is not None and said.text.strip() == "/stop":
+            return await self._service.stop(self._context.caller, StopAnswer(session=said.session), seed=said.id)
+        message = SendMessage(
+            session=said.session, personality=said.personality, text=said.text, attachments=said.attachments
+        )
+        return await self._send(message, seed=said.id)
 
     async def _send(self, message: SendMessage, *, seed: str) -> AcceptedMessage:
         sent = await self._service.send(self._context.caller, message, seed=f"dashboard {seed}")
@@ -279,10 +335,10 @@ class Saying:
         return sent
 
 
-def _seed(form: Form) -> str:
+def _seed(form: Form, text: str) -> str:
     """The same text sent twice from one page, by a second press of the button, is one message; another text is not."""
     page = form.get("seed") or secrets.token_hex(8)
-    return f"{page} {hashlib.sha256(form.get('text').encode('utf-8', 'replace')).hexdigest()}"
+    return f"{page} {hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}"
 
 
 async def _body(request: Request) -> bytes:

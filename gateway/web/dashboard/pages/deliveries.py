@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.domain.sessions import LOCAL
 from gateway.errors import EthosError
 from gateway.sdk.models.deliveries import Delivery, DeliveryState, Queue
 from gateway.web.dashboard.page import BASE, Page
@@ -64,7 +65,7 @@ class Deliveries:
             states=[(one, WORDS[one][0]) for one in STATES[queue]],
             words=WORDS,
             channel=channel,
-            channels=sorted(self._context.sources.config.current.channels),
+            channels=sorted({*self._context.sources.config.current.channels, LOCAL}),
             older=_address(chosen, rows[ROWS - 1].seq) if len(rows) > ROWS else None,
             newest=_address(chosen) if before is not None else None,
             here=_address(chosen, before),

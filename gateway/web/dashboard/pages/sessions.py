@@ -92,7 +92,6 @@ class FindingSessions:
             people=names if len(names) <= MOST_LISTED_PEOPLE else None,
             personalities=[one.id for one in self._context.sources.personalities.list()],
             channels=sorted(channels | ({values["channel"]} - {""})),
-            own_channel=CHANNEL,
             older=_address(values, found.rest) if found.rest else None,
             newest=_address(values) if after else None,
             highlight=_highlighter(values["q"]),

@@ -151,11 +151,11 @@ def serving(home: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate(timeout=60)
 
 
-def wait_until_up(process: subprocess.Popen[str]) -> None:
-    """Read its log until the channel is up; past the buffer of the file object, which `select` does not know of."""
+def wait_until_up(process: subprocess.Popen[str], event: str = "channel_up") -> None:
+    """Read its log until an event; past the buffer of the file object, which `select` does not know of."""
     assert process.stderr is not None
     descriptor, seen = process.stderr.fileno(), b""
-    while b"channel_up" not in seen:
+    while f'"event": "{event}"'.encode() not in seen:
         ready, _, _ = select.select([descriptor], [], [], 20)
         piece = os.read(descriptor, 65_536) if ready else b""
         assert piece, f"the gateway did not come up:\n{seen.decode()}"

@@ -165,8 +165,7 @@ def test_before_the_first_chat_an_import_becomes_the_operators(ethos: Ethos, fac
     answer = ethos("traces", "import", str(facts))
     assert (answer.code, answer.out) == (0, "2 traces are new, 0 were there already or hold nothing, 0 errors.\n")
     accounts = json.loads((fresh_home / "users" / "identity-map.json").read_text())["identities"]
-    assert accounts.keys() == {"cli:operator", "web:operator"}
-    assert len({entry["userId"] for entry in accounts.values()}) == 1
+    assert accounts.keys() == {"local:operator"}
     assert next(iter(accounts.values()))["userId"] in answer.err
     assert "Rex likes bones" in ethos("traces", "search", "bone").out
 

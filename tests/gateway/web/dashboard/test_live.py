@@ -34,15 +34,15 @@ async def live() -> AsyncIterator[Live]:
 
 
 @asynccontextmanager
-async def reading(live: Live, after: str = "") -> AsyncIterator[AsyncIterator[str]]:
+async def reading(live: Live, after: str = "") -> AsyncIterator[AsyncIterator[bytes]]:
     async with aclosing(live.events(after)) as events:
-        assert (await anext(events)).startswith("retry:")
+        assert (await anext(events)).startswith(b"retry:")
         yield events
 
 
-def told(event: str) -> str:
+def told(event: bytes) -> str:
     """The topics of an event."""
-    _, kind, data, *_ = event.split("\n")
+    _, kind, data, *_ = event.decode().split("\n")
     assert kind == "event: changed"
     return data.removeprefix("data: ")
 
@@ -55,7 +55,7 @@ async def test_nothing_is_missed_between_a_page_and_its_stream_nor_in_a_break(li
     async with reading(live, moment) as events, asyncio.timeout(60):
         event = await anext(events)
         assert told(event) == "memory"
-        moment = event.split("\n")[0].removeprefix("id: ")
+        moment = event.decode().split("\n")[0].removeprefix("id: ")
     live.changed("usage")
     async with reading(live, moment) as events, asyncio.timeout(60):
         assert told(await anext(events)) == "usage"
@@ -99,7 +99,7 @@ async def test_work_of_the_gateway_is_heard_only_while_somebody_reads(
 async def test_a_reader_that_nothing_is_told_gets_a_sign_of_life(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "HEARTBEAT_S", 0.01)
     async with reading(live) as events, asyncio.timeout(60):
-        assert await anext(events) == ":\n\n"
+        assert await anext(events) == b":\n\n"
 
 
 async def test_there_is_an_end_to_the_readers(live: Live) -> None:
