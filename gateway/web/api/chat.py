@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 
-from gateway.sdk.models.chat import AcceptedMessage, Command, ConversationName, SendMessage, StopAnswer
+from gateway.sdk.models.chat import AcceptedMessage, CommandList, ConversationName, SendMessage, StopAnswer
 from gateway.services.caller import Caller
 from gateway.web.api.access import WithServices, requires
 from gateway.web.api.answers import Answers, problems
@@ -81,6 +81,6 @@ async def events(
 
 
 @router.get("/commands", summary="List commands")
-async def commands(_caller: Reader, services: WithServices) -> list[Command]:
+async def commands(_caller: Reader, services: WithServices) -> CommandList:
     """The commands that a message may be, on every channel."""
-    return await services.chat.commands()
+    return CommandList(tuple(await services.chat.commands()))

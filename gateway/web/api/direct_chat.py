@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette._utils import get_route_path
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request
@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.errors import EthosError
-from gateway.sdk.models.chat import Command, ConversationName, SendMessage
+from gateway.sdk.models.chat import CommandList, ConversationName, SendMessage
 from gateway.services.caller import Caller
 from gateway.services.chat import ChatService
 from gateway.web.api.events import PLACE, EventStreamResponse, framed
@@ -35,7 +35,6 @@ COMMANDS = "/chat/commands"
 MAX_LAST = 5_000
 """With so many of the newest messages a stream may begin."""
 _JSON = "application/json"
-_COMMANDS: TypeAdapter[list[Command]] = TypeAdapter(list[Command])
 
 SessionId = Annotated[str, Field(min_length=1, max_length=64)]
 Last = Annotated[int, Field(ge=0, le=MAX_LAST)]
@@ -108,7 +107,8 @@ class DirectChat:
         return EventStreamResponse(framed(found, partial(self._is_in_force, caller)))
 
     async def _commands(self) -> Response:
-        return Response(_COMMANDS.dump_json(await self._chat.commands(), by_alias=True), media_type=_JSON)
+        found = CommandList(tuple(await self._chat.commands()))
+        return Response(found.model_dump_json(by_alias=True), media_type=_JSON)
 
 
 def place_of(last_event_id: str | None, last: int | None) -> int | None:

@@ -131,6 +131,8 @@ async def test_people_are_found_given_roles_linked_and_erased(gateway: Gateway, 
         with pytest.raises(NotFoundError):
             await call
     assert (await client.people.export(ada)).startswith(b"PK")
+    assert await client.people.export_file(ada, gateway.home / "ada.zip") == gateway.home / "ada.zip"
+    assert (gateway.home / "ada.zip").read_bytes().startswith(b"PK")
     assert (await client.people.erase(ada, confirm=ada)).user == ada
     with pytest.raises(NotFoundError):
         await client.people.unlink("l_nothing")
