@@ -23,7 +23,7 @@ from gateway.sdk.models.people import (
     SetRole,
 )
 from gateway.sdk.models.schema import Page
-from gateway.sdk.request import LONG_TIMEOUT_S, Request
+from gateway.sdk.request import LONG_TIMEOUT_S, Downloaded, Request
 from gateway.sdk.styles import Namespace, S, listing, operation
 
 
@@ -107,10 +107,14 @@ class People(Namespace[S]):
 
     @operation
     async def export_file(self, user: str, file: Path) -> Path:
-        """The same as `export`, written to `file`, which is replaced."""
-        path_values = {"user": user}
-        request = Request("GET", "/people/{user}/export", Path, path_values, download=file, timeout_s=LONG_TIMEOUT_S)
-        return await self.sender.send(request)
+        """The same in a file, which is written whole or not at all.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        path, path_values = "/people/{user}/export", {"user": user}
+        request = Request("GET", path, Downloaded, path_values, download=file, timeout_s=LONG_TIMEOUT_S)
+        return (await self.sender.send(request)).path
 
     @operation
     async def erasure_plan(self, user: str) -> ErasurePlan:

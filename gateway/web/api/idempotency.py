@@ -136,7 +136,7 @@ class _Recorder:
 
     @property
     def answer(self) -> Answered | None:
-        """The answer; None where it or its request is not whole, it is not to be kept or too large, or a failure of ours."""
+        """The answer to be kept; None where it or its request is not whole, it is too large, a failure, or not for that."""
         if self._is_broken_off or not self._is_whole or not self._is_to_be_kept:
             return None
         if self._status >= 500 or len(self._body) > MAX_KEPT_BYTES:
