@@ -136,7 +136,7 @@ class _Recorder:
 
     @property
     def answer(self) -> Answered | None:
-        """The answer to be kept; None where it or its request is not whole, it is too large, a failure, or not for that."""
+        """The answer to be kept; None where it is not whole, too large or not to be kept, or a failure of ours."""
         if self._is_broken_off or not self._is_whole or not self._is_to_be_kept:
             return None
         if self._status >= 500 or len(self._body) > MAX_KEPT_BYTES:
