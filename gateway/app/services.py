@@ -20,7 +20,6 @@ from gateway.services.trace_scopes import TraceScopes
 from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
-from gateway.store.standing import SqliteStanding
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -84,7 +83,6 @@ def _people_service(gateway: Composition, naming: Naming) -> PeopleService:
         identities=gateway.identities,
         naming=naming,
         store=gateway.store.people,
-        standing=SqliteStanding(gateway.store.database),
         links=gateway.store.links,
         linking=gateway.linking,
         admission=gateway.admission,

@@ -22,8 +22,7 @@ from gateway.runtime.observe import happened
 from gateway.sdk.models import people as wire
 from gateway.services.caller import Caller, NotFound, NotNamed, Refused
 from gateway.services.naming import Naming
-from gateway.store.people import SqlitePeople
-from gateway.store.standing import Given, SqliteStanding, Standing
+from gateway.store.people import Grant, PersonRecord, SqlitePeople
 
 CHANGED = "people.changed"
 """The event of `gateway.runtime.observe` for a changed person."""
@@ -37,8 +36,8 @@ class _Known:
     """What is looked up once for all who are shown."""
 
     book: AccessSnapshot
-    given: Mapping[str, Sequence[Given]]
-    standing: Mapping[str, Standing]
+    given: Mapping[str, Sequence[Grant]]
+    records: Mapping[str, PersonRecord]
     links: Sequence[Link]
     operators: Collection[str] = field(default_factory=tuple)
 
@@ -52,7 +51,6 @@ class PeopleService:
         identities: IdentityMap,
         naming: Naming,
         store: SqlitePeople,
-        standing: SqliteStanding,
         links: LinkStore,
         linking: Linking,
         admission: Admission,
@@ -62,7 +60,6 @@ class PeopleService:
         self._identities = identities
         self._naming = naming
         self._store = store
-        self._standing = standing
         self._links = links
         self._linking = linking
         self._admission = admission
@@ -307,8 +304,8 @@ class PeopleService:
     async def _shown(self, users: Sequence[User]) -> Sequence[wire.Person]:
         known = _Known(
             book=await self._admission.people.book(),
-            given=await self._standing.given(),
-            standing=await self._standing.of([user.id for user in users]),
+            given=await self._store.grants(),
+            records=await self._store.records([user.id for user in users]),
             links=await self._links.links(ended_too=True),
             operators=self._operators.accounts(),
         )
@@ -319,17 +316,17 @@ class PeopleService:
         given = self._given(keys, known.book)
         accounts = tuple([await self._account(account, known) for account in user.accounts])
         roles = {place.role for account in accounts for place in account.access}
-        standing = known.standing[user.id]
+        record = known.records[user.id]
         return wire.Person(
             id=user.id,
-            ids=standing.ids,
+            ids=record.ids,
             name=next((one.label for one in user.accounts if one.label != one.key), user.id),
             is_operator=not set(known.operators).isdisjoint(keys),
             role=given or next((role for role in wire.ROLES if role in roles), None),
             assigned_role=given,
-            last_seen_at=standing.seen_at,
+            last_seen_at=record.seen_at,
             accounts=accounts,
-            links=tuple(_link(one) for one in known.links if {one.survivor, one.absorbed} & set(standing.ids)),
+            links=tuple(_link(one) for one in known.links if {one.survivor, one.absorbed} & set(record.ids)),
         )
 
     async def _account(self, account: Account, known: _Known) -> wire.Account:
@@ -351,7 +348,7 @@ class PeopleService:
         )
 
     @staticmethod
-    async def _let_in(access: Access, channel: str, key: str, given: Sequence[Given]) -> wire.ChannelAccess | None:
+    async def _let_in(access: Access, channel: str, key: str, given: Sequence[Grant]) -> wire.ChannelAccess | None:
         role = await access.role_on(channel, key)
         if role == "owner":
             return wire.ChannelAccess(channel=channel, how="owner", role=role, by=None, at=None)

@@ -34,8 +34,8 @@ LAYERS = {**SURFACES, "service": "(desk|services)/", "core": ""}
 # A function of a surface only asks if it, or one that it calls in its folder, names the first and none of the second.
 # A tool of the agent asks what lies below the services: the turn, and not the tool, knows the person and the role.
 ASKED = re.compile("caller|_?services?|client|ethos")
-BEHIND = re.compile(r"open(ed)?_\w+|_?review|_?brain|_?desk|_store|_?identities")
-TOOL_ASKED = re.compile("sessions|_?trace_store|_?brain")
+BEHIND = re.compile(r"open(ed)?_\w+|_?review|_?trace_store|_?desk|_store|_?identities")
+TOOL_ASKED = re.compile("sessions|_?trace_store")
 _LET_IN = (
     r"_?let_in\(((self, )?(request|call)|connection)|approve\(.*(who|body)|_decide\((self, caller: Caller, )?who"
     r"|decision\(|decide\(self, request"

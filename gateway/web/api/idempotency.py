@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.services.caller import Caller
-from gateway.store.idempotency import Answered, Begun
+from gateway.store.idempotency import RequestState, StoredAnswer
 from gateway.web.api.problems import IN_PROGRESS, problem, problem_of_status, unauthenticated
 from gateway.web.auth import CALLER
 
@@ -37,10 +37,10 @@ _KEPT_HEADERS = ("content-type", "etag", "location")
 class RequestStore(Protocol):
     """Where answers are kept; see `SqliteIdempotency`."""
 
-    async def begin(self, caller: str, key: str, request_hash: bytes) -> Begun:
+    async def begin(self, caller: str, key: str, request_hash: bytes) -> RequestState:
         """Claim the key for this request, or learn what became of it."""
 
-    async def end(self, caller: str, key: str, answer: Answered | None) -> None:
+    async def end(self, caller: str, key: str, answer: StoredAnswer | None) -> None:
         """Keep the answer; None: it failed, and may be tried again."""
 
 
@@ -92,7 +92,7 @@ class IdempotentWrites:
     async def _once(self, name: tuple[str, str], body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         begun = await self._store.begin(*name, _hash(scope, body))
         match begun:
-            case Answered():
+            case StoredAnswer():
                 await _replay(begun)(scope, receive, send)
             case "other request":
                 await problem_of_status(422, "This Idempotency-Key was used for another request; take a new one.")(
@@ -135,13 +135,13 @@ class _Recorder:
         return listen
 
     @property
-    def answer(self) -> Answered | None:
-        """The answer to be kept; None where it is not whole, too large or not to be kept, or a failure of ours."""
+    def answer(self) -> StoredAnswer | None:
+        """The answer; None where it or its request is not whole, not to be kept, too large, or a failure of ours."""
         if self._is_broken_off or not self._is_whole or not self._is_to_be_kept:
             return None
         if self._status >= 500 or len(self._body) > MAX_KEPT_BYTES:
             return None
-        return Answered(status=self._status, headers=json.dumps(self._headers), body=bytes(self._body))
+        return StoredAnswer(status=self._status, headers=json.dumps(self._headers), body=bytes(self._body))
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -192,7 +192,7 @@ def _hash(scope: Scope, body: bytes) -> bytes:
     return whole.digest()
 
 
-def _replay(answered: Answered) -> Response:
+def _replay(answered: StoredAnswer) -> Response:
     response = Response(answered.body, status_code=answered.status)
     for name, value in json.loads(answered.headers):
         response.headers[name] = value

@@ -152,8 +152,8 @@ async def test_what_others_have_is_as_it_was(house: House, seed: int) -> None:
 
 
 async def traces_of_all(home: Path, user_ids: Sequence[str]) -> list[Trace]:
-    async with open_trace_store(home / TRACES_NAME) as brain:
-        return await brain.database.read(lambda connection: traces_of(connection, set(user_ids)))
+    async with open_trace_store(home / TRACES_NAME) as trace_store:
+        return await trace_store.database.read(lambda connection: traces_of(connection, set(user_ids)))
 
 
 async def _rows(gateway: Gateway, sql: str) -> list[sqlite3.Row]:
