@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.cli.data import opened_store, schema_version
 from gateway.cli.finding import Finding, Ground
-from gateway.cli.named import identities
 from gateway.domain.personalities import Personalities, Personality
 from gateway.errors import EthosError
 from gateway.files.home import DATABASE_NAME
 from gateway.files.last_backup import last_backup
+from gateway.people.identity import IdentityMap
 from gateway.store.deliveries import Delivery, Queue
 from gateway.store.schema import migrations
 
@@ -184,7 +184,7 @@ async def shared_memory(ground: Ground) -> AsyncIterator[Finding]:
 async def identity_map(ground: Ground) -> AsyncIterator[Finding]:
     """It can be read, and nothing was set aside."""
     path = ground.home / "users" / "identity-map.json"
-    for problem in await identities(ground.home).problems():
+    for problem in await IdentityMap(ground.home / "users" / "identity-map.json").problems():
         is_set_aside = problem.startswith(f"{path}.broken-")
         yield Finding(
             level="warning" if is_set_aside else "problem",

@@ -107,9 +107,13 @@ class People(Namespace[S]):
 
     @operation
     async def export_file(self, user: str, file: Path) -> Path:
-        """The same as `export`, written to `file`, which is replaced."""
-        way, whose = "/people/{user}/export", {"user": user}
-        request = Request("GET", way, Downloaded, whose, download=file, timeout_s=LONG_TIMEOUT_S)
+        """The same in a file, which is written whole or not at all.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        path, path_values = "/people/{user}/export", {"user": user}
+        request = Request("GET", path, Downloaded, path_values, download=file, timeout_s=LONG_TIMEOUT_S)
         return (await self.sender.send(request)).path
 
     @operation
