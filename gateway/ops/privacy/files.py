@@ -8,8 +8,7 @@ import shutil
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from gateway.domain.sessions import LOCAL
-from gateway.domain.sessions import OPERATOR_ACCOUNT
+from gateway.domain.sessions import LOCAL, OPERATOR_ACCOUNT
 from gateway.errors import FileError
 from gateway.files.atomic import follow, read_once, sync_directory, write_atomically
 from gateway.files.chat_state import ChatState
