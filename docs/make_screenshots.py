@@ -117,13 +117,13 @@ def served(reply_url: str) -> Iterator[str]:
 
 
 def opened(browser: Browser, address: str, size: tuple[int, int]) -> Page:
-    """The chat page, logged in and connected."""
+    """The chat page, logged in."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]}, color_scheme="light", reduced_motion="reduce", locale="en-GB"
     )
     page = context.new_page()
     page.goto(address)
-    page.wait_for_selector("#connection[data-state=connected]", state="attached")
+    page.wait_for_selector("#text")
     return page
 
 
@@ -137,7 +137,8 @@ def talk(page: Page) -> None:
 
 
 def shoot(page: Page) -> bytes:
-    """The page with its newest messages in sight."""
+    """The conversation with its newest messages in sight."""
+    page.wait_for_selector("#connection[data-state=connected]", state="attached")
     expect(page.locator("#log article.agent")).to_have_count(len(SCENE))
     expect(page.locator("#previews article, #pending article")).to_have_count(0)
     page.evaluate("document.activeElement.blur()")
@@ -174,7 +175,9 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         desktop = opened(browser, address, DESKTOP)
         talk(desktop)
-        shots = [shoot(desktop), shoot(opened(browser, address, PHONE))]
+        phone = opened(browser, address, PHONE)
+        phone.goto(desktop.url)
+        shots = [shoot(desktop), shoot(phone)]
         frame = browser.new_page(viewport={"width": DESKTOP[0] + PHONE[0] + 50, "height": DESKTOP[1] + 50})
         pictures = "\n".join(SHOT.format(data=base64.b64encode(shot).decode()) for shot in shots)
         frame.set_content(FRAME.format(pictures=pictures))

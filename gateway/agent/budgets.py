@@ -58,7 +58,7 @@ class Budgets:
     personalities: Mapping[str, Limit] = field(default_factory=dict)
     gateway: Limit = field(default_factory=Limit)
 
-    def of(self, spender: Spender) -> Mapping[Scope, Limit]:
+    def limits_of(self, spender: Spender) -> Mapping[Scope, Limit]:
         """The limits that hold for somebody, without those that limit nothing."""
         limits: dict[Scope, Limit] = {"gateway": self.gateway}
         if spender.user_id:
@@ -203,7 +203,6 @@ class UsageSum:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: UsageSum | DayUsage) -> UsageSum:
-        """Both together."""
         return UsageSum(
             turns=self.turns + other.turns,
             calls=self.calls + other.calls,
@@ -308,7 +307,7 @@ def uses(budgets: Budgets, spending: Sequence[DaySpending]) -> list[BudgetUse]:
                     reserved = sum(getattr(one.reserved, what) for one in same_owner)
                     used.append(BudgetUse(scope=scope, what=what, used=spent, reserved=reserved, limit=limit))
             if used:
-                found.append(max(used, key=_part))
+                found.append(max(used, key=lambda use: (use.used + use.reserved) / use.limit if use.limit else 1.0))
     return found
 
 
@@ -327,11 +326,6 @@ def _limit(budgets: Budgets, scope: Scope, name: str) -> Limit:
     if scope == "personality":
         return budgets.personalities.get(name, budgets.personality)
     return budgets.user if scope == "user" else budgets.gateway
-
-
-def _part(use: BudgetUse) -> float:
-    """How much of it is gone."""
-    return (use.used + use.reserved) / use.limit if use.limit else 1.0
 
 
 def _least(ask: Ask) -> int:

@@ -20,7 +20,6 @@ from gateway.services.trace_scopes import TraceScopes
 from gateway.services.trace_stores import TraceStores
 from gateway.services.trace_transfer import TraceTransferService
 from gateway.services.traces import TraceService
-from gateway.store.standing import SqliteStanding
 
 if TYPE_CHECKING:
     from gateway.app.wiring import Composition
@@ -46,7 +45,14 @@ def services_of(gateway: Composition) -> OperatorServices:
         memory=_memory_service(gateway, naming, traces),
         sessions=SessionService(store.session_edits, naming, gateway.history),
         chat=gateway.chat,
-        system=SystemService(checkup=gateway.checkup, usage=store.usage, config=config, naming=naming),
+        system=SystemService(
+            checkup=gateway.checkup,
+            usage=store.usage,
+            config=config,
+            naming=naming,
+            reload=gateway.reloading.reload,
+            privacy=gateway.privacy,
+        ),
         keys=KeyService(ApiKeys(store.api_keys), naming, people),
         deliveries=DeliveryService(store.deliveries, gateway.dispatcher, gateway.outbox),
         traces=traces,
@@ -77,7 +83,6 @@ def _people_service(gateway: Composition, naming: Naming) -> PeopleService:
         identities=gateway.identities,
         naming=naming,
         store=gateway.store.people,
-        standing=SqliteStanding(gateway.store.database),
         links=gateway.store.links,
         linking=gateway.linking,
         admission=gateway.admission,

@@ -21,12 +21,12 @@ from gateway.traces.archive import shorten_old
 from gateway.traces.consolidation import Consolidation
 from gateway.traces.llm_prompts import gist_by, insight_by
 from gateway.traces.memory import TraceMemory
-from gateway.traces.personality_traits import IngestRules, modulated
+from gateway.traces.personality_traits import IngestRules, apply_traits
 from gateway.traces.schedule import ConsolidationSchedule
 from gateway.traces.tools import trace_tools
 from gateway.traces.trace import DAY_MS
 from gateway.traces.trace_store import TRACES_NAME, PersonIds, TraceStore, open_trace_store
-from gateway.traces.turn_facts import Offers, RulesOf, TurnFactsTaker
+from gateway.traces.turn_facts import OfferedTraces, RulesOf, TurnFactExtractor
 
 if TYPE_CHECKING:
     from gateway.agent.meter import Meter
@@ -109,8 +109,8 @@ def compose_traces(
         gists=partial(shorten_old, trace_store, gist_by(consolidating)) if traces.gist else None,
     )
     embedder, vectorizing = _compose_vectors(trace_store, traces.embeddings, meter, models, model_states)
-    offers = Offers()
-    taker = TurnFactsTaker(
+    offers = OfferedTraces()
+    taker = TurnFactExtractor(
         trace_store, partial(meter.model, traces.ingest.model), rules, store.proposals, embedder, offers=offers
     )
     memory = TraceMemory(
@@ -142,8 +142,8 @@ def _compose_vectors(
     if name is None:
         return None, None
     models.current.embedder(name, embeddings.dimensions)  # what cannot work is an error of the start
-    from gateway.traces.query_vectors import QueryVectors  # noqa: PLC0415 (numpy, an extra)
-    from gateway.traces.vectorizing import Vectorizing  # noqa: PLC0415 (as above)
+    from gateway.traces.vectorizing import Vectorizing  # noqa: PLC0415 (numpy, an extra)
+    from gateway.traces.vectors import QueryVectors  # noqa: PLC0415 (as above)
 
     embedder = MeteredEmbedder(meter, model_states, lambda: models.current.embedder(name, embeddings.dimensions))
     trace_store.meaning = QueryVectors(
@@ -168,6 +168,6 @@ def rules_by_traits(traces: TracesConfig, personalities: Personalities) -> Rules
         except EthosError:  # it is gone, or broken: what it heard is kept by the rules of the configuration
             return base
         honesty = traits.pop("honesty_humility", None)
-        return modulated(base, traits if honesty is None else {**traits, "honesty": honesty})
+        return apply_traits(base, traits if honesty is None else {**traits, "honesty": honesty})
 
     return rules

@@ -14,7 +14,13 @@ from gateway.cli.chat_text import clean
 from gateway.errors import EthosError
 from gateway.sdk.address import address_source
 from gateway.sdk.chat import Chat
-from gateway.sdk.errors import APIConnectionError, APIError, APIStatusError, RequestInProgressError
+from gateway.sdk.errors import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    RequestInProgressError,
+    ServiceUnavailableError,
+)
 from gateway.sdk.models.chat import MAX_TEXT_CHARS, ChatMessage, Command, Event, Live, Reset
 from gateway.sdk.request_sender import RequestSender
 from gateway.sdk.styles import Async
@@ -108,8 +114,9 @@ class ChatLink:
         self._frames: asyncio.Queue[Frame | Exception] = asyncio.Queue(_MAX_FRAMES)
         self._is_attached = asyncio.Event()
         self._has_unsent = asyncio.Event()
-        self._is_certain = asyncio.Event()  # whether the gateway has the first unsent message
+        self._is_certain = asyncio.Event()  # clear while the gateway may have kept the first unsent message
         self._is_certain.set()
+        self._may_be_kept = False  # what became of an earlier try is not known
         self.cursor = after
         self.unsent: deque[Said] = deque()
 
@@ -202,26 +209,40 @@ class ChatLink:
         while True:
             await self._has_unsent.wait()
             await self._is_attached.wait()
-            said = self.unsent[0]
-            self._is_certain.clear()
-            try:
-                kept = await self._chat.send(said.text, conversation=self._conversation, idempotency_key=said.key)
-            except (APIConnectionError, RequestInProgressError):
+            outcome = await self._offer(self.unsent[0])
+            if outcome is None:
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, _MAX_DELAY_S)
                 continue
-            except APIError as error:
-                is_temporary = error.is_retryable or (isinstance(error, APIStatusError) and error.status_code >= 500)
-                outcome: Kept | Refused = Refused(said, str(error), is_temporary)
-            else:
-                said.message = kept.message
-                outcome, is_temporary = Kept(said), False
-            if not is_temporary:
+            delay_s = _FIRST_DELAY_S
+            is_settled = isinstance(outcome, Kept) or not outcome.is_temporary
+            if is_settled:
                 self.unsent.popleft()
                 if not self.unsent:
                     self._has_unsent.clear()
             await self._frames.put(outcome)
-            self._is_certain.set()
-            delay_s = _FIRST_DELAY_S
-            if is_temporary:
+            if is_settled or not self._may_be_kept:
+                self._may_be_kept = False
+                self._is_certain.set()
+            if not is_settled:
                 await asyncio.sleep(_REFUSED_DELAY_S)
+
+    async def _offer(self, said: Said) -> Kept | Refused | None:
+        """Try once; None where the gateway did not answer."""
+        self._is_certain.clear()
+        try:
+            kept = await self._chat.send(said.text, conversation=self._conversation, idempotency_key=said.key)
+        except APIConnectionError as error:
+            self._may_be_kept = self._may_be_kept or error.may_have_arrived
+            return None
+        except RequestInProgressError:
+            self._may_be_kept = True
+            return None
+        except ServiceUnavailableError as error:
+            return Refused(said, str(error), is_temporary=True)
+        except APIError as error:
+            is_final = isinstance(error, APIStatusError) and error.status_code < 500
+            self._may_be_kept = self._may_be_kept or not is_final  # such as when it was ended in the middle of it
+            return Refused(said, str(error), is_temporary=not is_final)
+        said.message = kept.message
+        return Kept(said)

@@ -195,8 +195,18 @@ async def _chat(home: Path, options: dict[str, Any]) -> int:
             with contextlib.suppress(DataDirectoryLocked):  # another command was faster
                 return await _chat_alone(home, options)
         elif process.started_at is not None or clock() >= give_up_at:
-            return await talk(home, **options)
+            return await _until_told(talk(home, **options), is_interactive=options["is_interactive"])
         await asyncio.sleep(LOOK_S)
+
+
+async def _until_told(talk: Coroutine[Any, Any, int], *, is_interactive: bool) -> int:
+    """Chat; a signal ends it in order, so that what was not sent is put away."""
+    talking = asyncio.create_task(talk)
+    if is_interactive:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, talking.cancel)
+    await asyncio.wait([talking])
+    return 0 if talking.cancelled() else talking.result()
 
 
 async def _chat_alone(home: Path, options: dict[str, Any]) -> int:

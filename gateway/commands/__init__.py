@@ -166,8 +166,7 @@ class Commands:
         if not hits:
             return CommandResult(text="Nothing was found. Try fewer or other words.")
         lines = [
-            f"- {hit.at:%Y-%m-%d %H:%M} UTC, {_SPEAKERS.get(hit.role, hit.role)}: {_one_line(hit.text)}"
-            for hit in hits
+            f"- {hit.at:%Y-%m-%d %H:%M} UTC, {_SPEAKERS.get(hit.role, hit.role)}: {_one_line(hit.text)}" for hit in hits
         ]
         return CommandResult(text="\n".join(lines))
 

@@ -76,7 +76,7 @@ class TurnRunner:
 
     async def dead_letter(self, row: InboxRow, reason: str) -> None:
         """Commit the message as a dead letter and tell the person."""
-        with stage("turn.bury", row.turn_id, row.message.conversation):
+        with stage("turn.dead_letter", row.turn_id, row.message.conversation):
             text = dead_letter_notice(without_codes(row.message))
             await self._committer.commit(
                 self._committer.end(row, replies=(text,), kind="dead", end="dead", error=reason)

@@ -233,7 +233,7 @@ class RetryBudget:
 def _event_of(sent: ServerSentEvent) -> Event | None:
     """An event as its model; None for a sign of life, and for events that only a newer gateway knows."""
     model = EVENTS.get(sent.event)
-    if model is None:
+    if model is None or not sent.data:  # a comment behind an event with an id looks like a message without data
         return None
     try:
         return model.model_validate_json(sent.data)

@@ -18,11 +18,11 @@ from gateway.services.trace_stores import TraceStores
 from gateway.traces import strength
 from gateway.traces.browsing import Listing, Surroundings, TraceBrowser
 from gateway.traces.consolidation import Consolidation, ConsolidationEntry
-from gateway.traces.decay import curve
-from gateway.traces.filters import Among
+from gateway.traces.filters import TraceFilter
 from gateway.traces.origins import matched_words, origins, source_of
 from gateway.traces.rows import BETWEEN, NOT_SHARED
-from gateway.traces.search import MOST, Found, Wanted
+from gateway.traces.search import MOST, ScoredTrace, TraceQuery
+from gateway.traces.strength import curve
 from gateway.traces.trace import DAY_MS, Owner, ScopeKind, Trace, TraceType, Viewer
 from gateway.traces.trace_store import TraceStore
 
@@ -102,7 +102,7 @@ class TraceService:
         """
         async with self._stores.opened(caller) as trace_store:
             viewer = await self._scopes.asker(caller, user, personality)
-            found = await trace_store.search(viewer, Wanted(query=query, limit=limit))
+            found = await trace_store.search(viewer, TraceQuery(query=query, limit=limit))
             words = await trace_store.database.read(
                 lambda connection: [matched_words(connection, each.trace, query) for each in found]
             )
@@ -121,7 +121,7 @@ class TraceService:
         trace_store, viewer = self._trace_store(), await self._scopes.viewer(caller)
         found = await trace_store.search(
             viewer,
-            Wanted(
+            TraceQuery(
                 query=wanted.query,
                 type=wanted.type,
                 scope=wanted.scope,
@@ -319,12 +319,12 @@ class TraceService:
         happened(CHANGED)
         return await self.get(caller, trace_id)
 
-    async def _among(self, caller: Caller, wanted: Filters) -> Among:
+    async def _among(self, caller: Caller, wanted: Filters) -> TraceFilter:
         user_id = None if wanted.user is None else await self._naming.user_for(caller, wanted.user)
         if user_id is None:
-            return Among(personality_id=wanted.personality, tags=wanted.tags)
+            return TraceFilter(personality_id=wanted.personality, tags=wanted.tags)
         person: Viewer = await self._scopes.person(user_id)
-        return Among(
+        return TraceFilter(
             user_ids=person.ids,
             sessions=frozenset(person.sessions),
             personality_id=wanted.personality,
@@ -378,7 +378,7 @@ def _trace_of(trace: Trace, now: datetime) -> wire.Trace:
     )
 
 
-def _found_of(found: Found, now: datetime, *, explain: bool) -> wire.FoundTrace:
+def _found_of(found: ScoredTrace, now: datetime, *, explain: bool) -> wire.FoundTrace:
     """With its score, and if wanted what that is made of."""
     explanation = wire.Explanation(parts=dict(found.parts), factors=dict(found.factors), cosine=found.cosine)
     return wire.FoundTrace(
@@ -388,7 +388,7 @@ def _found_of(found: Found, now: datetime, *, explain: bool) -> wire.FoundTrace:
     )
 
 
-def _recalled_of(found: Found, words: Sequence[str], now: datetime) -> wire.RecalledTrace:
+def _recalled_of(found: ScoredTrace, words: Sequence[str], now: datetime) -> wire.RecalledTrace:
     shown = _found_of(found, now, explain=True)
     return wire.RecalledTrace(**shown.model_dump(), words=tuple(words), origin=source_of(found.trace))
 

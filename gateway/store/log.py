@@ -46,7 +46,6 @@ class SqliteConversationLog:
     async def read(
         self, conversation: ConversationRef, *, after: int = 0, limit: int = 200, newest: bool = False
     ) -> Sequence[LogEntry]:
-        """Entries with a cursor above `after`, oldest first; with `newest` the last `limit` of them."""
         place = (conversation.channel, conversation.conversation, conversation.thread, after, limit, EMPTIED)
         sql = _NEWEST if newest else _OLDEST
 
@@ -70,7 +69,7 @@ class SqliteConversationLog:
     async def cursor_of(self, conversation: ConversationRef, message_id: str) -> int | None:
         """Where a person's message stands; None where it is not there."""
         key = (conversation.channel, conversation.conversation, message_id)
-        row = await self._database.read(lambda connection: connection.execute(_PLACE, key).fetchone())
+        row = await self._database.row(_PLACE, key)
         return None if row is None else int(row["seq"])
 
 

@@ -16,8 +16,7 @@ from gateway.store.clock import wall_ms
 from gateway.store.database import Database
 from gateway.store.payloads import storable, to_ms
 from gateway.store.persons import PERSON, ids_of_person
-from gateway.store.search import RANKED, search_messages
-from gateway.store.search_index import SearchIndex
+from gateway.store.search import RANKED, SearchIndex, search_messages
 from gateway.store.sessions import message_of, session_of
 from gateway.store.turns import delete_steps
 

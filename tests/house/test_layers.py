@@ -56,8 +56,7 @@ def test_a_room_imports_only_the_rooms_below_it(name: str, path: Path) -> None:
     for other in imports(name, path):
         package, _, rest = other.partition(".")
         if package == "adapters":
-            is_terminal = room == "cli" and other.startswith("adapters.cli")  # its protocol
-            assert is_terminal or name == "gateway.config.channel_kinds", f"{name} imports {other}: one module does"
+            assert name == "gateway.config.channel_kinds", f"{name} imports {other}: one module does"
         elif package == "gateway" and rest and other not in CONTRACT:
             assert rest.split(".")[0] in below, f"{name} imports {other}, which is above it"
 
@@ -141,8 +140,8 @@ def test_what_is_not_configured_is_not_loaded() -> None:
         "keyring",
         "jinja2",
     }
-    always = foreign("gateway") - models | foreign("adapters/cli")
-    kinds = [path.name for path in (ROOT / "adapters").iterdir() if path.is_dir() and path.name != "cli"]
+    always = foreign("gateway") - models
+    kinds = [path.name for path in (ROOT / "adapters").iterdir() if path.is_dir()]
     channels = set().union(*(foreign(f"adapters/{kind}") for kind in kinds)) - always
     assert channels >= {
         "telegram", "telegramify_markdown", "slack_bolt", "slack_sdk", "discord", "aiohttp", "yarl",
@@ -150,7 +149,7 @@ def test_what_is_not_configured_is_not_loaded() -> None:
     }  # fmt: skip
     asked = sorted(models | channels | {"prometheus_client", "opentelemetry"})
     program = (
-        "import sys, gateway.app.gateway, gateway.cli, gateway.cli.running, adapters.cli; "
+        "import sys, gateway.app.gateway, gateway.cli, gateway.cli.running; "
         f"print([name for name in {asked!r} if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)

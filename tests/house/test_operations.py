@@ -6,9 +6,19 @@ the code: where a function neither reaches the method nor stays away from what l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from gateway.cli import app
 
 ROOT = Path(__file__).parents[2]
 GATEWAY = ROOT / "gateway"
@@ -20,13 +30,12 @@ class Operation:
 
     Attributes:
         decides: the method that states it, `namespace.method`.
-        through: methods of the same service that end in it, which a surface may ask as well.
-        chat: a function below `commands/`.
+        through: methods of the same service that end in it; where there are some, the surfaces ask these.
+        chat: a function below `commands/`; None where the operation is not offered there, as with all that follow.
         route: a function below `web/api/`.
         page: a function below `web/dashboard/pages/`.
-        sdk: a class and a method below `sdk/`.
+        sdk: a function below `sdk/`.
         command: the words behind `ethos`.
-        asks: what the command asks of the SDK's client, where it is not called as the SDK's method.
     """
 
     decides: str
@@ -36,7 +45,11 @@ class Operation:
     page: str | None = None
     sdk: str | None = None
     command: str | None = None
-    asks: Sequence[str] = ()
+
+    @property
+    def asked(self) -> set[tuple[str, str]]:
+        """Namespace and method of what a surface may ask."""
+        return {(name.partition(".")[0], name.partition(".")[2]) for name in (self.decides, *self.through)}
 
 
 OPERATIONS: Mapping[str, Operation] = {
@@ -44,7 +57,7 @@ OPERATIONS: Mapping[str, Operation] = {
         decides="memory.get",
         chat="memory.py:_show",
         route="memory.py:get",
-        page="memory/documents.py:MemoryPage._card",
+        page="memory/documents.py:MemoryDocuments._card",
         sdk="memory.py:Memory.get",
         command="memory show",
     ),
@@ -71,8 +84,8 @@ OPERATIONS: Mapping[str, Operation] = {
         command="memory why",
     ),
     "undo a memory change": Operation(
-        decides="memory.take_back",
-        through=("memory.undo",),
+        decides="memory._taken_back",
+        through=("memory.undo", "memory.take_back"),
         chat="memory.py:_undo",
         route="memory.py:undo",
         page="memory/documents.py:MemoryChanges.undo",
@@ -82,7 +95,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "list proposals": Operation(
         decides="memory.proposals",
         chat="memory.py:_proposals",
-        route="memory.py:proposals",
+        route="memory.py:list_proposals",
         page="memory/proposals.py:MemoryProposals.show",
         sdk="memory.py:Proposals.list",
         command="memory proposals list",
@@ -112,18 +125,18 @@ OPERATIONS: Mapping[str, Operation] = {
         command="memory proposals edit",
     ),
     "search sessions": Operation(
-        decides="sessions.search",
-        through=("sessions.passages",),
+        decides="sessions._hits",
+        through=("sessions.search", "sessions.passages"),
         chat="__init__.py:Commands._search",
         route="sessions.py:list_",
-        page="sessions.py:Sessions.show",
+        page="sessions.py:FindingSessions.show",
         sdk="sessions.py:Sessions.list",
         command="sessions search",
     ),
     "fork a session": Operation(
         decides="sessions.fork",
         route="sessions.py:fork",
-        page="sessions.py:Sessions.fork",
+        page="sessions.py:TidyingSessions.fork",
         sdk="sessions.py:Sessions.fork",
     ),
     "list personalities": Operation(
@@ -207,8 +220,8 @@ OPERATIONS: Mapping[str, Operation] = {
         command="people unlink",
     ),
     "export a person's data": Operation(
-        decides="personal.export",
-        through=("personal.export_to",),
+        decides="personal._written",
+        through=("personal.export", "personal.export_to"),
         chat="__init__.py:Commands._export",
         route="people.py:export",
         page="people.py:People.export",
@@ -253,3 +266,305 @@ OPERATIONS: Mapping[str, Operation] = {
         command="deliveries drop",
     ),
 }
+
+SURFACES = {"chat": "commands", "route": "web/api", "page": "web/dashboard/pages"}
+# The commands that still go below the services by themselves; a command that asks the SDK leaves this list.
+NOT_YET = frozenset(one.command for one in OPERATIONS.values() if one.command is not None)
+# What no surface imports, or takes from another object: stores, files, the identity map, the queues.
+BELOW = re.compile(
+    r"gateway\.(store|ops|app|cli\.data|memory\.(markdown|writer|history|journal|sync|linked_notes)|people\.identity"
+    r"|people\.(access|access_records|pairing|operators)|pipeline\.(inbox|outbox|dispatcher|queues|admission)"
+    r"|traces\.(trace_store|memory|search|consolidation|transfer))\b"
+)
+PARTS = re.compile(r"_?(identities|memory_files|journal|database|dispatcher|trace_store|pairing_store|review)")
+# Compares two texts, and knows no file; nor does a constant.
+PURE = re.compile("difference|[A-Z_]+")
+# What puts a gateway together, and is asked by every command that asks the SDK.
+DOORS = {"connected"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Source:
+    """One file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tree = ast.parse(path.read_text(encoding="utf-8"))
+
+    @cached_property
+    def functions(self) -> Mapping[str, Function]:
+        """Those of the file by name, methods as `Class.method` and by their name alone."""
+        found: dict[str, Function] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ClassDef):
+                found |= {f"{node.name}.{one.name}": one for one in node.body if isinstance(one, Function)}
+        return {node.name: node for node in ast.walk(self.tree) if isinstance(node, Function)} | found
+
+    @cached_property
+    def imported(self) -> Mapping[str, str]:
+        """Every name that it imports, at its top or in a function, with the module that it is from."""
+        return {
+            alias.asname or alias.name: f"{node.module}.{alias.name}" if is_module(node, alias) else str(node.module)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+
+    @cached_property
+    def namespaces(self) -> Mapping[str, str]:
+        """What a service is called here: from an assignment, or from the class of a field or parameter."""
+        found = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
+                found |= {last_name(target): node.value.attr for target in node.targets if last_name(target)}
+            annotation = getattr(node, "annotation", None)
+            if isinstance(node, ast.AnnAssign | ast.arg) and annotation is not None:
+                name = node.arg if isinstance(node, ast.arg) else last_name(node.target)
+                found[name] = services().get(ast.unparse(annotation), name)
+        return found
+
+
+@cache
+def services() -> Mapping[str, str]:
+    """The namespace of each service, by its class; and of what `/forget-me` knows of one."""
+    tree = ast.parse((GATEWAY / "services" / "operator_services.py").read_text(encoding="utf-8"))
+    fields = [node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
+    return {"ErasesPeople": "personal", **{ast.unparse(one.annotation): last_name(one.target) for one in fields}}
+
+
+def is_module(node: ast.ImportFrom, alias: ast.alias) -> bool:
+    return (ROOT / str(node.module).replace(".", "/") / f"{alias.name}.py").is_file()
+
+
+def last_name(node: ast.expr) -> str:
+    """`c` of `a.b.c`."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+@cache
+def source(path: Path) -> Source:
+    return Source(path)
+
+
+def reached(path: Path, name: str, within: Path) -> Iterator[tuple[Source, Function]]:
+    """A function, and those of its surface that it calls, directly or through others."""
+    waiting, seen = [(path, name)], set()
+    while waiting:
+        at, called = waiting.pop()
+        here = source(at)
+        if (at, called) in seen or called in DOORS:
+            continue
+        seen.add((at, called))
+        if called not in here.functions:
+            module = here.imported.get(called, "").replace(".", "/")
+            files = [file for file in (ROOT / f"{module}.py", ROOT / module / "__init__.py") if file.is_file()]
+            inside = [file for file in files if file.is_relative_to(within)]
+            waiting += [(file, called) for file in inside if called in source(file).functions]
+            continue
+        function = here.functions[called]
+        yield here, function
+        waiting += [(at, last_name(node)) for node in body(function) if is_own(node)]
+
+
+def is_own(node: ast.AST) -> bool:
+    """Whether it may name a function of the file: alone, or behind `self`."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and last_name(node.value) == "self")
+
+
+def body(function: Function) -> Iterator[ast.AST]:
+    """What a function does, without its annotations."""
+    for statement in function.body:
+        yield from ast.walk(statement)
+
+
+def asks(found: Sequence[tuple[Source, Function]], wanted: set[tuple[str, str]]) -> bool:
+    """Whether one of the functions names one of these methods, on something that is called by its namespace."""
+    for here, function in found:
+        for node in body(function):
+            if isinstance(node, ast.Attribute):
+                owner = last_name(node.value)
+                named = here.namespaces.get(owner, owner).removeprefix("_")
+                if (named, node.attr) in wanted:
+                    return True
+    return False
+
+
+def below(found: Sequence[tuple[Source, Function]]) -> set[str]:
+    """What the functions name that lies below the services."""
+    names = set()
+    for here, function in found:
+        for node in body(function):
+            if (
+                isinstance(node, ast.Name)
+                and not PURE.fullmatch(node.id)
+                and BELOW.match(here.imported.get(node.id, ""))
+            ):
+                names.add(node.id)
+            if isinstance(node, ast.Attribute) and PARTS.fullmatch(node.attr):
+                names.add(ast.unparse(node))
+    return names
+
+
+def offered(surface: str) -> list[Any]:
+    return [
+        pytest.param(operation, getattr(operation, surface), id=name)
+        for name, operation in OPERATIONS.items()
+        if getattr(operation, surface) is not None
+    ]
+
+
+def check(path: Path, function: str, within: Path, wanted: set[tuple[str, str]]) -> None:
+    assert function in source(path).functions, f"{path.name} has no {function}"
+    found = list(reached(path, function, within))
+    assert asks(found, wanted), f"{function} asks none of {sorted(wanted)}"
+    assert below(found) == set()
+
+
+@pytest.mark.parametrize(("operation", "where"), offered("chat"))
+def test_a_chat_command_asks_the_service(operation: Operation, where: str) -> None:
+    check_surface("chat", operation, where)
+
+
+@pytest.mark.parametrize(("operation", "where"), offered("route"))
+def test_a_route_asks_the_service(operation: Operation, where: str) -> None:
+    check_surface("route", operation, where)
+
+
+@pytest.mark.parametrize(("operation", "where"), offered("page"))
+def test_a_page_asks_the_service(operation: Operation, where: str) -> None:
+    check_surface("page", operation, where)
+
+
+def check_surface(surface: str, operation: Operation, where: str) -> None:
+    file, _, function = where.partition(":")
+    folder = GATEWAY / SURFACES[surface]
+    check(folder / file, function, folder, operation.asked)
+
+
+# ---- the command line asks the SDK, and the SDK the route -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        pytest.param(
+            *one.values,
+            id=one.id,
+            marks=[pytest.mark.xfail(reason="it does not ask the SDK yet", strict=False)]
+            if one.values[1] in NOT_YET
+            else [],
+        )
+        for one in offered("command")
+    ],
+)
+def test_a_command_asks_the_sdk(operation: Operation, words: str) -> None:
+    assert operation.sdk is not None, "a command asks the SDK, so the SDK has the operation"
+    callback = commands()[words]
+    path = Path(inspect.getsourcefile(callback) or "")
+    namespace, _, method = operation.sdk.partition(":")[2].lower().partition(".")
+    check(path, callback.__name__, GATEWAY / "cli", {(namespace, method)})
+
+
+@cache
+def commands() -> Mapping[str, Callable[..., Any]]:
+    """The function behind each command, by the words that are typed."""
+
+    def inner(group: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Callable[..., Any]]]:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                yield from inner(command, (*words, name))
+            else:
+                yield " ".join((*words, name)), inspect.unwrap(command.callback)
+
+    return dict(inner(typer.main.get_command(app), ()))
+
+
+@pytest.mark.parametrize(("operation", "where"), offered("sdk"))
+def test_the_sdk_asks_the_route(operation: Operation, where: str) -> None:
+    file, _, function = where.partition(":")
+    assert operation.route is not None, "the SDK sends a request, so there is a route"
+    route_file, _, route = operation.route.partition(":")
+    here, there = source(GATEWAY / "sdk" / file), source(GATEWAY / "web" / "api" / route_file)
+    assert request_of(here, here.functions[function]) == address_of(there, there.functions[route])
+
+
+def request_of(here: Source, function: Function) -> tuple[str, str]:
+    """Method and path of the request that a method of the SDK sends."""
+    texts = [
+        text
+        for node in body(function)
+        if isinstance(node, ast.Call)
+        for argument in node.args[:2]
+        if (text := written(here, argument)) is not None
+    ]
+    path = next(text for text in texts if text.startswith("/"))
+    return next((text for text in texts if text in METHODS), "GET"), unnamed(path)
+
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+def written(here: Source, node: ast.expr) -> str | None:
+    """A text that stands in the code, with the constants of its module filled in."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Name(id=name):
+            for statement in here.tree.body:
+                if isinstance(statement, ast.Assign) and last_name(statement.targets[0]) == name:
+                    return written(here, statement.value)
+        case ast.JoinedStr(values=parts):
+            texts = [written(here, part.value if isinstance(part, ast.FormattedValue) else part) for part in parts]
+            return None if None in texts else "".join(map(str, texts))
+    return None
+
+
+def address_of(there: Source, function: Function) -> tuple[str, str]:
+    """Method and path of a route."""
+    prefix = next(
+        keyword.value.value
+        for node in ast.walk(there.tree)
+        if isinstance(node, ast.Call) and last_name(node.func) == "APIRouter"
+        for keyword in node.keywords
+        if keyword.arg == "prefix" and isinstance(keyword.value, ast.Constant)
+    )
+    [decorator] = [one for one in function.decorator_list if isinstance(one, ast.Call)]
+    path = written(there, decorator.args[0])
+    return last_name(decorator.func).upper(), unnamed(f"{prefix}{path}")
+
+
+def unnamed(path: str) -> str:
+    return re.sub(r"\{\w+\}", "{}", path)
+
+
+# ---- the services ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_method_of_a_service_that_is_asked_ends_in_the_one_that_decides(name: str) -> None:
+    operation = OPERATIONS[name]
+    namespace, _, decides = operation.decides.partition(".")
+    path = GATEWAY / "services" / f"{namespace}.py"
+    assert decides in source(path).functions
+    for asked in operation.through:
+        found = list(reached(path, asked.partition(".")[2], GATEWAY / "services"))
+        assert decides in {function.name for _, function in found}, f"{asked} does not end in {decides}"
+
+
+def test_a_function_that_goes_below_the_services_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "surface.py"
+    file.write_text(
+        "from gateway.store.sqlite import open_store\n"
+        "async def asks(caller, services): return await helper(caller, services)\n"
+        "async def helper(caller, services): return await services.memory.undo(caller, 1)\n"
+        "async def goes_round(home):\n    async with open_store(home) as store: return await store.journal.undo(1)\n"
+    )
+    wanted = {("memory", "undo")}
+    check(file, "asks", tmp_path, wanted)
+    round_it = list(reached(file, "goes_round", tmp_path))
+    assert below(round_it) == {"open_store", "store.journal"}
+    assert not asks(round_it, wanted)

@@ -30,7 +30,7 @@ class Traced:
     ben: str
 
     @property
-    def brain(self) -> TraceStore:
+    def trace_store(self) -> TraceStore:
         assert self.gateway.trace_store is not None
         return self.gateway.trace_store
 
