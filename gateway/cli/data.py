@@ -9,19 +9,16 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from gateway.config import Config, EmbeddingsConfig
 from gateway.config.file import CONFIG_NAME, core_keys, load_config
 from gateway.errors import ConfigError, StoreError
-from gateway.files.atomic import make_private_directory
 from gateway.files.home import DATABASE_NAME
 from gateway.files.positions.validation import validate
 from gateway.files.positions.yaml import read_marked_yaml
 from gateway.files.running_gateway import running_gateway
-from gateway.memory.markdown import MarkdownFileMemoryProvider
 from gateway.store.schema import migrations
 from gateway.store.sqlite import SqliteStore, open_store
 
@@ -83,51 +80,6 @@ async def opened_store(home: Path) -> AsyncIterator[SqliteStore | None]:
         yield store
     finally:
         await store.close()
-
-
-@asynccontextmanager
-async def opened_or_empty_store(home: Path) -> AsyncIterator[SqliteStore]:
-    """The database; where there is none yet, an empty one that is gone with the command.
-
-    Raises:
-        StoreError: as `opened_store`.
-    """
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(opened_store(home))
-        if store is None:
-            directory = stack.enter_context(TemporaryDirectory(prefix="ethos-"))
-            store = open_store(Path(directory) / DATABASE_NAME)
-            stack.push_async_callback(store.close)
-        yield store
-
-
-@asynccontextmanager
-async def opened_memory(
-    home: Path, config: Config, *, is_written: bool = False
-) -> AsyncIterator[MarkdownFileMemoryProvider]:
-    """The memory files with their history.
-
-    Args:
-        is_written: the command may change them, so the database is made where there is none.
-
-    Raises:
-        StoreError: as `opened_store`.
-        UnsafePath: the data directory lies on a file system that cannot lock.
-    """
-    if is_written and not (home / DATABASE_NAME).exists():
-        make_private_directory(home)
-        await open_store(home / DATABASE_NAME).close()
-    async with opened_or_empty_store(home) as store:
-        memory = MarkdownFileMemoryProvider(
-            home,
-            store.journal,
-            max_file_bytes=config.memory.max_file_bytes,
-            lock_timeout_s=config.memory.lock_timeout_s,
-        )
-        try:
-            yield memory
-        finally:
-            await memory.close()
 
 
 def schema_version(path: Path) -> int | None:
