@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -380,3 +381,29 @@ def test_a_command_and_a_process_that_goes_on_writing_share_the_journal(
     for entry in entries:
         assert ethos("memory", "undo", entry["id"]).code == 0
     assert user_md.read_text() == ""
+
+
+WRITERS = 6
+
+
+def test_many_commands_that_write_at_once_lose_nothing(ethos: Ethos, home: Path, editor: Editor) -> None:
+    """Each adds a line as an editor does; who was too late is told so, and goes on with the copy that was kept."""
+    path = home / "personalities" / "assistant" / "MEMORY.md"
+    editor('cat "$LATEST" > "$1" 2>/dev/null; echo "$LINE" >> "$1"')
+
+    def begin(number: int) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "LINE": f"Line {number}.", "LATEST": str(path)}
+        return subprocess.Popen(
+            [*ETHOS, "memory", "edit"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    waiting = list(range(WRITERS))
+    while waiting:  # at least one of each round is not too late
+        codes = {number: (process, *process.communicate()) for number, process in [(n, begin(n)) for n in waiting]}
+        ended = {number: process.returncode for number, (process, _, _) in codes.items()}
+        assert set(ended.values()) <= {0, 75}, codes
+        assert 0 in ended.values(), codes
+        waiting = [number for number, code in ended.items() if code == 75]
+    assert sorted(path.read_text().split("\n")[:-1]) == [f"Line {number}." for number in range(WRITERS)]
+    written = [entry for entry in ethos("memory", "log", "--json").value if entry["action"] == "write"]
+    assert len(written) == WRITERS
